@@ -18,7 +18,7 @@ import pytest
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, folder_of, run
 from tests.interruptible import interruptible
 from treadle.cli import demo_agent
-from treadle.cli.demo import demo as demo_play
+from treadle.cli.demo import play
 from treadle.testing.ledger import Ledger, LedgerLine, append_line
 from treadle.testing.provider import ProviderRequest, ProviderServer, call, text, turn
 
@@ -43,7 +43,7 @@ def again(played, tmp_path, monkeypatch, capsys) -> Resume:
     monkeypatch.delenv("TREADLE_STORE", raising=False)
 
     def go_on() -> tuple[int, str]:
-        code = demo_play(resume=True)
+        code = play(resume=True)
         printed = capsys.readouterr()
         assert printed.err == ""
         return code, " ".join(printed.out.split())

@@ -20,6 +20,7 @@ from treadle.llm.registry import default_model, local_ollama
 ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
+"""The name of the agent of `treadle demo`."""
 
 WAYS: Final = (
     'give --agent module:agent, or list it in pyproject.toml as `agents = ["module:agent"]` under [tool.treadle], or '
@@ -151,16 +152,8 @@ def of_name(name: str, model: str | None) -> Agent[Any] | None:
     if listed is not None:
         return listed
     if name == DEMO:
-        return _demo_agent()
+        return _only_agent_at("treadle.cli.demo_agent:AGENT")
     return assistant(model) if name == ASSISTANT else None
-
-
-def _demo_agent() -> Agent[Any] | None:
-    try:
-        module = import_module("treadle.cli.demo_agent")
-    except ModuleNotFoundError:
-        return None
-    return getattr(module, "AGENT", None)
 
 
 def _only_agent_at(place: str) -> Agent[Any]:

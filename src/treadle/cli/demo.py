@@ -9,39 +9,46 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import secrets
 import signal
 import sys
-from collections.abc import Generator, Sequence
+import textwrap
+import time
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from rich.console import Console
 from rich.prompt import Confirm
+from rich.table import Table
+from rich.text import Text
 
 from treadle import Happened, NotHappened, Runner, RunOptions, Task, ToolCall
 from treadle.cli import demo_agent, demo_evidence
+from treadle.cli.agents import DEMO, available_model
 from treadle.cli.command import CODES, command_line
-from treadle.cli.demo_evidence import DemoTask
-from treadle.cli.demo_screen import WIDTH, DemoScreen, in_one_line
+from treadle.cli.demo_evidence import DemoClaim, DemoTask
+from treadle.cli.screen import STYLES, Screen, short, styled
+from treadle.cli.timeline import Timeline
+from treadle.cli.views import value_text
 from treadle.core import events as e
 from treadle.core.events import Event
+from treadle.engine.results import TaskSummary
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.llm.default_layers import resolve
-from treadle.llm.registry import default_model, local_ollama
+from treadle.testing.audit import JournalOf, journal_of
 from treadle.testing.ledger import Ledger
-from treadle.testing.replay.journals import journal_of
 
-PROCESSES = 12
+PROCESSES: Final = 12
 """How many processes one run of the demonstration starts at most for a task."""
+
+WIDTH: Final = 80
 
 
 class Stuck(TreadleError):
     """The demonstration could not go on; the text says why and what to do."""
 
 
-def demo(*, resume: bool = False, store: str | None = None, model: str | None = None) -> int:
+def play(*, resume: bool = False, store: str | None = None, model: str | None = None) -> int:
     """Show a task survive a crash, be undone and forked; return the exit code, 0 if every claim held.
 
     Args:
@@ -49,54 +56,49 @@ def demo(*, resume: bool = False, store: str | None = None, model: str | None = 
         store: path or URL of the journal; by default TREADLE_STORE, else `.treadle/journal.db`.
         model: `provider:model` to use a real model instead of the script.
     """
-    console = Console(soft_wrap=False, highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    screen = DemoScreen(console, 0.28 if console.is_terminal else 0.0)
+    screen = DemoScreen()
     again = command_line("demo", "--resume", store=store)
     try:
         if model is None and not resume:
-            model = _offered_model(console)
+            model = _offered_model(screen)
         if model is not None:
             resolve(model)
-        return asyncio.run(_demo(screen, resume, store, model))
+        return asyncio.run(_play(screen, resume, store, model))
     except KeyboardInterrupt:
-        console.print(f"\nInterrupted. What was shown is durable; go on with:\n  {again}")
+        screen.whole_line(f"\nInterrupted. What was shown is durable; go on with:\n  {again}")
         return CODES["interrupted"]
-    except ConfigurationError as error:
-        print(error, file=sys.stderr)
-        return 2
+    except ConfigurationError:
+        raise
     except TreadleError as error:
-        print(f"{error}\nGo on with: {again}", file=sys.stderr)
+        screen.note(f"{error}\nGo on with: {again}")
         return 1
 
 
-def _offered_model(console: Console) -> str | None:
+def _offered_model(screen: DemoScreen) -> str | None:
     """Return a model that is at hand, if a person at the terminal wants it."""
-    if not (console.is_terminal and sys.stdin.isatty()):
+    if not (screen.out.is_terminal and sys.stdin.isatty()):
         return None
-    model = default_model() or next(iter(local_ollama()), None)
-    if model and Confirm.ask(f"Use {model}? It may cost money", console=console, default=False):
+    model = available_model()
+    if model and Confirm.ask(f"Use {model}? It may cost money", console=screen.out, default=False):
         return model
     return None
 
 
-async def _demo(screen: DemoScreen, resume: bool, store: str | None, model: str | None) -> int:
+async def _play(screen: DemoScreen, resume: bool, store: str | None, model: str | None) -> int:
     async with Runner(store) as runner:
         if not runner.store.url.startswith("sqlite:"):
             raise ConfigurationError(
                 "the demonstration needs a store that outlives a process: give a file's path"
             )
-        for task in (await runner.list_tasks(agent=demo_agent.NAME)).items if resume else ():
+        for task in (await runner.list_tasks(agent=DEMO)).items if resume else ():
             folder = demo_agent.FOLDERS / task.labels.get("folder", "?")
             if task.forked_from is None and task.state != "cancelled" and _is_unfinished(folder):
                 with _exclusive(folder) as is_ours:
                     if is_ours:
-                        model = task.labels.get("model")
-                        return await Demo(screen, runner, folder, task.task_id, store, model).play(again=True)
+                        return await Demo(screen, runner, task, store).play(again=True)
         if resume:
-            await screen.say("There is no demonstration to go on with here, so a new one starts.")
-        folder = _new_folder()
+            screen.line("There is no demonstration to go on with here, so a new one starts.")
+        folder = demo_agent.new_folder()
         with _exclusive(folder):
             labels = {"folder": folder.name, **({"model": model} if model is not None else {})}
             task = await runner.create_task(
@@ -104,7 +106,7 @@ async def _demo(screen: DemoScreen, resume: bool, store: str | None, model: str 
                 demo_agent.CLOSE.format(folder=folder.name),
                 options=RunOptions(labels=labels),
             )
-            return await Demo(screen, runner, folder, task.task_id, store, model).play(again=False)
+            return await Demo(screen, runner, task, store).play(again=False)
 
 
 def _is_unfinished(folder: Path) -> bool:
@@ -121,54 +123,99 @@ def _exclusive(folder: Path) -> Generator[bool]:
     """Lock a demonstration for this process; false if another process has the lock. It ends with its process."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            is_ours = False
-        else:
-            is_ours = True
-        yield is_ours
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
     finally:
         os.close(handle)
 
 
-def _new_folder() -> Path:
-    """Make a scratch folder with its sales files, all at once under its final name."""
-    base = demo_agent.FOLDERS
-    if not base.exists():
-        base.mkdir(mode=0o700)
-        (base / ".gitignore").write_text("*\n")
-    name = f"demo-{secrets.token_hex(4)}"
-    draft = base / f".{name}"
-    draft.mkdir(mode=0o700)
-    for region, rows in demo_agent.SALES.items():
-        lines = ["product,units,price", *(f"{product},{units},{price}" for product, units, price in rows)]
-        (draft / f"sales-{region}.csv").write_text("\n".join(lines) + "\n")
-    return draft.rename(base / name)
+class DemoScreen(Screen):
+    """Prints the story within 80 columns, slowly for a person, at once for a pipe.
+
+    It sleeps without leaving the event loop: while a person reads, this process has nothing else to do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(json=False)
+        self.pace = 0.28 if self.out.is_terminal else 0.0
+        if not self.out.is_terminal:
+            self.out.width = WIDTH
+        self.timeline = Timeline(self)
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        """Print a line, cut to the width of the story."""
+        self.out.print(styled(parts), soft_wrap=False, no_wrap=True, overflow="ellipsis", width=WIDTH)
+        time.sleep(self.pace * 0.3)
+
+    def whole_line(self, *parts: str | tuple[str, str]) -> None:
+        """Print a line that a person may copy: however long, it is neither cut nor wrapped."""
+        super().line(*parts)
+        time.sleep(self.pace * 0.3)
+
+    def part(self, title: str) -> None:
+        """Begin a part of the story."""
+        self.out.print()
+        self.out.rule(Text(title, style="bold"), align="left", style="dim")
+        time.sleep(self.pace)
+
+    def claims(self, claims: Iterable[DemoClaim]) -> bool:
+        """Print claims with whether they hold, and return whether all do."""
+        claims = [*claims]
+        for claim in claims:
+            verdict = ("BROKEN", "bold red") if claim.problems else ("holds ", "green")
+            text = textwrap.fill(str(claim), WIDTH - 10, subsequent_indent=" " * 10)
+            self.line("  ", verdict, "  ", text)
+        return not any(claim.problems for claim in claims)
+
+    def calls(self, task: DemoTask) -> None:
+        """Print what log and journal say of each call of a task, side by side."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
+        for name in ("call", "tool", "starts (log)", "ends (journal)", "in process"):
+            table.add_column(name, justify="right" if name.endswith(")") else "left")
+        for call in task.calls.values():
+            pids = " ".join(map(str, task.pids(call.id)))
+            table.add_row(call.id, call.name, str(task.starts[call.id]), str(task.ends[call.id]), pids)
+        self.out.print(table)
+
+    def event(self, event: Event) -> None:
+        """Print an event as every command does; those that the story is about say more."""
+        match event:
+            case e.ToolStopped() if event.reason == "crash":
+                self.line(
+                    ("  ? ", "yellow"), f"{event.call} began, and has no end in the journal. Did it happen?"
+                )
+            case e.OutcomeSettled():
+                happened = event.verdict == "happened"
+                verdict = "it happened; not started again" if happened else "it did not happen"
+                self.line(("  ! ", "yellow"), f"{event.by}= looked: {verdict}")
+            case e.StepCompleted():
+                self.line(("  step completed, durable", "dim"))
+            case e.TaskEnded():
+                error = f": {event.error.message}" if event.error is not None else ""
+                self.line(("● ", STYLES[event.state]), f"{event.state}{error}")
+            case _:
+                self.timeline.show(event)
 
 
 class Demo:
     """One demonstration: its task, its folder, and what is still to be done of the story."""
 
     def __init__(
-        self,
-        screen: DemoScreen,
-        runner: Runner,
-        folder: Path,
-        task_id: str,
-        store: str | None,
-        model: str | None,
+        self, screen: DemoScreen, runner: Runner, task: Task | TaskSummary, store: str | None
     ) -> None:
-        self.screen, self.runner, self.folder = screen, runner, folder
-        self.task_id, self.store, self.model = task_id, store, model
-        self.agent = demo_agent.demo_agent(model)
-        self.log = Ledger(folder / demo_agent.LOG)
-        self._shown = 0
+        self.screen, self.runner, self.task_id, self.store = screen, runner, task.task_id, store
+        self.folder = demo_agent.FOLDERS / task.labels["folder"]
+        self.log = Ledger(self.folder / demo_agent.LOG)
+        self.model = task.labels.get("model")
+        self.agent = demo_agent.demo_agent(self.model)
+        self.last_shown = 0
         """the last event on the screen"""
 
     async def play(self, *, again: bool) -> int:
         """Play what is left of the story and return the exit code."""
-        await self._open(again)
+        self._open(again)
         await self.finish(self.task_id, "1  A process works, dies, and another goes on")
         holds = await self._show_evidence()
         await self.undo()
@@ -178,36 +225,36 @@ class Demo:
             fork.task_id, f"4  A fork {fork.task_id[-8:]} takes another path after event {fork.forked_at}"
         )
         holds &= await self._show_fork(fork)
-        await self._close(fork, holds)
+        self._close(fork, holds)
         return 0 if holds else 1
 
-    async def _open(self, again: bool) -> None:
-        say = self.screen.say
-        await say(f"Treadle demo{', taken up again' if again else ''}", style="bold")
+    def _open(self, again: bool) -> None:
+        line = self.screen.line
+        line((f"Treadle demo{', taken up again' if again else ''}", "bold"))
         if self.model is None:
-            await say("The model is SCRIPTED: no key is needed, its words are fixed. All else is real:")
-            await say("the processes, the files, the tools, the SIGKILL and the journal.")
+            line("The model is SCRIPTED: no key is needed, its text is fixed. All else is real:")
+            line("the processes, the files, the tools, the SIGKILL and the journal.")
         else:
-            await say(f"The model is {self.model}; the files, tools, processes and the SIGKILL are real.")
-        await say(f"  files    {self.folder}", style="dim")
-        await say(f"  journal  {self.runner.store.url.removeprefix('sqlite:///')}", style="dim")
-        await say(f"  task     {self.task_id}", style="dim")
+            self.screen.whole_line(f"The model is {self.model}; all else is real, also the SIGKILL.")
+        line((f"  files    {self.folder}", "dim"))
+        self.screen.whole_line((f"  journal  {self.runner.store.url.removeprefix('sqlite:///')}", "dim"))
+        line((f"  task     {self.task_id}", "dim"))
 
-    async def events(self, task_id: str) -> list[Event]:
-        """Return the events of a task's journal."""
-        return await journal_of(self.runner.store, task_id)
+    async def _journal(self, task_id: str) -> JournalOf:
+        """Return the journal of a task; raises `JournalCorrupt` if its chain is broken."""
+        return await journal_of(self.runner.store, await self.runner.store.row(task_id))
 
     # -------------------------------------------------------------------------- driven to its end
 
     async def finish(self, task_id: str, title: str) -> None:
-        """Have one process after the other drive a task to its end, and show what its journal gets to hold."""
+        """Have one process after the other drive a task to its end, and show the events of its journal."""
         task = await self.runner.get_task(task_id)
-        events = await self.events(task_id)
+        events = (await self._journal(task_id)).events
         if _has_ended(task) or (not task.driven and _first(events, e.UndoRequested)):
             return
-        await self.screen.part(title)
-        self.screen.know(demo_evidence.calls_of(events))
-        self._shown = (task.forked_at or 0) if task.state == "created" else task.head
+        self.screen.part(title)
+        self.screen.timeline.learn_calls(events)
+        self.last_shown = (task.forked_at or 0) if task.state == "created" else task.head
         for _ in range(PROCESSES):
             await self._one_process(task_id)
             task = await self.runner.get_task(task_id)
@@ -225,55 +272,55 @@ class Demo:
             line.tool == demo_agent.KILLED for line in self.log.entries()
         )
         context = "" if is_killed else demo_agent.SABOTAGE
-        options = [self.runner.store.url, task_id, str(self.screen.pace), self.model or "", context]
+        options = (self.runner.store.url, task_id, str(self.screen.pace), self.model or "", context)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "treadle.cli.demo_child", *options), stdin=asyncio.subprocess.DEVNULL
+            *(sys.executable, "-m", "treadle.cli.demo_agent", *options), stdin=asyncio.subprocess.DEVNULL
         )
-        await self.screen.say(f"process {process.pid} drives the task", style="cyan")
+        self.screen.line((f"process {process.pid} drives the task", "cyan"))
         try:
-            while True:
-                has_ended = process.returncode is not None
+            while process.returncode is None:
                 await self._show_events(task_id)
-                if has_ended:
-                    break
                 await asyncio.sleep(0.05)
+            await self._show_events(task_id)
         except asyncio.CancelledError:
             await _stop(process)
             raise
         if process.returncode == -signal.SIGKILL:
             await self._show_death(process.pid)
         elif process.returncode != 0:
-            status = process.returncode
-            await self.screen.say(f"process {process.pid} ended with status {status}", style="red")
+            self.screen.line((f"process {process.pid} ended with status {process.returncode}", "red"))
 
     async def _show_events(self, task_id: str) -> None:
         """Show the task's new events until no process drives it."""
-        async for event in self.runner.handle(task_id).events(after=self._shown, deltas=False):
+        async for event in self.runner.handle(task_id).events(after=self.last_shown, deltas=False):
             if isinstance(event, Event):
-                self._shown = event.seq
-                await self.screen.tell(event)
+                self.last_shown = event.seq
+                self.screen.event(event)
 
     async def _show_death(self, pid: int) -> None:
-        say = self.screen.say
-        await say(f"process {pid} is dead: exit status {-signal.SIGKILL}, SIGKILL", style="bold red")
-        tools = demo_evidence.calls_of(await self.events(self.task_id))
-        for line in self.log.entries():
-            if line.tool == demo_agent.KILLED and line.pid == pid:
-                call = f"{line.call} {tools[line.call].name}"
-                await say(f"  it died inside {call}: {line.text} was written already,", style="red")
-                await say("  the end of the call was not recorded yet", style="red")
+        line = self.screen.line
+        line((f"process {pid} is dead: exit status {-signal.SIGKILL}, SIGKILL", "bold red"))
+        tools = demo_evidence.calls_of((await self._journal(self.task_id)).events)
+        for note in self.log.entries():
+            if note.tool == demo_agent.KILLED and note.pid == pid:
+                call = f"{note.call} {tools[note.call].name}"
+                line((f"  it died inside {call}: {note.text} was written already,", "red"))
+                line(("  the end of the call was not recorded yet", "red"))
 
     # ----------------------------------------------------------------------------------- evidence
 
+    async def _evidence(self, task_id: str, parent: JournalOf | None = None) -> DemoTask:
+        return DemoTask(await self._journal(task_id), self.folder, parent)
+
     async def _show_evidence(self) -> bool:
-        task = await DemoTask.read(self.runner, self.task_id, self.folder)
-        await self.screen.part(f"2  What the journal and the tools' own {demo_agent.LOG} say")
+        task = await self._evidence(self.task_id)
+        self.screen.part(f"2  What the journal and the tools' own {demo_agent.LOG} say")
         self.screen.calls(task)
-        return await self.screen.claims(
+        return self.screen.claims(
             [
                 *demo_evidence.nothing_twice(task),
                 demo_evidence.the_crash(task),
-                demo_evidence.the_books([task]),
+                demo_evidence.the_books(task),
                 demo_evidence.the_chain(task, await self.runner.verify(self.task_id)),
             ]
         )
@@ -282,7 +329,7 @@ class Demo:
 
     async def undo(self) -> None:
         """Take back the last step that wrote something, with all that followed; also one begun before a crash."""
-        events = await self.events(self.task_id)
+        events = (await self._journal(self.task_id)).events
         if _first(events, e.Rewound):
             return
         requested = _first(events, e.UndoRequested)
@@ -294,7 +341,7 @@ class Demo:
                 return
             problem = report.problem
             await self._settle()
-            if _first(await self.events(self.task_id), e.Rewound):
+            if _first((await self._journal(self.task_id)).events, e.Rewound):
                 return  # the undo waited for nothing but what was settled
         raise Stuck(f"task {self.task_id}: the undo did not come to its end: {problem}")
 
@@ -309,14 +356,12 @@ class Demo:
                 await self.runner.settle(self.task_id, pending.request_id, verdict, by="treadle demo")
 
     async def _show_undo(self) -> bool:
-        task = await DemoTask.read(self.runner, self.task_id, self.folder)
+        task = await self._evidence(self.task_id)
         requested = _first(task.events, e.UndoRequested)
         assert requested is not None, "the undo is done"
-        title = f"3  Undo: all after step {requested.to} is taken back, though the task had ended"
-        await self.screen.part(title)
-        steps = ", ".join(requested.steps)
-        await self.screen.say(f"  steps {steps}; the journal keeps them, the files do not:")
-        return await self.screen.claims(demo_evidence.the_undo(task))
+        self.screen.part(f"3  Undo: all after step {requested.to} is taken back, though the task had ended")
+        self.screen.line(f"  steps {', '.join(requested.steps)}; the journal keeps them, the files do not:")
+        return self.screen.claims(demo_evidence.the_undo(task))
 
     # --------------------------------------------------------------------------------------- fork
 
@@ -325,43 +370,38 @@ class Demo:
         forks = (await self.runner.list_tasks(forked_from=self.task_id)).items
         if forks:
             return await self.runner.get_task(forks[-1].task_id)
-        first = _writing_steps(await self.events(self.task_id))[0]
+        first = _writing_steps((await self._journal(self.task_id)).events)[0]
         wish = demo_agent.INSTEAD.format(folder=self.folder.name)
         return await self.runner.fork(self.task_id, at=first.seq - 1, input=wish)
 
     async def _show_fork(self, fork: Task) -> bool:
-        task = await DemoTask.read(self.runner, self.task_id, self.folder)
-        other = await DemoTask.read(self.runner, fork.task_id, self.folder, task.journal)
+        task = await self._evidence(self.task_id)
+        other = await self._evidence(fork.task_id, task.journal)
         difference = await self.runner.diff(self.task_id, fork.task_id)
-        say = self.screen.say
-        await say(f"  first difference: step {difference.index}, {difference.field}", style="bold")
-        await say(f"    task  {in_one_line(difference.value_a)}")
-        await say(f"    fork  {in_one_line(difference.value_b)}")
-        return await self.screen.claims(
-            [
-                *demo_evidence.the_fork(other),
-                demo_evidence.the_answers(task, other),
-                demo_evidence.the_books([task, other]),
-            ]
-        )
+        line = self.screen.line
+        line((f"  first difference: step {difference.index}, {difference.field}", "bold"))
+        line(f"    task  {short(value_text(difference.value_a), WIDTH - 11) or 'nothing'}")
+        line(f"    fork  {short(value_text(difference.value_b), WIDTH - 11) or 'nothing'}")
+        claims = demo_evidence.the_fork(task, other)
+        return self.screen.claims([*claims, demo_evidence.the_books(task, other)])
 
     # ---------------------------------------------------------------------------------------- end
 
-    async def _close(self, fork: Task, holds: bool) -> None:
-        await self.screen.part("Look further" if holds else "A claim did not hold")
+    def _close(self, fork: Task, holds: bool) -> None:
+        self.screen.part("Look further" if holds else "A claim did not hold")
         if not holds:
-            await self.screen.say(f"See {self.log.path} and the journal.", style="bold red")
+            self.screen.whole_line((f"See {self.log.path} and the journal.", "bold red"))
         elif _is_unfinished(self.folder):
             self.log.note(demo_agent.VERIFIED, task=self.task_id)
-        for words, meaning in (
+        for arguments, meaning in (
             (("show", self.task_id), "the task, step by step"),
             (("diff", self.task_id, fork.task_id), "where the fork went another way"),
             (("fork", self.task_id), "another path from here; it says how to run it"),
             (("resume", self.task_id), "do again what was undone"),
             (("tasks",), "all tasks"),
         ):
-            await self.screen.say(f"  {command_line(*words, store=self.store)}")
-            await self.screen.say(f"      {meaning}", style="dim")
+            self.screen.whole_line(f"  {command_line(*arguments, store=self.store)}")
+            self.screen.line((f"      {meaning}", "dim"))
 
 
 EventT = TypeVar("EventT", bound=Event)

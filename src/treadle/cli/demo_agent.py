@@ -1,15 +1,19 @@
 """The demonstration's agent: real tools over real files in a scratch folder, and a model that follows a script.
 
 The tools write to the folder's `effects.log`, a `treadle.testing.ledger.Ledger`, which knows nothing of the journal.
+As a program, this module is the process that drives a demonstration's task: its parent starts it and sees it die.
 """
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import os
 import re
-from collections.abc import Generator, Sequence
+import secrets
+import sys
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -21,17 +25,19 @@ from treadle import (
     Limits,
     ModelRequest,
     NotHappened,
+    Runner,
     ScriptedModel,
     ToolCall,
     ToolContext,
     tool,
 )
+from treadle.cli.agents import DEMO
 from treadle.core.messages import ToolResult
+from treadle.core.tools import EffectClass
 from treadle.llm.scripted import Turn, call, text, turn
 from treadle.testing.crash import Crash
 from treadle.testing.ledger import Ledger, append_line
 
-NAME = "treadle-demo"
 FOLDERS = Path(".treadle")
 """Where scratch folders lie, below the working directory."""
 
@@ -48,11 +54,11 @@ SABOTAGE = "kill this process once its second writing call took effect"
 """The run context that makes the tools do so, once in a folder."""
 
 SALES = {
-    "east": (("desk", 4, 310), ("lamp", 12, 45), ("chair", 6, 120)),
-    "north": (("desk", 2, 310), ("shelf", 9, 85), ("chair", 15, 120), ("lamp", 3, 45)),
-    "west": (("shelf", 5, 85), ("lamp", 30, 45)),
+    "east": ("desk,4,310", "lamp,12,45", "chair,6,120"),
+    "north": ("desk,2,310", "shelf,9,85", "chair,15,120", "lamp,3,45"),
+    "west": ("shelf,5,85", "lamp,30,45"),
 }
-"""What was sold: product, units, price of one."""
+"""What each region sold: product, units, price of one."""
 
 CLOSE = "Close the month for the folder {folder}."
 INSTEAD = (
@@ -74,6 +80,19 @@ tools return them. Unless the user's last message wants something else, work in 
 # ------------------------------------------------------------------------------------------- the files
 
 
+def new_folder() -> Path:
+    """Make a scratch folder with its sales files, all at once under its final name."""
+    if not FOLDERS.exists():
+        FOLDERS.mkdir(mode=0o700)
+        (FOLDERS / ".gitignore").write_text("*\n")
+    name = f"demo-{secrets.token_hex(4)}"
+    draft = FOLDERS / f".{name}"
+    draft.mkdir(mode=0o700)
+    for region, rows in SALES.items():
+        (draft / f"sales-{region}.csv").write_text("\n".join(["product,units,price", *rows, ""]))
+    return draft.rename(FOLDERS / name)
+
+
 def place(path: str) -> Path:
     """Return where a path that a model wrote lies.
 
@@ -88,22 +107,10 @@ def place(path: str) -> Path:
     return FOLDERS.joinpath(*parts)
 
 
-def _log(path: Path, crash: Crash | None = None) -> Ledger:
-    """Return the log of the folder that a path lies in."""
-    return Ledger(FOLDERS / path.relative_to(FOLDERS).parts[0] / LOG, crash)
-
-
-@contextmanager
-def _writing(tool: str, path: Path, ctx: ToolContext[Any]) -> Generator[None]:
-    """Log a writing call; under sabotage, the second one of its folder is killed after its effect."""
-    lines = _log(path).entries()
-    written = [line for line in lines if line.kind == "done" and line.effect == "write"]
-    is_due = ctx.context == SABOTAGE and written and all(line.tool != KILLED for line in lines)
-    log = _log(path, Crash(f"done {tool} {ctx.call_id}") if is_due else None)
-    with log.call(tool, ctx):
-        yield
-        if is_due:
-            log.note(KILLED, path.name, call=ctx.call_id, task=ctx.task_id)
+def _path(call: ToolCall) -> Path:
+    """Return the file that a writing call writes."""
+    path: str | None = call.arguments.get("path")
+    return place(path) if path is not None else place(call.arguments["folder"]) / BOOKS
 
 
 def _archived(path: Path) -> Path:
@@ -125,17 +132,30 @@ def booked(folder: Path) -> list[str]:
     return [line.rpartition(",")[2] for line in books.read_text().splitlines()] if books.exists() else []
 
 
-def _path(call: ToolCall) -> Path:
-    """Return the file that a writing call writes."""
-    return (
-        place(call.arguments["path"]) if "path" in call.arguments else place(call.arguments["folder"]) / BOOKS
-    )
+def _log_of(path: Path) -> Ledger:
+    """Return the log of the folder that a path lies in."""
+    return Ledger(FOLDERS / path.relative_to(FOLDERS).parts[0] / LOG)
+
+
+@contextmanager
+def _logged(name: str, path: Path, ctx: ToolContext[Any], effect: EffectClass = "write") -> Generator[None]:
+    """Log a call; under sabotage, kill the process in the folder's second writing call, after its effect."""
+    log = _log_of(path)
+    lines = log.entries() if (ctx.context, effect) == (SABOTAGE, "write") else []
+    has_written = any((line.kind, line.effect) == ("done", "write") for line in lines)
+    is_due = has_written and all(line.tool != KILLED for line in lines)
+    if is_due:
+        log.crash = Crash(f"done {name} {ctx.call_id}")
+    with log.call(name, ctx, effect=effect):
+        yield
+        if is_due:
+            log.note(KILLED, path.name, call=ctx.call_id, task=ctx.task_id)
 
 
 def _undo(call: ToolCall, ctx: ToolContext[Any]) -> None:
     """Take back what a writing call did."""
     path = _path(call)
-    with _log(path).call(f"undo {call.name}", ctx):
+    with _logged(f"undo {call.name}", path, ctx):
         if call.name == "write_report":
             path.unlink(missing_ok=True)
         elif call.name == "archive_file":
@@ -165,16 +185,17 @@ def _reconcile(call: ToolCall, ctx: ToolContext[Any]) -> Happened | NotHappened:
     path = _path(call)
     if call.name == "write_report":
         _draft(path, ctx.call_id).unlink(missing_ok=True)
-        output = (
-            f"wrote {path.name}" if path.exists() and path.read_text() == call.arguments["text"] else None
-        )
+        has_happened = path.exists() and path.read_text() == call.arguments["text"]
+        output = f"wrote {path.name}"
     elif call.name == "archive_file":
-        output = f"archived {path.name}" if _archived(path).exists() and not path.exists() else None
+        has_happened = _archived(path).exists() and not path.exists()
+        output = f"archived {path.name}"
     else:
-        output = f"booked {call.arguments['amount']}" if ctx.idempotency_key in booked(path.parent) else None
-    verdict = "it did not happen" if output is None else "it happened"
-    _log(path).note("looked", verdict, call=ctx.call_id, task=ctx.task_id)
-    return NotHappened() if output is None else Happened(output)
+        has_happened = ctx.idempotency_key in booked(path.parent)
+        output = f"booked {call.arguments['amount']}"
+    verdict = "it happened" if has_happened else "it did not happen"
+    _log_of(path).note("looked", verdict, call=ctx.call_id, task=ctx.task_id)
+    return Happened(output) if has_happened else NotHappened()
 
 
 # ------------------------------------------------------------------------------------------- the tools
@@ -188,7 +209,7 @@ def list_files(folder: str, ctx: ToolContext) -> list[str]:
         folder: the folder's name.
     """
     path = place(folder)
-    with _log(path).call("list_files", ctx, effect="read"):
+    with _logged("list_files", path, ctx, "read"):
         return [f"{folder}/{file.name}" for file in sorted(path.glob("sales-*.csv"))]
 
 
@@ -200,10 +221,10 @@ def total_sales(path: str, ctx: ToolContext) -> dict[str, Any]:
         path: the file, as list_files returned it.
     """
     file = place(path)
-    with _log(file).call("total_sales", ctx, effect="read"):
-        rows = list(csv.DictReader(file.read_text().splitlines()))
+    with _logged("total_sales", file, ctx, "read"):
+        rows = [*csv.DictReader(file.read_text().splitlines())]
         total = sum(int(row["units"]) * int(row["price"]) for row in rows)
-        return {"path": path, "region": file.stem.removeprefix("sales-"), "lines": len(rows), "total": total}
+        return {"region": file.stem.removeprefix("sales-"), "lines": len(rows), "total": total}
 
 
 @tool(undo=_undo, reconcile=_reconcile)
@@ -217,7 +238,7 @@ def write_report(path: str, text: str, ctx: ToolContext) -> str:
     report = place(path)
     if report.suffix != ".md":
         raise ValueError(f"a report's name ends in .md, not {report.name!r}")
-    with _writing("write_report", report, ctx):
+    with _logged("write_report", report, ctx):
         draft = _draft(report, ctx.call_id)
         draft.write_text(text)
         os.link(draft, report)  # all of it or nothing, and never over another
@@ -235,7 +256,7 @@ def book_entry(folder: str, text: str, amount: int, ctx: ToolContext) -> str:
         amount: how much.
     """
     books = place(folder) / BOOKS
-    with _writing("book_entry", books, ctx):
+    with _logged("book_entry", books, ctx):
         _book(books, text, amount, ctx.idempotency_key)
     return f"booked {amount}"
 
@@ -247,9 +268,8 @@ def archive_file(path: str, ctx: ToolContext) -> str:
     Args:
         path: the file, as list_files returned it.
     """
-    file = place(path)
-    with _writing("archive_file", file, ctx):
-        target = _archived(file)
+    file, target = place(path), _archived(place(path))
+    with _logged("archive_file", file, ctx):
         target.parent.mkdir(exist_ok=True)
         if target.exists():
             raise FileExistsError(f"{target.name} is in the archive already")
@@ -257,26 +277,25 @@ def archive_file(path: str, ctx: ToolContext) -> str:
     return f"archived {file.name}"
 
 
-# ------------------------------------------------------------------------------------------ the script
+# ------------------------------------------------------------------------------- the model and the agent
 
 
 def script(request: ModelRequest) -> Turn:
     """Return the answer to a request, from nothing but the conversation: the same after a crash, an undo, a fork."""
-    messages = [message.text for message in request.messages if message.role == "user"]
-    folder = ["", *re.findall(r"demo-[0-9a-f]{8}", "\n".join(messages))][-1]
-    wishes = [CLOSE.format(folder=folder), INSTEAD.format(folder=folder)]
-    if not messages or messages[-1] not in wishes:
+    wish = ["", *(message.text for message in request.messages if message.role == "user")][-1]
+    folder = ["", *re.findall(r"demo-[0-9a-f]{8}", wish)][-1]
+    is_closing = wish == CLOSE.format(folder=folder)
+    if not is_closing and wish != INSTEAD.format(folder=folder):
         return text(
             "I am a scripted model and know only the demonstration's two requests; give the agent a real model for "
             "others."
         )
     results: dict[str, list[str]] = {}
-    for result in (
-        part for message in request.messages for part in message.parts if isinstance(part, ToolResult)
-    ):
-        if result.is_error:
-            return text(f"I stop here, because {result.name} failed: {result.text}")
-        results.setdefault(result.name, []).append(result.text)
+    for result in (part for message in request.messages for part in message.parts):
+        if isinstance(result, ToolResult):
+            if result.is_error:
+                return text(f"I stop here, because {result.name} failed: {result.text}")
+            results.setdefault(result.name, []).append(result.text)
     if "list_files" not in results:
         return call("list_files", folder=folder)
     files: list[str] = json.loads(results["list_files"][0])
@@ -284,14 +303,7 @@ def script(request: ModelRequest) -> Turn:
         return turn("", [call("total_sales", path=path) for path in files])
     totals = {sales["region"]: sales["total"] for sales in map(json.loads, results["total_sales"])}
     best, total = max(totals, key=totals.__getitem__), sum(totals.values())
-    if messages[-1] == wishes[1]:
-        report, last = (
-            f"# Strongest region\n\n{best}: {totals[best]}\n",
-            f"with {totals[best]}. Nothing was booked.",
-        )
-        turns = {"write_report": call("write_report", path=f"{folder}/best.md", text=report)}
-        answer = f"The strongest region is {best} {last}"
-    else:
+    if is_closing:
         rows = "".join(f"| {region} | {totals[region]} |\n" for region in sorted(totals))
         report = f"# Month-end\n\n| region | total |\n|---|---|\n{rows}\nGrand total: {total}\n"
         turns = {
@@ -300,10 +312,11 @@ def script(request: ModelRequest) -> Turn:
             "archive_file": turn("", [call("archive_file", path=path) for path in files]),
         }
         answer = f"The month is closed: {total} in total. The strongest region is {best}."
+    else:
+        report = f"# Strongest region\n\n{best}: {totals[best]}\n"
+        turns = {"write_report": call("write_report", path=f"{folder}/best.md", text=report)}
+        answer = f"The strongest region is {best} with {totals[best]}. Nothing was booked."
     return next((answer for name, answer in turns.items() if name not in results), text(answer))
-
-
-TOOLS: Sequence[Any] = (list_files, total_sales, write_report, book_entry, archive_file)
 
 
 def demo_agent(model: str | None = None, *, pace: float = 0.0) -> Agent:
@@ -311,8 +324,26 @@ def demo_agent(model: str | None = None, *, pace: float = 0.0) -> Agent:
     brain = model or ScriptedModel(
         lambda request: replace(script(request), delay=pace), name="scripted:month-end"
     )
-    return Agent(brain, name=NAME, instructions=INSTRUCTIONS, tools=TOOLS, limits=Limits(steps=20))
+    tools = [list_files, total_sales, write_report, book_entry, archive_file]
+    return Agent(brain, name=DEMO, instructions=INSTRUCTIONS, tools=tools, limits=Limits(steps=20))
 
 
 AGENT = demo_agent()
 """Known to every command, so that a demonstration's tasks can be resumed, undone and forked."""
+
+
+# ------------------------------------------------------------------------- the process that drives a task
+
+
+async def _drive(store: str, task_id: str, pace: str, model: str, context: str) -> int:
+    """Resume a task to its next stop; return 0 if it then has its answer."""
+    async with Runner(store, agents=[demo_agent(model or None, pace=float(pace))]) as runner:
+        result = await runner.resume(task_id, context=context or None)
+        return 0 if result.state in ("completed", "degraded") else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(asyncio.run(_drive(*sys.argv[1:])))
+    except KeyboardInterrupt:
+        sys.exit(130)

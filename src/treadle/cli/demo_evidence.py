@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle import Runner, ToolCall
+from treadle import ToolCall
 from treadle.cli import demo_agent
 from treadle.cli.screen import some
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.ids import idempotency_key, is_undo, undo_id
-from treadle.testing.audit import Evidence, JournalOf, audit, journal_of
+from treadle.testing.audit import Evidence, JournalOf, audit
 from treadle.testing.ledger import Ledger
 from treadle.transfer.verifying import VerifyReport
 
@@ -42,23 +42,15 @@ class DemoTask:
 
     def __init__(self, journal: JournalOf, folder: Path, parent: JournalOf | None = None) -> None:
         ledger = Ledger(folder / demo_agent.LOG)
-        self.id, self.journal, self.folder = journal.task, journal, folder
-        self.events = journal.events
+        self.id, self.journal, self.folder, self.events = journal.task, journal, folder, journal.events
         self.own = self.events[journal.shared :]
         self.calls = calls_of(self.own)
-        self.ends = {event.call: event for event in self.events if isinstance(event, e.ToolEnded)}
-        rewound = [event for event in self.events if isinstance(event, e.Rewound)]
-        self.undone = [call for event in rewound for call in event.calls]
+        self.ended = {event.call: event for event in self.events if isinstance(event, e.ToolEnded)}
+        self.ends = Counter(event.call for event in self.own if isinstance(event, e.ToolEnded))
+        self.undone = [call for event in self.events if isinstance(event, e.Rewound) for call in event.calls]
         self.log = [line for line in ledger.entries() if line.task == self.id]
         self.starts = Counter(line.call for line in self.log if line.kind == "start")
         self.violations = audit(journal, Evidence(ledger=ledger.for_audit()).of(self.id), parent=parent)
-
-    @classmethod
-    async def read(
-        cls, runner: Runner, task_id: str, folder: Path, parent: JournalOf | None = None
-    ) -> DemoTask:
-        """Return a task of a runner's store; raises `JournalCorrupt` if its chain is broken."""
-        return cls(await journal_of(runner.store, await runner.store.row(task_id)), folder, parent)
 
     def pids(self, call_id: str) -> list[int]:
         """Return the processes that had to do with a call."""
@@ -66,7 +58,7 @@ class DemoTask:
 
     def ended_well(self, call_id: str) -> bool:
         """Tell whether a call has a result."""
-        return call_id in self.ends and self.ends[call_id].outcome == "ok"
+        return call_id in self.ended and self.ended[call_id].outcome == "ok"
 
 
 def calls_of(events: Sequence[e.Event]) -> dict[str, ToolCall]:
@@ -77,12 +69,11 @@ def calls_of(events: Sequence[e.Event]) -> dict[str, ToolCall]:
 
 def nothing_twice(task: DemoTask) -> list[DemoClaim]:
     """Claim that no step, no finished call and no writing call of a task's own events ran twice."""
-    calls = task.calls
+    calls, ended = task.calls, task.ended
     completed = Counter(event.step for event in task.own if isinstance(event, e.StepCompleted))
-    ends = Counter(event.call for event in task.own if isinstance(event, e.ToolEnded))
     starts = [line for line in task.log if line.kind == "start" and not is_undo(line.call)]
-    late = {line.call for line in starts if line.call in task.ends and line.time > task.ends[line.call].time}
-    unseen = [call for call in calls if task.ended_well(call) and not task.starts[call]]
+    late = {line.call for line in starts if line.call in ended and line.time > ended[line.call].time}
+    repeated = [violation.text for violation in task.violations if violation.name == "ledger"]
     return [
         DemoClaim(
             f"{some(len(completed), 'step')} completed, each once",
@@ -94,14 +85,18 @@ def nothing_twice(task: DemoTask) -> list[DemoClaim]:
             [
                 *[f"{call} started after its end" for call in sorted(late)],
                 *[f"{line.call} is not in the journal" for line in starts if line.call not in calls],
-                *[violation.text for violation in task.violations if violation.name == "ledger"],
+                *repeated,
             ],
         ),
         DemoClaim(
             "every call has exactly one end in the journal, and each that ended well is in the log",
             [
-                *[f"{call} has {some(ends[call], 'end')}" for call in calls if ends[call] != 1],
-                *[f"{call} is not in the log" for call in unseen],
+                *[f"{call} has {some(task.ends[call], 'end')}" for call in calls if task.ends[call] != 1],
+                *[
+                    f"{call} is not in the log"
+                    for call in calls
+                    if task.ended_well(call) and not task.starts[call]
+                ],
             ],
         ),
     ]
@@ -109,8 +104,8 @@ def nothing_twice(task: DemoTask) -> list[DemoClaim]:
 
 def the_chain(task: DemoTask, verified: VerifyReport) -> DemoClaim:
     """Claim that nothing is wrong with a task's records, nor with what they say."""
-    text = f"the journal's chain of {some(verified.events, 'event')} is unbroken"
     problems = [finding.text for finding in verified.findings]
+    text = f"the journal's chain of {some(verified.events, 'event')} is unbroken"
     return DemoClaim(text, [*problems, *map(str, task.violations)])
 
 
@@ -120,33 +115,31 @@ def the_crash(task: DemoTask) -> DemoClaim:
     if killed is None:
         missing = "the model made fewer than two of them"
         return DemoClaim("a process died inside a writing call", [missing])
-    others = [pid for pid in task.pids(killed.call) if pid != killed.pid]
+    others = [str(pid) for pid in task.pids(killed.call) if pid != killed.pid]
     events = [event for event in task.own if getattr(event, "call", None) == killed.call]
     crashed = any(isinstance(event, e.ToolStopped) and event.reason == "crash" for event in events)
     verdicts = [event.verdict for event in events if isinstance(event, e.OutcomeSettled)]
     holds = crashed and verdicts[-1:] == ["happened"] and task.ended_well(killed.call) and others
-    tool = task.calls[killed.call].name
-    text = f"{killed.call} {tool}: process {killed.pid} died in it; reconcile= in process "
-    text += f"{', '.join(map(str, others)) or '(none)'} found: it happened"
+    text = f"{killed.call} {task.calls[killed.call].name}: process {killed.pid} died in it; "
+    text += f"reconcile= in process {', '.join(others) or '(none)'} found: it happened"
     return DemoClaim(text, () if holds else [f"the journal says {verdicts or 'nothing'}"])
 
 
-def the_books(tasks: Sequence[DemoTask]) -> DemoClaim:
+def the_books(*tasks: DemoTask) -> DemoClaim:
     """Claim that the books hold one line for each booking of these tasks that ended well, and no other of theirs."""
-    expected: list[str] = []
+    expected = Counter[str]()
     for task in tasks:
-        booked = [call.id for call in task.calls.values() if call.name == "book_entry"]
+        booked = [call for call, asked in task.calls.items() if asked.name == "book_entry"]
         reversed_ = [
             call.call for call in task.undone if (call.tool, call.verdict) == ("book_entry", "compensated")
         ]
-        expected += [f"{task.id}/{call}" for call in booked if task.ended_well(call)]
-        expected += [idempotency_key(task.id, "", undo_id(call)) for call in reversed_]
+        expected.update(idempotency_key(task.id, "", call) for call in booked if task.ended_well(call))
+        expected.update(idempotency_key(task.id, "", undo_id(call)) for call in reversed_)
     prefixes = tuple(f"{task.id}/" for task in tasks)
-    lines = [key for key in demo_agent.booked(tasks[0].folder) if key.startswith(prefixes)]
-    differing = (Counter(lines) - Counter(expected)) + (Counter(expected) - Counter(lines))
-    text = (
-        f"{some(len(expected), 'booking')} in the journal, {some(len(lines), 'line')} in {demo_agent.BOOKS}"
-    )
+    lines = Counter(key for key in demo_agent.booked(tasks[0].folder) if key.startswith(prefixes))
+    booking, line = some(expected.total(), "booking"), some(lines.total(), "line")
+    differing = (lines - expected) + (expected - lines)
+    text = f"{booking} in the journal, {line} in {demo_agent.BOOKS}"
     return DemoClaim(text, [f"not the same: {key}" for key in differing])
 
 
@@ -172,19 +165,19 @@ def the_undo(task: DemoTask) -> list[DemoClaim]:
     return claims or [DemoClaim("the steps taken back had changed nothing")]
 
 
-def the_fork(fork: DemoTask) -> list[DemoClaim]:
-    """Claim that a fork is its parent up to its point, and ran nothing of what it shares."""
+def the_fork(task: DemoTask, fork: DemoTask) -> list[DemoClaim]:
+    """Claim that a fork is its task up to its point, ran nothing of what it shares, and came to another answer."""
     shared = fork.journal.shared
     calls = calls_of(fork.events[:shared])
     again = [call for call in calls if fork.starts[call]]
     text = f"{some(shared, 'event')} and {some(len(calls), 'call')} shared; the fork started {len(again)} of them again"
-    return [DemoClaim(text, [*again, *map(str, fork.violations)]), *nothing_twice(fork)]
-
-
-def the_answers(task: DemoTask, fork: DemoTask) -> DemoClaim:
-    """Claim that a fork came to another answer than its task."""
-    answers = [
-        [event.output for event in one.own if isinstance(event, e.TaskEnded)][-1:] for one in (task, fork)
+    ends = [[event for event in each.own if isinstance(event, e.TaskEnded)] for each in (task, fork)]
+    answers = [events[-1].output if events else None for events in ends]
+    is_another = None not in answers and answers[0] != answers[1]
+    return [
+        DemoClaim(text, [*again, *map(str, fork.violations)]),
+        *nothing_twice(fork),
+        DemoClaim(
+            "the fork's answer is another one than the task's", () if is_another else [f"they are {answers}"]
+        ),
     ]
-    problems = [] if all(answers) and answers[0] != answers[1] else [f"they are {answers}"]
-    return DemoClaim("the fork's answer is another one than the task's", problems)

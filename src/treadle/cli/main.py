@@ -8,7 +8,6 @@ import signal
 import sys
 import sysconfig
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
 from typing import Annotated, Any
@@ -72,11 +71,9 @@ def demo(
     ] = None,
 ) -> int:
     """Watch a task survive a killed process, be undone and forked. Needs no key and no network."""
-    try:
-        module: Any = import_module("treadle.cli.demo")
-    except ImportError as error:
-        raise ConfigurationError(f"the demonstration is not part of this installation: {error}") from error
-    return module.demo(resume=resume, store=store, model=model)
+    from treadle.cli.demo import play  # with the auditor, which no other command needs
+
+    return play(resume=resume, store=store, model=model)
 
 
 def _print_version(requested: bool) -> None:

@@ -84,11 +84,11 @@ class Screen:
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print a line of texts, some of them with a style; no text is read as markup."""
-        self.out.print(_text(parts))
+        self.out.print(styled(parts))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
         """Print a line on standard error: it is not part of the result."""
-        self.err.print(_text(parts))
+        self.err.print(styled(parts))
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None
@@ -138,7 +138,8 @@ class Screen:
                 out.flush()
 
 
-def _text(parts: tuple[str | tuple[str, str], ...]) -> Text:
+def styled(parts: Iterable[str | tuple[str, str]]) -> Text:
+    """Return a line of texts, some of them with a style, in which control characters are visible."""
     line = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
