@@ -67,12 +67,12 @@ def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
 
     Raises `ConfigurationError` when it says something else.
     """
-    said = getattr(model, "output_mode", "tool")
-    if said not in ("native", "tool", "prompt"):
+    mode = getattr(model, "output_mode", "tool")
+    if mode not in ("native", "tool", "prompt"):
         raise ConfigurationError(
-            f"the model {model.name} says output_mode={said!r}: it must be 'native', 'tool' or 'prompt'"
+            f"the model {model.name} says output_mode={mode!r}: it must be 'native', 'tool' or 'prompt'"
         )
-    return said
+    return mode
 
 
 def model_names(model: Model) -> tuple[str, ...]:
@@ -83,8 +83,8 @@ def model_names(model: Model) -> tuple[str, ...]:
     several: Any = getattr(model, "models", None)
     if not isinstance(several, (list, tuple)):
         several = (getattr(model, "model", None), getattr(model, "other", None))
-    inside = [one for one in cast("Sequence[Model]", several) if hasattr(one, "stream")]
-    names = [name for one in inside for name in model_names(one)]
+    inside = [model for model in cast("Sequence[Model]", several) if hasattr(model, "stream")]
+    names = [name for model in inside for name in model_names(model)]
     return tuple(dict.fromkeys(names)) or (model.name,)
 
 

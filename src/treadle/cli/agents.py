@@ -39,12 +39,12 @@ class ListedAgents:
 def listed_agents() -> ListedAgents:
     """Import the agents listed in pyproject.toml, else in TREADLE_AGENTS."""
     listed = ListedAgents()
-    for place in listed_places():
+    for path in listed_places():
         try:
-            for agent in at_place(place):
+            for agent in at_place(path):
                 listed.agents.setdefault(agent.name, agent)
         except ConfigurationError as error:
-            listed.problems[place] = str(error)
+            listed.problems[path] = str(error)
     return listed
 
 
@@ -53,13 +53,13 @@ def listed_places() -> list[str]:
     for folder in (Path.cwd(), *Path.cwd().parents):
         project = folder / "pyproject.toml"
         if project.is_file():
-            places = _listed_in(project)
-            if places:
+            paths = _listed_in(project)
+            if paths:
                 _add_to_path(folder)
-                return places
+                return paths
             break
-    places = [place.strip() for place in os.environ.get("TREADLE_AGENTS", "").split(",")]
-    return [place for place in places if place]
+    paths = [path.strip() for path in os.environ.get("TREADLE_AGENTS", "").split(",")]
+    return [path for path in paths if path]
 
 
 def _listed_in(project: Path) -> list[str]:
@@ -67,10 +67,10 @@ def _listed_in(project: Path) -> list[str]:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{project} cannot be read: {error}") from error
-    places: Any = document.get("tool", {}).get("treadle", {}).get("agents", [])
-    if not isinstance(places, list) or not all(isinstance(p, str) for p in cast("list[Any]", places)):
+    paths: Any = document.get("tool", {}).get("treadle", {}).get("agents", [])
+    if not isinstance(paths, list) or not all(isinstance(p, str) for p in cast("list[Any]", paths)):
         raise ConfigurationError(f"{project}: [tool.treadle] agents must be a list of texts `module:agent`")
-    return cast("list[str]", places)
+    return cast("list[str]", paths)
 
 
 def _add_to_path(folder: Path) -> None:
@@ -78,25 +78,25 @@ def _add_to_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def at_place(place: str) -> list[Agent[Any]]:
+def at_place(path: str) -> list[Agent[Any]]:
     """Return the agents that `module:name` holds: an agent, or several in a list.
 
     Raises:
         ConfigurationError: there is no such module or name, it cannot be imported, or is not an agent.
     """
-    module, colon, name = place.partition(":")
+    module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise ConfigurationError(f"{place!r} does not say where an agent is: write module:agent")
+        raise ConfigurationError(f"{path!r} does not say where an agent is: write module:agent")
     _add_to_path(Path.cwd())
     try:
         value: Any = import_module(module)
         for part in name.split("."):
             value = getattr(value, part)
     except Exception as error:  # any error of the user's own module
-        raise ConfigurationError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
     if not agents or not all(isinstance(agent, Agent) for agent in agents):
-        raise ConfigurationError(f"{place} is not an Agent, but {value!r}")
+        raise ConfigurationError(f"{path} is not an Agent, but {value!r}")
     return agents
 
 
@@ -156,19 +156,19 @@ def of_name(name: str, model: str | None) -> Agent[Any] | None:
     return assistant(model) if name == ASSISTANT else None
 
 
-def _only_agent_at(place: str) -> Agent[Any]:
-    agents = at_place(place)
+def _only_agent_at(path: str) -> Agent[Any]:
+    agents = at_place(path)
     if len(agents) > 1:
         names = ", ".join(agent.name for agent in agents)
-        raise ConfigurationError(f"{place} holds several agents ({names}): name one of them")
+        raise ConfigurationError(f"{path} holds several agents ({names}): name one of them")
     return agents[0]
 
 
 def _unknown(name: str) -> str:
     listed = listed_agents()
-    near = get_close_matches(name, listed.agents, n=1)
+    closest = get_close_matches(name, listed.agents, n=1)
     names = ", ".join(sorted(listed.agents)) or "none"
-    hint = f"did you mean {near[0]!r}? " if near else f"known here: {names}; "
+    hint = f"did you mean {closest[0]!r}? " if closest else f"known here: {names}; "
     broken = "".join(f"; {problem}" for problem in list(listed.problems.values())[:1])
     return f"no agent is called {name!r}: {hint}{WAYS}{broken}"
 

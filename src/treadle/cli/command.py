@@ -186,7 +186,7 @@ def command_line(*arguments: str, store: str | None = None, **options: str | Non
     if store is not None:
         store = re.sub(r"(?<=://)([^:/@]*):[^@]*@|(?<=[?&])password=[^&]*&?", _user_only, store)
     values = {"store": store, **options}.items()
-    flags = [word for name, value in values if value is not None for word in (f"--{name}", value)]
+    flags = [flag for name, value in values if value is not None for flag in (f"--{name}", value)]
     return shlex.join([_program(), *arguments, *flags])
 
 
@@ -199,5 +199,5 @@ def _program() -> str:
     called = Path(sys.argv[0])
     if called.name != "treadle" or shutil.which("treadle") is not None:
         return "treadle"
-    near = os.path.relpath(called)
-    return str(called.absolute()) if near.startswith(os.pardir) else near
+    shortest = os.path.relpath(called)
+    return str(called.absolute()) if shortest.startswith(os.pardir) else shortest

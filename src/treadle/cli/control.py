@@ -45,7 +45,7 @@ async def cancel(
 async def _stop(
     session: Session,
     task: str,
-    wanted: Literal["paused", "interrupted", "cancelled"],
+    target: Literal["paused", "interrupted", "cancelled"],
     reason: str | None,
     by: str | None,
 ) -> int:
@@ -53,7 +53,7 @@ async def _stop(
     async with session.runner() as runner:
         row = await find_task(runner, task)
         root = await _root(runner, row)
-        stop = {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[wanted]
+        stop = {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[target]
         try:
             result = await stop(row.task_id, reason=reason, by=by)
         except asyncio.CancelledError:
@@ -61,7 +61,7 @@ async def _stop(
             session.screen.note(f"not waited for: the command to the task stands; {show} shows its state")
             raise
         code = print_outcome(session, result, printed=result.final_text, root=root)
-        return 0 if result.state == wanted else code
+        return 0 if result.state == target else code
 
 
 @command

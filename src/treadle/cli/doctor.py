@@ -126,10 +126,10 @@ def _check_file(diagnosis: Diagnosis, path: Path) -> None:
     try:
         connection = connect_reader(path)
         try:
-            ours = pragma(connection, "application_id") == APPLICATION_ID
+            is_ours = pragma(connection, "application_id") == APPLICATION_ID
             diagnosis.store["journal_mode"] = pragma(connection, "journal_mode")
             diagnosis.store["integrity"] = pragma(connection, "integrity_check")
-            if ours:
+            if is_ours:
                 check_not_newer(connection, path)
                 diagnosis.store["tasks"] = connection.execute("SELECT count(*) FROM tasks").fetchone()[0]
         finally:
@@ -139,7 +139,7 @@ def _check_file(diagnosis: Diagnosis, path: Path) -> None:
             str(error) if isinstance(error, StoreError) else f"{path} cannot be read: {error}"
         )
         return
-    if not ours:
+    if not is_ours:
         diagnosis.problems.append(f"{path} is not a Treadle store")
     elif diagnosis.store["integrity"] != "ok":
         diagnosis.problems.append(
@@ -205,7 +205,8 @@ def _offer_name(offer: Any) -> str:
 
 def _print(screen: Screen, diagnosis: Diagnosis) -> None:
     screen.line(
-        ("versions     ", "bold"), ", ".join(f"{name} {what}" for name, what in diagnosis.versions.items())
+        ("versions     ", "bold"),
+        ", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()),
     )
     facts = {name: value for name, value in diagnosis.store.items() if name != "url"}
     details = ", ".join(f"{name} {value}" for name, value in facts.items())

@@ -125,12 +125,12 @@ def _print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
     screen.line(("drained: ", "dim"), f"{counts['adopted']} adopted, {lost}")
 
 
-def _agents(places: list[str]) -> tuple[Agent[Any], ...]:
+def _agents(paths: list[str]) -> tuple[Agent[Any], ...]:
     """Return the agents at these places; without any, the agents that the project lists."""
-    if places:
-        return tuple([agent for place in places for agent in agents.at_place(place)])
+    if paths:
+        return tuple([agent for path in paths for agent in agents.at_place(path)])
     listed = agents.listed_agents()
     if not listed.agents:
-        problems = "".join(f"; {place}: {problem}" for place, problem in listed.problems.items())
+        problems = "".join(f"; {path}: {problem}" for path, problem in listed.problems.items())
         raise ConfigurationError(f"there is no agent to drive tasks with: {agents.WAYS}{problems}")
     return tuple(listed.agents.values())

@@ -47,7 +47,7 @@ class StepNames:
     def before(self, node: StepNode) -> list[str]:
         """Return the names of the steps that a step waited for."""
         nodes = [self.of(step) for step in node.after]
-        return [other.plan.name for other in nodes if other is not None]
+        return [node.plan.name for node in nodes if node is not None]
 
 
 def why_skipped(event: e.StepSkipped) -> str:
@@ -68,12 +68,14 @@ def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[Ste
     ordered = sorted(infos.values(), key=lambda info: info.index)
     depths: dict[str, int] = {}
     for info in ordered:
-        depths[info.step_id] = 1 + max([depths.get(other, -1) for other in info.after], default=-1)
+        depths[info.step_id] = 1 + max(
+            [depths.get(predecessor, -1) for predecessor in info.after], default=-1
+        )
     width = max(2 * depths[info.step_id] + len(info.name) for info in ordered)
     for info in ordered:
         indent = "  " * depths[info.step_id]
         mark, style = _MARKS.get(info.status, ("?", ""))
-        after = ", ".join([infos[other].name for other in info.after if other in infos])
+        after = ", ".join([infos[predecessor].name for predecessor in info.after if predecessor in infos])
         screen.line(
             f"  {indent}",
             (mark, style),
@@ -83,7 +85,7 @@ def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[Ste
         )
 
 
-def _note(info: StepInfo, done: TaskStepOutput | None) -> str:
-    if done is None or info.status not in ("failed", "skipped") or done.error is None:
+def _note(info: StepInfo, output: TaskStepOutput | None) -> str:
+    if output is None or info.status not in ("failed", "skipped") or output.error is None:
         return f"  ({info.status})" if info.status != "completed" else ""
-    return f"  ({info.status}: {short(done.error.message, 80)})"
+    return f"  ({info.status}: {short(output.error.message, 80)})"

@@ -98,8 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    options = words[: words.index("--")] if "--" in words else words
+    command_arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = (
+        command_arguments[: command_arguments.index("--")] if "--" in command_arguments else command_arguments
+    )
     _open_closed_streams()
     # The store reports a lost session itself.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = None
     try:
         with screen.one_document():
-            code = _run(words or ["--help"], screen)
+            code = _run(command_arguments or ["--help"], screen)
         sys.stdout.flush()
         return code
     except OSError as error:
@@ -139,15 +141,17 @@ def _run(arguments: list[str], screen: Screen) -> int:
         if os.environ.get("TREADLE_DEBUG"):
             raise
         screen.document(error_json(error))
-        what = f"{type(error).__name__}: {error}"
-        place = _user_code_in(error)
-        if place is not None:
-            screen.note(("error: ", "red"), f"{what} (from {place}; TREADLE_DEBUG=1 shows the traceback)")
+        description = f"{type(error).__name__}: {error}"
+        path = _user_code_in(error)
+        if path is not None:
+            screen.note(
+                ("error: ", "red"), f"{description} (from {path}; TREADLE_DEBUG=1 shows the traceback)"
+            )
             return CODES["failed"]
         if isinstance(error, OSError):
             screen.note(("error: ", "red"), _system_message(error))
             return CODES["failed"]
-        screen.note(("this is a bug in treadle: ", "red"), what)
+        screen.note(("this is a bug in treadle: ", "red"), description)
         screen.note("run it again with TREADLE_DEBUG=1 for the details of a report")
         return OUR_BUG
 
@@ -163,12 +167,12 @@ def _user_code_in(error: BaseException) -> str | None:
     libraries_and_treadle = [
         folder.resolve() for folder in (Path(__file__).parents[1], *map(Path, libraries))
     ]
-    place = None
+    path = None
     for frame, line in walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename).resolve()
         if file.is_file() and not any(file.is_relative_to(folder) for folder in libraries_and_treadle):
-            place = f"{file.name}, line {line}"
-    return place
+            path = f"{file.name}, line {line}"
+    return path
 
 
 def _failed(error: Any, screen: Screen) -> int:

@@ -31,9 +31,9 @@ async def verify(
     for finding in report.findings:
         screen.line(("✗ ", "red"), str(finding))
     damaged = sum(bool(task.findings) for task in report.tasks)
-    whole = f"{len(report.tasks) - damaged} of {some(len(report.tasks), 'task')} whole"
+    intact = f"{len(report.tasks) - damaged} of {some(len(report.tasks), 'task')} whole"
     size = f" · {some(report.events, 'event')}, {some(report.bytes, 'byte')}"
-    screen.line((whole, "red" if damaged else "green"), size)
+    screen.line((intact, "red" if damaged else "green"), size)
     if unknown := sum(task.unknown for task in report.tasks):
         screen.line((f"{some(unknown, 'event')} of kinds that this version does not know", "yellow"))
     return 1 if report.findings else 0
@@ -84,7 +84,7 @@ async def import_(
     session.screen.document(report)
     for task_id in report.tasks:
         session.screen.line(task_id)
-    known = f", {len(report.known)} were in the store already" if report.known else ""
-    counts = f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')} imported{known}"
+    already_there = f", {len(report.known)} were in the store already" if report.known else ""
+    counts = f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')} imported{already_there}"
     session.screen.note((counts, "dim"))
     return 0

@@ -78,5 +78,5 @@ def usage_summary(usage: TaskUsage) -> str:
     summary = f"{calls} · {about}{usage.input_tokens} + {usage.output_tokens} tokens"
     if usage.cost is not None and usage.model_calls:
         return clean(f"{summary} · {about}{dollars(usage.cost)}")
-    named = [model for model in usage.unpriced if ":" in model]
-    return clean(f"{summary} · cost unknown: no price for {', '.join(named)}" if named else summary)
+    unpriced = [model for model in usage.unpriced if ":" in model]
+    return clean(f"{summary} · cost unknown: no price for {', '.join(unpriced)}" if unpriced else summary)

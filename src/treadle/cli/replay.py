@@ -51,15 +51,15 @@ async def replay(
         row = await find_task(runner, task)
         chosen = _agent(row.agent, agent)
         recording = await record(runner, row.task_id, chosen)
-        written: tuple[Path, ...] = ()
+        files: tuple[Path, ...] = ()
         if out is not None:
-            written = _files(out, chosen, recording)
-            await save(runner, recording, written[1])
-            _write_test(written[0], chosen, recording, agent)
-    return _print_report(session.screen, await run_again(recording, chosen, run_tools=run_tools), written)
+            files = _files(out, chosen, recording)
+            await save(runner, recording, files[1])
+            _write_test(files[0], chosen, recording, agent)
+    return _print_report(session.screen, await run_again(recording, chosen, run_tools=run_tools), files)
 
 
-def _print_report(screen: Screen, report: ReplayReport, written: tuple[Path, ...]) -> int:
+def _print_report(screen: Screen, report: ReplayReport, files: tuple[Path, ...]) -> int:
     drifts: list[Json] = [
         {"kind": d.kind, "where": d.where, "what": d.what, "recorded": d.recorded, "now": d.now}
         for d in report.drifts
@@ -73,11 +73,11 @@ def _print_report(screen: Screen, report: ReplayReport, written: tuple[Path, ...
             "requests": report.requests,
             "calls": report.calls,
             "drifts": drifts,
-            "written": [str(path) for path in written],
+            "written": [str(path) for path in files],
         }
     )
     screen.line(("✓ " if report.ok else "✗ ", "green" if report.ok else "red"), str(report))
-    for path in written:
+    for path in files:
         screen.line(("wrote ", "dim"), str(path))
     return 0 if report.ok else 1
 
@@ -121,13 +121,13 @@ def _write_test(path: Path, agent: Agent[Any], recording: Recording, option: str
 
 def _place_of(agent: Agent[Any], option: str | None) -> str:
     """Return `module:name` of an agent, from `--agent` or the places that the project lists."""
-    places = [option] if option is not None and ":" in option else agents.listed_places()
-    for place in places:
-        module, _, name = place.partition(":")
-        if agent not in agents.at_place(place):
+    paths = [option] if option is not None and ":" in option else agents.listed_places()
+    for path in paths:
+        module, _, name = path.partition(":")
+        if agent not in agents.at_place(path):
             continue
-        if agents.at_place(place) == [agent]:
-            return place
+        if agents.at_place(path) == [agent]:
+            return path
         names = [key for key, value in vars(import_module(module)).items() if value is agent]
         return f"{module}:{names[0] if names else name}"
     raise ConfigurationError(f"to write a test that imports {agent.name}, {agents.WAYS}")

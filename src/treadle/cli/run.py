@@ -88,7 +88,7 @@ class DriveOptions:
 @command
 def run(
     session: Session,
-    words: Annotated[
+    arguments: Annotated[
         list[str],
         typer.Argument(metavar="[AGENT] INPUT", help="An agent, and its input; `-` is standard input."),
     ],
@@ -103,7 +103,7 @@ def run(
     tracing: TraceOptions,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
-    name, text = _agent_and_input(words)
+    name, text = _agent_and_input(arguments)
     options = drive.run_options()
     chosen = agents.to_run(name, agent, model)
     agents.check_model(chosen)
@@ -114,9 +114,9 @@ def run(
         async with session.runner(make=True, observers=observers) as runner:
             stream = runner.run_stream(chosen, text, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
-            place = agent or (name if name and ":" in name else None)
+            path = agent or (name if name and ":" in name else None)
             return await _DrivenTask(
-                runner, session, Timeline(screen, live=screen.out.is_terminal), place
+                runner, session, Timeline(screen, live=screen.out.is_terminal), path
             ).follow(stream)
 
     return session.run(work())
@@ -146,7 +146,7 @@ def resume(
 @command
 def step(
     session: Session,
-    words: Annotated[list[str], typer.Argument(metavar="TASK | AGENT INPUT")],
+    arguments: Annotated[list[str], typer.Argument(metavar="TASK | AGENT INPUT")],
     *,
     input: Annotated[
         str | None, typer.Option("--input", help="A message to add before the model call.")
@@ -156,9 +156,9 @@ def step(
     tracing: TraceOptions,
 ) -> int:
     """Run one step of a task, or the first step of a new task of AGENT on INPUT."""
-    if len(words) > 2:
+    if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
-    first = agents.to_run(words[0], agent, model) if len(words) == 2 else None
+    first = agents.to_run(arguments[0], agent, model) if len(arguments) == 2 else None
     if first is not None:
         agents.check_model(first)
     observers = tracing.observers()
@@ -166,24 +166,24 @@ def step(
     async def work() -> int:
         async with session.runner(make=first is not None, observers=observers) as runner:
             if first is not None:
-                task_id = (await runner.create_task(first, text_argument(words[1]))).task_id
-                chosen, place = first, words[0] if ":" in words[0] else agent
+                task_id = (await runner.create_task(first, text_argument(arguments[1]))).task_id
+                chosen, path = first, arguments[0] if ":" in arguments[0] else agent
             else:
                 try:
-                    row = await find_task(runner, words[0])
+                    row = await find_task(runner, arguments[0])
                 except TaskNotFound as error:
                     raise TaskNotFound(f"{error}; to create a task, give AGENT and INPUT") from None
-                task_id, place = row.task_id, agent
+                task_id, path = row.task_id, agent
                 chosen = await agent_of(runner, row, session.screen, agent, model)
             stream = runner.stream_step(task_id, input=input, agent=chosen)
             timeline = await _timeline_of(runner, session.screen, task_id, chosen)
-            return await _DrivenTask(runner, session, timeline, place).follow_step(stream)
+            return await _DrivenTask(runner, session, timeline, path).follow_step(stream)
 
     return session.run(work())
 
 
-def _agent_and_input(words: list[str]) -> tuple[str | None, str]:
-    match words:
+def _agent_and_input(arguments: list[str]) -> tuple[str | None, str]:
+    match arguments:
         case [text]:
             return None, text_argument(text)
         case [agent, text]:
@@ -221,8 +221,8 @@ async def agent_of(
     used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
     agent = agents.of_task(row.agent, option, model, used)
     if agent is None:
-        for place, problem in agents.listed_agents().problems.items():
-            screen.note(("note: ", "yellow"), f"{place}: {problem}")
+        for path, problem in agents.listed_agents().problems.items():
+            screen.note(("note: ", "yellow"), f"{path}: {problem}")
     return agent
 
 

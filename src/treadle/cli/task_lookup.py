@@ -46,8 +46,10 @@ async def find_task(runner: TaskRunner, name: str) -> TaskRow:
         ids = {row.task_id for row in rows}
         rows = [row for row in rows if row.parent not in ids]
     if len(rows) > 1:
-        some = ", ".join(row.task_id for row in rows[:4])
-        raise ConfigurationError(f"{name!r} fits {len(rows)} tasks: {some}{', ...' if len(rows) > 4 else ''}")
+        examples = ", ".join(row.task_id for row in rows[:4])
+        raise ConfigurationError(
+            f"{name!r} fits {len(rows)} tasks: {examples}{', ...' if len(rows) > 4 else ''}"
+        )
     if not rows:
         await runner.get_task(name)  # raises the error that explains what is wrong with the name
     return rows[0]
@@ -57,12 +59,12 @@ def _fits(task_id: str, name: str) -> bool:
     return task_id.endswith(name) or (len(name) >= PREFIX and task_id.startswith(name))
 
 
-async def _rows_where(runner: TaskRunner, fits: Callable[[str], bool]) -> list[TaskRow]:
+async def _rows_where(runner: TaskRunner, matches: Callable[[str], bool]) -> list[TaskRow]:
     rows: list[TaskRow] = []
     cursor = None
     while True:
         page = await runner.store.rows(TaskFilter(limit=_PAGE, cursor=cursor))
-        rows += [row for row in page if fits(row.task_id)]
+        rows += [row for row in page if matches(row.task_id)]
         if len(page) < _PAGE:
             return rows
         cursor = page[-1].task_id

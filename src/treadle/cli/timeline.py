@@ -209,15 +209,15 @@ class Timeline:
             case e.ModelStarted():
                 self._model_started(event)
             case e.ModelFailed():
-                again = f"; retried at {moment(event.retry_at)}" if event.retry_at is not None else ""
-                self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (again, "dim"))
+                retry_note = f"; retried at {moment(event.retry_at)}" if event.retry_at is not None else ""
+                self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (retry_note, "dim"))
             case e.ModelStopped():
                 self._line((f"  … the request was stopped ({event.reason})", "yellow"))
             case e.StepFailed():
                 self._line(("  ✗ the step failed: ", "red"), _failure(event.error))
             case e.StepSkipped():
-                named = event.by not in (UNNEEDED, ITSELF)
-                self._line((f"  {why_skipped(event)}", "yellow"), _by(event.by if named else None))
+                is_named = event.by not in (UNNEEDED, ITSELF)
+                self._line((f"  {why_skipped(event)}", "yellow"), _by(event.by if is_named else None))
             case e.ToolStarted() | e.ToolStopped() | e.ToolEnded():
                 self._tool(event)
             case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
@@ -226,15 +226,15 @@ class Timeline:
                 self._show_task_event(event)
 
     def _step_started(self, event: e.StepStarted) -> None:
-        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
         node = self._names.of(event.step)
         self._printed_step = event.step
         if node is None:
-            self._line((f"step {event.index}{again}", "bold"))
+            self._line((f"step {event.index}{attempt}", "bold"))
             return
         after = ", ".join(self._names.before(node))
         self._line(
-            (f"step {node.index}{again}: ", "bold"),
+            (f"step {node.index}{attempt}: ", "bold"),
             (node.plan.name, "bold"),
             (f"  after {after}" if after else "", "dim"),
         )
@@ -284,17 +284,20 @@ class Timeline:
 
     def _tool_ended(self, event: e.ToolEnded, name: str) -> None:
         began = self._started.get(event.call)
-        took = (f"  {event.call}" + (f" {_seconds(event.time - began)}" if began else ""), "dim")
+        duration = (f"  {event.call}" + (f" {_seconds(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
-            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), took)
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), duration)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
             self._line(
-                ("  ? ", "yellow"), (f"{name}: its outcome is unknown ", "yellow"), _reason(event.error), took
+                ("  ? ", "yellow"),
+                (f"{name}: its outcome is unknown ", "yellow"),
+                _reason(event.error),
+                duration,
             )
         else:
-            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), took)
+            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), duration)
 
     def _print_files(self, event: e.ToolEnded | e.StepCompleted, prefix: str) -> None:
         """Print the sources and artifacts of a result; an artifact's id is `<prefix>-a<number>`."""
@@ -333,8 +336,8 @@ class Timeline:
             case e.Resumed():
                 self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
             case e.LimitReached():
-                why = event.detail or f"{event.used:g} of {event.allowed:g}"
-                self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({why})")
+                detail = event.detail or f"{event.used:g} of {event.allowed:g}"
+                self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({detail})")
             case e.UndoRequested():
                 steps = ", ".join(event.steps)
                 self._line(

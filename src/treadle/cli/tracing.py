@@ -42,14 +42,14 @@ class TraceOptions:
 
 
 def _observer(trace: str, content: bool) -> Observer:
-    kind, _, rest = trace.partition(":")
-    if kind == "jsonl" and rest:
-        path = Path(rest)
+    kind, _, target = trace.partition(":")
+    if kind == "jsonl" and target:
+        path = Path(target)
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise ConfigurationError(f"--trace {trace}: this file cannot be created")
         from treadle.telemetry.jsonl import JsonLines
 
-        return JsonLines(rest, content=content)
+        return JsonLines(target, content=content)
     if trace == "console":
         from treadle.telemetry.console import Console
 

@@ -71,8 +71,8 @@ def _step(text: str | None) -> int | str | None:
 
 def _print_report(screen: Screen, report: UndoReport) -> None:
     where = f"step {report.to}" if report.to else "the beginning"
-    done = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
-    screen.line(("↶ ", "magenta"), f"{done}; steps taken back: {', '.join(report.steps)}")
+    outcome = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
+    screen.line(("↶ ", "magenta"), f"{outcome}; steps taken back: {', '.join(report.steps)}")
     for call in report.calls:
         verdict = call.verdict.replace("_", " ") + (f": {call.why}" if call.why else "")
         screen.line("  ", _VERDICTS[call.verdict], f"{call.tool} ({call.call}) {verdict}")
@@ -111,14 +111,16 @@ async def fork(
         chosen = agents.to_run(None, agent, model) if agent is not None else None
         if chosen is None and model is not None:
             chosen = await agent_of(runner, row, screen, None, model)
-        made = await runner.fork(
+        new_task = await runner.fork(
             row.task_id, at=_step(at), agent=chosen, input=input, replace=values or None, thread_id=thread
         )
-        screen.line(("fork ", "dim"), made.task_id, (f"  of {row.task_id} at event {made.forked_at}", "dim"))
+        screen.line(
+            ("fork ", "dim"), new_task.task_id, (f"  of {row.task_id} at event {new_task.forked_at}", "dim")
+        )
         if run:
-            return await drive_on(session, runner, made.task_id, agent=agent, model=model)
-        screen.document(made)
-        resume = session.command_line("resume", made.task_id, agent=agent, model=model)
+            return await drive_on(session, runner, new_task.task_id, agent=agent, model=model)
+        screen.document(new_task)
+        resume = session.command_line("resume", new_task.task_id, agent=agent, model=model)
         screen.line(("  run it with: ", "dim"), resume)
     return 0
 

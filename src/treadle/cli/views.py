@@ -46,9 +46,9 @@ async def tasks(
             state=state, agent=agent, thread_id=thread, parent=parent_id, limit=limit, cursor=cursor
         )
         listed = [(item, await _snapshot(runner, item.task_id)) for item in page.items]
-        screen.document({"items": [_item(*each) for each in listed], "cursor": page.cursor})
+        screen.document({"items": [_item(*item) for item in listed], "cursor": page.cursor})
         columns = ("task", "state", "agent", "steps", "cost", "age", "input")
-        screen.table(columns, [_row(*each) for each in listed], state_column=1)
+        screen.table(columns, [_row(*item) for item in listed], state_column=1)
         if page.cursor is not None:
             screen.note(f"more: --cursor {page.cursor}")
     return 0

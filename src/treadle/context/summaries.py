@@ -24,15 +24,15 @@ def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: 
     """
     texts = [f"[summary of what came before]\n{previous}"] if previous else []
     spent = sum([text_tokens(text) for text in texts])
-    held = 0
+    skipped = 0
     for turn in turns:
         text = "\n".join([_message_text(message) for message in turn])
         spent += text_tokens(text)
-        if held and spent > limit:
+        if skipped and spent > limit:
             break
         texts.append(text)
-        held += 1
-    return "\n\n".join(texts), held
+        skipped += 1
+    return "\n\n".join(texts), skipped
 
 
 def _message_text(message: Message) -> str:

@@ -56,17 +56,17 @@ class ConversationWindow:
         """
         restarts = not self._continues(limit)
         if restarts or self._tools is not tools:
-            beside = request_tokens(instructions, tools)
-            if beside > limit // 2:
+            overhead = request_tokens(instructions, tools)
+            if overhead > limit // 2:
                 raise ModelError(
-                    f"instructions and tools are about {beside} tokens, more than half of context_tokens={limit}",
+                    f"instructions and tools are about {overhead} tokens, more than half of context_tokens={limit}",
                     kind="too_large",
                 )
             if restarts:
-                self._restart(limit, beside)
-            elif beside > self._beside:
+                self._restart(limit, overhead)
+            elif overhead > self._beside:
                 # More than this request needs, so that tools which change with each request restart it seldom.
-                self._restart(limit, min(beside + limit // 16, limit // 2))
+                self._restart(limit, min(overhead + limit // 16, limit // 2))
             self._tools = tools
         for message in self._source[len(self._messages) :]:
             self._follow(message)
@@ -78,12 +78,12 @@ class ConversationWindow:
         same = source is state.messages and self._of == (limit, state.fingerprint, state.instructions)
         return same and len(self._messages) <= len(state.messages)
 
-    def _restart(self, limit: int, beside: int) -> None:
+    def _restart(self, limit: int, overhead: int) -> None:
         """Read the conversation from its beginning; `beside` are the tokens of a request besides its messages."""
         state = self._state
         self._of = (limit, state.fingerprint, state.instructions)
-        self._beside = beside
-        self._room = limit - beside - self._count(_note(100_000))
+        self._beside = overhead
+        self._room = limit - overhead - self._count(_note(100_000))
         self._largest = self._room // 4
         self._source = state.messages
         self._messages: list[Message] = []
@@ -109,31 +109,31 @@ class ConversationWindow:
     def _cut(self) -> None:
         """Begin later: at the first place from which three quarters of the room suffice, else at the last one."""
         enough = self._room * 3 // 4
-        left, best = self._sum, None
-        for place in range(self._start, len(self._messages)):
-            if place > self._start and self._may_begin_at(place):
-                head, head_sum = self._head_at(place)
-                best = place, left, head, head_sum
-                if left + head_sum <= enough:
+        remaining, best = self._sum, None
+        for position in range(self._start, len(self._messages)):
+            if position > self._start and self._may_begin_at(position):
+                head, head_sum = self._head_at(position)
+                best = position, remaining, head, head_sum
+                if remaining + head_sum <= enough:
                     break
-            left -= self._tokens[place]
+            remaining -= self._tokens[position]
         if best is not None:
             self._start, self._sum, kept, self._head_sum = best
             self._head = (*kept, _note(self._start - len(kept)))
 
-    def _may_begin_at(self, place: int) -> bool:
-        role = self._messages[place].role
-        return role == "user" or (role == "assistant" and place > self._state.own_from)
+    def _may_begin_at(self, position: int) -> bool:
+        role = self._messages[position].role
+        return role == "user" or (role == "assistant" and position > self._state.own_from)
 
-    def _head_at(self, place: int) -> tuple[tuple[Message, ...], int]:
+    def _head_at(self, position: int) -> tuple[tuple[Message, ...], int]:
         """Return what is shown of the messages before a place, and its tokens."""
-        own = self._state.own_from
-        kept = [0] if self._state.summarised else []
-        kept += [at for at in self._system if at < place]
-        if place > own and self._messages[own].role == "user":
-            kept.append(own)
-        kept.sort()
-        return tuple([self._messages[at] for at in kept]), sum([self._tokens[at] for at in kept])
+        own_from = self._state.own_from
+        head = [0] if self._state.summarised else []
+        head += [at for at in self._system if at < position]
+        if position > own_from and self._messages[own_from].role == "user":
+            head.append(own_from)
+        head.sort()
+        return tuple([self._messages[at] for at in head]), sum([self._tokens[at] for at in head])
 
 
 class Shown(Sequence[Message]):
@@ -178,8 +178,8 @@ def _note(left_out: int) -> Message:
 
 def _excerpt(message: Message, tokens: int, count: Count) -> tuple[Message, int]:
     """Return a message that is too large with head and tail of its texts, and how many tokens that is."""
-    pieces = max(1, sum(isinstance(part, (Text, ToolResult)) for part in message.parts))
-    chars = tokens * BYTES_PER_TOKEN // pieces
+    part_count = max(1, sum(isinstance(part, (Text, ToolResult)) for part in message.parts))
+    chars = tokens * BYTES_PER_TOKEN // part_count
     while True:
         chars = max(chars // 2, LEAST_CHARS)
         short = replace(message, parts=tuple([_excerpt_of(part, chars) for part in message.parts]))

@@ -96,7 +96,7 @@ class _Plan:
 def _plan(cls: type) -> _Plan:
     """Compile both directions of a class: a statement or two for each field."""
     hints = typing.get_type_hints(cls)
-    places: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
+    namespace: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
     writing, reading, checks = ["def encode(made, document):"], ["def decode(document):"], list[str]()
     for item in fields(cls):
         name = item.name
@@ -105,32 +105,32 @@ def _plan(cls: type) -> _Plan:
         write, read = _directions(hints[name])
         value = f"made.{name}"
         if write is not _same:
-            places[f"_write_{name}"] = write
+            namespace[f"_write_{name}"] = write
             value = f"_write_{name}({value})"
-        condition = _unlike_default(item, places)
+        condition = _unlike_default(item, namespace)
         writing.append(f" {condition}document[{name!r}] = {value}")
         if read is not _same:
-            places[f"_read_{name}"] = read
+            namespace[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
-        elif fits := _condition(hints[name], name, places):
-            places[f"_hint_{name}"] = hints[name]
-            given = f"value is not _default_{name} and " if f"_default_{name}" in places else ""
+        elif fits := _condition(hints[name], name, namespace):
+            namespace[f"_hint_{name}"] = hints[name]
+            differs = f"value is not _default_{name} and " if f"_default_{name}" in namespace else ""
             checks.append(f" value = made.{name}")
-            checks.append(f" if {given}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
+            checks.append(f" if {differs}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
     lines = [*writing, " return document", *reading, " made = _cls(**document)", *checks, " return made"]
-    exec("\n".join(lines), places)  # noqa: S102  made of the names of fields alone
-    return _Plan(places["encode"], places["decode"])
+    exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
+    return _Plan(namespace["encode"], namespace["decode"])
 
 
-def _condition(hint: Any, name: str, places: dict[str, Any]) -> str:
+def _condition(hint: Any, name: str, namespace: dict[str, Any]) -> str:
     """Return the condition under which a `value`, read as it was written, is of a type; empty if any value is."""
     origin = get_origin(hint)
     if hint is Any:
         return ""
     if origin in (Union, types.UnionType):
-        return " or ".join([f"({_condition(option, name, places)})" for option in get_args(hint)])
+        return " or ".join([f"({_condition(option, name, namespace)})" for option in get_args(hint)])
     if origin is Literal:
-        places[f"_words_{name}"] = frozenset(get_args(hint))
+        namespace[f"_words_{name}"] = frozenset(get_args(hint))
         return f"value in _words_{name}"
     if hint is type(None):
         return "value is None"
@@ -150,7 +150,7 @@ def _named(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join([_named(option) for option in get_args(hint)])
     if origin is Literal:
-        return " or ".join([repr(word) for word in get_args(hint)])
+        return " or ".join([repr(literal) for literal in get_args(hint)])
     return _NAMES.get(origin or hint, "what the event is made of")
 
 
@@ -166,14 +166,14 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def _unlike_default(item: Field[Any], places: dict[str, Any]) -> str:
+def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> str:
     """Return the condition under which a field is written: always, or if it does not have its default."""
     default = item.default_factory() if item.default_factory is not MISSING else item.default
     if default is MISSING:
         return ""
     if default is None:
         return f"if made.{item.name} is not None: "
-    places[f"_default_{item.name}"] = default
+    namespace[f"_default_{item.name}"] = default
     made, default = f"made.{item.name}", f"_default_{item.name}"
     return f"if {made} is not {default} and ({made} != {default} or type({made}) is not type({default})): "
 
@@ -217,14 +217,14 @@ def _tuple_read_by(decode: _Step) -> _Step:
 
 def _tuple_of(hint: Any) -> _Step:
     """Return how to read a list of values that are read as they were written."""
-    places: dict[str, Any] = {}
-    condition = _condition(hint, "item", places)
+    namespace: dict[str, Any] = {}
+    condition = _condition(hint, "item", namespace)
     if not condition:
         return _tuple_read_by(_same)
-    fits: Callable[[Any], bool] = eval(f"lambda value: {condition}", places)  # noqa: S307  made of a type alone
+    is_tuple_of: Callable[[Any], bool] = eval(f"lambda value: {condition}", namespace)  # noqa: S307  made of a type alone
 
     def item(value: Any) -> Any:
-        if not fits(value):
+        if not is_tuple_of(value):
             raise _misfit("an item of a list", hint, value)
         return value
 
@@ -366,13 +366,13 @@ def _is_plain(value: dict[Any, Any]) -> bool:
 
 def _outgrown(value: Any) -> str | None:
     """Return which bound a value is beyond. It is looked at level by level, and nothing of it is written yet."""
-    left, level = MAX_CHARACTERS, [value]
+    budget, level = MAX_CHARACTERS, [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
             if isinstance(item, (str, bytes, list, tuple, dict)):
-                left -= len(cast("str", item))
-            if left < 0:
+                budget -= len(cast("str", item))
+            if budget < 0:
                 return f"larger than {MAX_CHARACTERS:,} characters"
             if isinstance(item, dict):
                 below += cast("dict[Any, Any]", item).values()

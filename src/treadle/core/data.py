@@ -27,8 +27,8 @@ class _OpenClasses(dict[type[Any], type[Any]]):
 
     def __missing__(self, cls: type[Any]) -> type[Any]:
         namespace = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-        self[cls] = made = type(cls.__name__, (cls,), namespace)
-        return made
+        self[cls] = open_class = type(cls.__name__, (cls,), namespace)
+        return open_class
 
 
 _OPEN: Final = _OpenClasses()
@@ -76,53 +76,53 @@ def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
 
 
 def _made(cls: type[Any], kw_only: bool, shared: dict[str, Any]) -> type[Any]:
-    made: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+    data_class: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     if "__init__" not in cls.__dict__:
-        made.__init__ = _constructor(made, is_frozen=shared is _FROZEN)
+        data_class.__init__ = _constructor(data_class, is_frozen=shared is _FROZEN)
     for name, method in shared.items():
         if name not in cls.__dict__:
-            setattr(made, name, method)
-    made._compared = staticmethod(_reading([item.name for item in fields(made) if item.compare]))  # noqa: SLF001  ours
-    return made
+            setattr(data_class, name, method)
+    data_class._compared = staticmethod(_reading([item.name for item in fields(data_class) if item.compare]))  # noqa: SLF001  ours
+    return data_class
 
 
 def _constructor(cls: type[Any], *, is_frozen: bool) -> Callable[..., None]:
     """Return an `__init__` that takes the fields of a class and sets each of them."""
-    places: dict[str, Any] = {"_missing": MISSING}
+    namespace: dict[str, Any] = {"_missing": MISSING}
     items = fields(cls)
     opens = is_frozen and len(items) >= WORTH_OPENING
     positional, keyword, body = ["self"], list[str](), list[str]()
     for item in items:
-        parameter, given = _parameter(item, places)
+        parameter, default = _parameter(item, namespace)
         (keyword if item.kw_only is True else positional).append(parameter)
         if is_frozen and not opens:
-            places[f"_set_{item.name}"] = getattr(cls, item.name).__set__
-            body.append(f" _set_{item.name}(self, {given})")
+            namespace[f"_set_{item.name}"] = getattr(cls, item.name).__set__
+            body.append(f" _set_{item.name}(self, {default})")
         else:
-            body.append(f" self.{item.name} = {given}")
+            body.append(f" self.{item.name} = {default}")
     if opens:
-        places["_set_class"], places["_open"] = _SET_CLASS, _OPEN
+        namespace["_set_class"], namespace["_open"] = _SET_CLASS, _OPEN
         body = [" cls = self.__class__", " _set_class(self, _open[cls])", *body, " self.__class__ = cls"]
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
     if keyword:
         positional.append("*")
     lines = [f"def __init__({', '.join(positional + keyword)}):", *body, " return None"]
-    exec("\n".join(lines), places)  # noqa: S102  made of the names of fields alone
-    init = places["__init__"]
+    exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
+    init = namespace["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__module__ = cls.__module__
     return init
 
 
-def _parameter(item: Field[Any], places: dict[str, Any]) -> tuple[str, str]:
+def _parameter(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, str]:
     """Return how a field is written among the parameters, and what is set for it."""
     name = item.name
     if item.default_factory is not MISSING:
-        places[f"_new_{name}"] = item.default_factory
+        namespace[f"_new_{name}"] = item.default_factory
         return f"{name}=_missing", f"_new_{name}() if {name} is _missing else {name}"
     if item.default is not MISSING:
-        places[f"_default_{name}"] = item.default
+        namespace[f"_default_{name}"] = item.default
         return f"{name}=_default_{name}", name
     return name, name
 
@@ -158,11 +158,11 @@ def _reduce(self: Any) -> tuple[Any, ...]:
     return _restored, (type(self), [getattr(self, item.name) for item in fields(self)])
 
 
-def _restored(cls: type[Any], held: list[Any]) -> Any:
-    made = object.__new__(cls)
-    for item, one in zip(fields(cls), held, strict=True):
-        object.__setattr__(made, item.name, one)
-    return made
+def _restored(cls: type[Any], values: list[Any]) -> Any:
+    instance = object.__new__(cls)
+    for item, value in zip(fields(cls), values, strict=True):
+        object.__setattr__(instance, item.name, value)
+    return instance
 
 
 _MUTABLE: dict[str, Any] = {"__eq__": _equal, "__hash__": None, "__repr__": _repr}

@@ -72,13 +72,13 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
 
     The path of a file is no secret: a tool may be asked to open it.
     """
-    found: set[str] = set()
+    secrets: set[str] = set()
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= named_secrets(cast("Mapping[str, Any]", value))
+            secrets |= named_secrets(cast("Mapping[str, Any]", value))
         elif isinstance(value, str) and is_secret_name(name) and not _PLACE.fullmatch(value):
-            found |= {value, _SCHEME.sub("", value, count=1)}
-    return found
+            secrets |= {value, _SCHEME.sub("", value, count=1)}
+    return secrets
 
 
 def url_secrets(url: str | None) -> set[str]:
@@ -86,15 +86,15 @@ def url_secrets(url: str | None) -> set[str]:
     if not url:
         return set()
     try:
-        place = urlsplit(url)
-        secret = place.password if place.password is not None else place.username
+        parts = urlsplit(url)
+        secret = parts.password if parts.password is not None else parts.username
     except ValueError:
         return set()
-    found = {secret, unquote(secret)} if secret else set[str]()
-    if place.username and place.password:
-        found.add(base64.b64encode(unquote(f"{place.username}:{place.password}").encode()).decode())
-    return found | {
-        value for name, value in parse_qsl(place.query) if _PARAMETER.search(name) or is_secret_name(name)
+    secrets = {secret, unquote(secret)} if secret else set[str]()
+    if parts.username and parts.password:
+        secrets.add(base64.b64encode(unquote(f"{parts.username}:{parts.password}").encode()).decode())
+    return secrets | {
+        value for name, value in parse_qsl(parts.query) if _PARAMETER.search(name) or is_secret_name(name)
     }
 
 
@@ -116,8 +116,8 @@ def hide_named(text: str) -> str:
     return _NAMED.sub(_kept_before, text)
 
 
-def _kept_before(found: re.Match[str]) -> str:
-    return f"{next(filter(None, found.groups()), '')}{SECRET}"
+def _kept_before(match: re.Match[str]) -> str:
+    return f"{next(filter(None, match.groups()), '')}{SECRET}"
 
 
 # ------------------------------------------------------------------------------------------ what is looked for
@@ -135,9 +135,9 @@ class Secrets:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
+        long_enough = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
         # The longest first, so that nothing is left of one that begins like another.
-        ordered = sorted(known, key=lambda value: (-len(value), value))
+        ordered = sorted(long_enough, key=lambda value: (-len(value), value))
         self._exact = [value for value in ordered if not _is_strong(value)]
         strong = [value for value in ordered if _is_strong(value)]
         self._near = _Forms(form for value in strong for form in _near_forms(value))
@@ -213,19 +213,19 @@ class Secrets:
         )
         if not spans:
             return view
-        places = _places(view)
-        pieces: list[str] = []
+        positions = _places(view)
+        parts: list[str] = []
         end = 0
         for first, last in spans:
-            begins, ends = places[first], places[last - 1] + 1
+            begins, ends = positions[first], positions[last - 1] + 1
             while begins > end and view[begins - 1] in _RUN:
                 begins -= 1  # what stands beside coded text belongs to the same run, and mixes with it
             while ends < len(view) and view[ends] in _RUN:
                 ends += 1
-            if begins > end or not pieces:
-                pieces += [view[end:begins], SECRET]
+            if begins > end or not parts:
+                parts += [view[end:begins], SECRET]
             end = max(end, ends)
-        return "".join(pieces) + view[end:]
+        return "".join(parts) + view[end:]
 
 
 class _Forms:
@@ -282,7 +282,7 @@ def _skeleton(text: str) -> str:
 
 def _places(text: str) -> list[int]:
     """Return where each character of a text's skeleton stands in the text."""
-    return [place for place, char in enumerate(text) if char.isascii() and char.isalnum()]
+    return [position for position, char in enumerate(text) if char.isascii() and char.isalnum()]
 
 
 def _near_forms(value: str) -> Iterator[str]:
@@ -310,14 +310,14 @@ def _far_forms(value: str) -> Iterator[str]:
 
 def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) -> str:
     """Return coded bytes as they stand `at` bytes into a block, without the characters that mix with neighbours."""
-    whole = raw[(block - at) % block :]
-    return code(whole[: len(whole) - len(whole) % block]).decode()
+    aligned = raw[(block - at) % block :]
+    return code(aligned[: len(aligned) - len(aligned) % block]).decode()
 
 
 def _probes(form: str) -> Iterator[str]:
     """Yield pieces of a form of which one is in every piece that is to be hidden, and in the form as a whole."""
-    pieces = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
-    telling = [piece for piece in pieces if any(map(str.isdigit, piece))]
+    fragments = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
+    telling = [fragment for fragment in fragments if any(map(str.isdigit, fragment))]
     yield from telling or [form]
 
 
@@ -325,23 +325,23 @@ def _spans(form: str, bones: str) -> Iterator[tuple[int, int]]:
     """Yield from where to where the skeleton of a text holds a form, or a piece of it."""
     for probe in _probes(form):
         inside = form.find(probe)
-        found = bones.find(probe)
-        while found >= 0:
-            first, last = found, found + len(probe)
+        at_probe = bones.find(probe)
+        while at_probe >= 0:
+            first, last = at_probe, at_probe + len(probe)
             while (
                 first > 0
-                and first - found + inside > 0
-                and bones[first - 1] == form[first - found + inside - 1]
+                and first - at_probe + inside > 0
+                and bones[first - 1] == form[first - at_probe + inside - 1]
             ):
                 first -= 1
             while (
                 last < len(bones)
-                and last - found + inside < len(form)
-                and bones[last] == form[last - found + inside]
+                and last - at_probe + inside < len(form)
+                and bones[last] == form[last - at_probe + inside]
             ):
                 last += 1
             yield first, last
-            found = bones.find(probe, last)
+            at_probe = bones.find(probe, last)
 
 
 # ---------------------------------------------------------------------------------------------------- views
@@ -366,7 +366,7 @@ _Decoder = tuple[Callable[[str], Iterator[str]], str]
 
 def _views(text: str, decoders: tuple[_Decoder, ...]) -> Iterator[str]:
     """Yield a text and what it says when it is decoded, the nearest first."""
-    seen = {text}
+    seen_views = {text}
     waiting = [text]
     for view in waiting:  # grows meanwhile
         yield view
@@ -374,8 +374,8 @@ def _views(text: str, decoders: tuple[_Decoder, ...]) -> Iterator[str]:
             if marks and not any(mark in view for mark in marks):
                 continue
             for decoded in decode(view):
-                if decoded not in seen and len(seen) < _VIEWS:
-                    seen.add(decoded)
+                if decoded not in seen_views and len(seen_views) < _VIEWS:
+                    seen_views.add(decoded)
                     waiting.append(decoded)
 
 
@@ -383,8 +383,8 @@ def _unescaped(text: str) -> Iterator[str]:
     yield _ESCAPE.sub(_escaped_char, text)
 
 
-def _escaped_char(found: re.Match[str]) -> str:
-    *codes, octal, control, itself = found.groups()
+def _escaped_char(match: re.Match[str]) -> str:
+    *codes, octal, control, itself = match.groups()
     if itself is not None:
         return itself
     if control is not None:
@@ -400,7 +400,7 @@ def _char(code: str, base: int) -> str:
 
 
 def _unquoted(text: str) -> Iterator[str]:
-    yield _PERCENT.sub(lambda found: _char(next(filter(None, found.groups()), "20"), 16), text)
+    yield _PERCENT.sub(lambda match: _char(next(filter(None, match.groups()), "20"), 16), text)
 
 
 def _unmarked(text: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ def parsed_call(call_id: str, name: str, raw: str, *, truncated: bool = False, m
         arguments = parse_object(raw)
     except (ValueError, RecursionError):
         return ToolCall(call_id, name, {}, raw=raw, problem="unparsable", meta=meta)
-    if raw.count("{") + raw.count("[") > MAX_DEPTH and (beyond := flaw(arguments)) is not None:
+    if raw.count("{") + raw.count("[") > MAX_DEPTH and (problem := flaw(arguments)) is not None:
         # Marked before the arguments are copied or searched level by level.
-        return ToolCall(call_id, name, {}, raw=raw[:RAW_KEPT], problem=beyond, meta=meta)
+        return ToolCall(call_id, name, {}, raw=raw[:RAW_KEPT], problem=problem, meta=meta)
     return ToolCall(call_id, name, arguments, meta=meta)

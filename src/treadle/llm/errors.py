@@ -134,8 +134,8 @@ def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelErro
         error: the error.
         secrets: values that must not appear in the message.
     """
-    ours = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
-    if ours is None:
+    known_error = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
+    if known_error is None:
         status = _status(error)
         return ModelError(
             shortened(_message(error, status), secrets),
@@ -143,9 +143,9 @@ def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelErro
             status=status,
             retry_after=_retry_after(error),
         )
-    ours.args = (shortened(str(ours), secrets),)
-    ours.__cause__ = ours.__context__ = None  # a chained error would show the secrets
-    return ours.with_traceback(None)
+    known_error.args = (shortened(str(known_error), secrets),)
+    known_error.__cause__ = known_error.__context__ = None  # a chained error would show the secrets
+    return known_error.with_traceback(None)
 
 
 def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
@@ -159,10 +159,10 @@ def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its causes."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
+    while link is not None and id(link) not in seen_ids:
+        seen_ids.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
 
@@ -233,8 +233,8 @@ def _bodies(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
     body: Any = getattr(error, "body", None)
     if isinstance(body, list) and body:
         body = cast("list[Any]", body)[0]
-    whole = _object(body)
-    return _object(whole.get("error")), whole
+    document = _object(body)
+    return _object(document.get("error")), document
 
 
 def _details(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -245,8 +245,8 @@ def _details(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _message(error: Exception, status: int | None) -> str:
     """Return the message of a provider; for a body without a message, a description of the body."""
     body: Any = getattr(error, "body", None)
-    for place in (*_bodies(error), {"message": _object(body).get("error")}):
-        if isinstance(message := place.get("message"), str) and message:
+    for document in (*_bodies(error), {"message": _object(body).get("error")}):
+        if isinstance(message := document.get("message"), str) and message:
             return message if not _is_page(message) else _about_page(message, status)
     if any(cls.__name__ == "UnexpectedModelBehavior" for cls in type(error).__mro__):
         return str(getattr(error, "message", "")) or type(error).__name__
@@ -283,7 +283,8 @@ def _about_text(body: str, status: int | None) -> str:
 def _about_fields(error: Any) -> str:
     """Return the messages of a validation error, without the invalid values."""
     problems = [
-        f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        for problem in error.errors(include_input=False)
     ]
     return f"the response is not an answer of this API: {'; '.join(problems[:3])}"
 

@@ -131,8 +131,8 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
             if b"\n" not in chunk and b"\r" not in chunk and not (partial and partial[-1].endswith(b"\r")):
                 partial.append(chunk)
                 continue
-            *lines, rest = _END.split(b"".join((*partial, chunk)))
-            partial = [rest]
+            *lines, partial_line = _END.split(b"".join((*partial, chunk)))
+            partial = [partial_line]
             for line in lines:
                 if (data := _data_line(line)) is not None:
                     yield data

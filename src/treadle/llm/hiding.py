@@ -40,11 +40,11 @@ class HiddenDeltas:
         if not self._secrets:
             yield delta
             return
-        held = self._held
-        if held is not None and not _continues(held, delta):
+        last = self._held
+        if last is not None and not _continues(last, delta):
             yield from self.rest()
-            held = None
-        first, text = (delta, _text_of(delta)) if held is None else (held, _text_of(held) + _text_of(delta))
+            last = None
+        first, text = (delta, _text_of(delta)) if last is None else (last, _text_of(last) + _text_of(delta))
         end = len(text)
         if end <= _MOST_HELD:
             end = max(0, self._secrets.open_end(self._sent + text) - len(self._sent))
@@ -54,16 +54,16 @@ class HiddenDeltas:
 
     def rest(self, raw: Iterable[Json] = ()) -> Iterator[ModelDelta]:
         """Yield the text that is held back, at the end of an answer or before a delta of another part."""
-        held, self._held = self._held, None
-        if held is not None:
-            yield self._hidden(held, _text_of(held))
+        last, self._held = self._held, None
+        if last is not None:
+            yield self._hidden(last, _text_of(last))
         self._sent = ""
         yield from self.take(None, raw)
 
     def _hidden(self, delta: ModelDelta, text: str) -> ModelDelta:
         hidden = self._secrets.hide(text)
-        if hidden == text and (whole := self._secrets.hide(self._sent + text)) != self._sent + text:
-            hidden = SECRET + whole.partition(SECRET)[2]  # it began in text that was already sent
+        if hidden == text and (all_hidden := self._secrets.hide(self._sent + text)) != self._sent + text:
+            hidden = SECRET + all_hidden.partition(SECRET)[2]  # it began in text that was already sent
         self._sent = (self._sent + text)[-_BEFORE:]
         if _has_name(delta):
             call = cast("ToolCallDelta", delta)
@@ -108,10 +108,10 @@ def _unsigned(meta: Json) -> Json:
     return {name: value for name, value in fields.items() if name not in ("signature", "provider_details")}
 
 
-def _continues(held: ModelDelta, delta: ModelDelta) -> bool:
-    if isinstance(held, ToolCallDelta) and isinstance(delta, ToolCallDelta):
-        return held.index == delta.index and not delta.name
-    return type(held) is type(delta)
+def _continues(last: ModelDelta, delta: ModelDelta) -> bool:
+    if isinstance(last, ToolCallDelta) and isinstance(delta, ToolCallDelta):
+        return last.index == delta.index and not delta.name
+    return type(last) is type(delta)
 
 
 def _has_name(delta: ModelDelta) -> bool:

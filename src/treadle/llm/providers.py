@@ -102,12 +102,12 @@ class PydanticAIModel:
                             yield safe
                     for safe in hiding.rest(recorder.take() if recorder is not None else ()):
                         yield safe
-                    whole = response.get()
-                answer = mapping.our_answer(whole, request, wire)
+                    complete = response.get()
+                answer = mapping.our_answer(complete, request, wire)
             else:
-                whole = await model.request(history, settings, parameters)
-                answer = mapping.our_answer(whole, request, wire, streamed=False)
-                for delta in mapping.whole_deltas(whole):
+                complete = await model.request(history, settings, parameters)
+                answer = mapping.our_answer(complete, request, wire, streamed=False)
+                for delta in mapping.whole_deltas(complete):
                     for safe in (*hiding.take(delta), *hiding.rest()):
                         yield safe
             answer = hidden_answer(answer, secrets)

@@ -60,8 +60,10 @@ def _named(model: str) -> NamedModel:
         raise ModelUnknown(f"{model!r} does not name a provider: write provider:model, such as {EXAMPLES}")
     make = _PROVIDERS.get(provider)
     if make is None:
-        near = get_close_matches(provider, _PROVIDERS, n=1)
-        hint = f"did you mean {near[0]}:{name}?" if near else f"known are {', '.join(sorted(_PROVIDERS))}"
+        closest = get_close_matches(provider, _PROVIDERS, n=1)
+        hint = (
+            f"did you mean {closest[0]}:{name}?" if closest else f"known are {', '.join(sorted(_PROVIDERS))}"
+        )
         raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
     return make(name)
 

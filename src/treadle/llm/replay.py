@@ -80,9 +80,10 @@ class ReplayModel:
         if call is not None and request.attempt <= len(call.failures):
             raise _error(call.failures[request.attempt - 1])
         if call is None or call.answer is None:
-            what = f"turn {request.turn}" if request.call is None else f"the request {request.call}"
+            request_name = f"turn {request.turn}" if request.call is None else f"the request {request.call}"
             raise ModelError(
-                f"the recording has no answer to {what} (attempt {request.attempt})", kind="invalid_request"
+                f"the recording has no answer to {request_name} (attempt {request.attempt})",
+                kind="invalid_request",
             )
         answer = call.answer
         message = own_copy(answer.message)

@@ -58,30 +58,30 @@ class _OrderedEvents:
         await self._stream.close()
 
     async def _in_order(self) -> AsyncGenerator[ResponseStreamEvent]:
-        written: dict[str, str] = {}
+        arguments: dict[str, str] = {}
         early: dict[str, list[ResponseStreamEvent]] = {}
         ended = False
         async for event in self._stream:
             if ended:
                 continue  # a repeated end would count twice; a connection that is read to its end can be reused
             ended = event.type in _ENDS
-            item_id, whole = _call_of(event)
+            item_id, full_arguments = _call_of(event)
             if item_id is None:
                 yield event
             elif event.type == _ITEM_ADDED:
                 yield event
-                written[item_id] = whole
+                arguments[item_id] = full_arguments
                 for delta in early.pop(item_id, ()):
-                    written[item_id] += cast("Any", delta).delta
+                    arguments[item_id] += cast("Any", delta).delta
                     yield delta
             elif event.type == _DELTA:
-                if item_id not in written:
+                if item_id not in arguments:
                     early.setdefault(item_id, []).append(event)
                     continue
-                written[item_id] += event.delta
+                arguments[item_id] += event.delta
                 yield event
             else:
-                if not whole.startswith(written.get(item_id, "")):
+                if not full_arguments.startswith(arguments.get(item_id, "")):
                     raise ValueError("the deltas of a call's arguments do not add up to the whole arguments")
                 yield event
 

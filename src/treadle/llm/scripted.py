@@ -115,10 +115,10 @@ def turn(
     parts: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
     if text:
         parts += (Text(text),)
-    whole = Turn(parts=parts, usage=usage, finish=finish, delay=delay, chunk=chunk, pause=pause)
-    for each in (calls,) if isinstance(calls, Turn) else calls:
-        whole += each
-    return whole
+    combined = Turn(parts=parts, usage=usage, finish=finish, delay=delay, chunk=chunk, pause=pause)
+    for call in (calls,) if isinstance(calls, Turn) else calls:
+        combined += call
+    return combined
 
 
 def fail(
@@ -225,10 +225,10 @@ class ScriptedModel:
                 return fails[request.attempt - 1]
             if answer is not None:
                 return answer
-        answers = sum(answer is not None for _, answer in self._turns)
+        answer_count = sum(answer is not None for _, answer in self._turns)
         raise ModelError(
             f"model {self.name!r} was asked for turn {request.turn} (counted from 0, attempt {request.attempt}), "
-            f"but its script has {answers} answer{'' if answers == 1 else 's'}",
+            f"but its script has {answer_count} answer{'' if answer_count == 1 else 's'}",
             kind="invalid_request",
         )
 
@@ -257,12 +257,12 @@ def _item(item: Any) -> Turn | Fail:
     if isinstance(item, str):
         return text(item)
     if isinstance(item, (list, tuple)):
-        whole = Turn()
+        combined = Turn()
         for part in map(_item, cast("Sequence[Item]", item)):
             if isinstance(part, Fail):
                 raise ConfigurationError("a failure must be an item of the script itself, not part of a turn")
-            whole += part
-        return whole
+            combined += part
+        return combined
     raise ConfigurationError(f"a script holds texts, turns and failures, not {type(item).__name__}")
 
 
@@ -285,10 +285,10 @@ def _chunks(text: str, size: int) -> list[str]:
     if len(text) <= size:
         return [text] if text else []
     chunks = [""]
-    for word in re.findall(r"\s*\S+\s*?|\s+", text):
-        if chunks[-1] and len(chunks[-1]) + len(word) > size:
+    for piece in re.findall(r"\s*\S+\s*?|\s+", text):
+        if chunks[-1] and len(chunks[-1]) + len(piece) > size:
             chunks.append("")
-        chunks[-1] += word
+        chunks[-1] += piece
     return chunks
 
 

@@ -45,29 +45,29 @@ def wire_format_of(model: TheirModel) -> WireFormat | None:
 
 def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
     """Return pydantic-ai's settings for a request; the provider's own names go to where they have an effect."""
-    ours = request.settings
+    own_settings = request.settings
     settings: dict[str, Any] = {}
-    if ours.temperature is not None:
-        settings["temperature"] = ours.temperature
-    if ours.max_tokens is not None:
-        settings["max_tokens"] = ours.max_tokens
+    if own_settings.temperature is not None:
+        settings["temperature"] = own_settings.temperature
+    if own_settings.max_tokens is not None:
+        settings["max_tokens"] = own_settings.max_tokens
     if request.tools:
         choice = request.tool_choice
         settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]
-        if ours.parallel_tool_calls is not None and (wire is None or wire.parallel):
-            settings["parallel_tool_calls"] = ours.parallel_tool_calls
+        if own_settings.parallel_tool_calls is not None and (wire is None or wire.parallel):
+            settings["parallel_tool_calls"] = own_settings.parallel_tool_calls
     if wire is not None:
         settings["max_retries"] = 0
-    known = _names(wire)
+    known_fields = _names(wire)
     body: dict[str, Any] = {}
-    for name, value in ours.extra.items():
+    for name, value in own_settings.extra.items():
         if (
             wire is not None
-            and f"{wire.name}_{name}" in known
-            and (name not in known or isinstance(value, Mapping))
+            and f"{wire.name}_{name}" in known_fields
+            and (name not in known_fields or isinstance(value, Mapping))
         ):
             settings[f"{wire.name}_{name}"] = value
-        elif wire is None or name in known:
+        elif wire is None or name in known_fields:
             settings[name] = value
         else:
             body[name] = value

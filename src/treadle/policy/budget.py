@@ -44,9 +44,9 @@ class Account:
 
     # ------------------------------------------------------------------------------------- keeping
 
-    def learn(self, child: str, told: tuple[SpentBy, ...]) -> None:
+    def learn(self, child: str, report: tuple[SpentBy, ...]) -> None:
         """Count what a child spent of which the parent's journal does not tell yet."""
-        self._known[child] = told
+        self._known[child] = report
 
     def open(self, child: str, account: Account) -> None:
         """Count what a child spends while it is driven."""
@@ -63,9 +63,9 @@ class Account:
     def spent(self) -> Spending:
         """Return what the task and all below it have spent."""
         total = spent(self.state)
-        for child, told in self.state.children.items():
+        for child, report in self.state.children.items():
             account = self._below.get(child)
-            total = total + (account.spent() if account is not None else summed(self._told(child, told)))
+            total = total + (account.spent() if account is not None else summed(self._told(child, report)))
         return total
 
     def tool_calls(self) -> int:
@@ -78,17 +78,17 @@ class Account:
         return sum(
             1 + self._below[child].tasks()
             if child in self._below
-            else max(1, sum(part.tasks for part in self._told(child, told)))
-            for child, told in self.state.children.items()
+            else max(1, sum(part.tasks for part in self._told(child, report)))
+            for child, report in self.state.children.items()
         )
 
-    def _told(self, child: str, told: tuple[SpentBy, ...]) -> tuple[SpentBy, ...]:
-        return self._known.get(child, told)
+    def _told(self, child: str, report: tuple[SpentBy, ...]) -> tuple[SpentBy, ...]:
+        return self._known.get(child, report)
 
     def _at_rest(self) -> Iterator[SpentBy]:
-        for child, told in self.state.children.items():
+        for child, report in self.state.children.items():
             if child not in self._below:
-                yield from self._told(child, told)
+                yield from self._told(child, report)
 
     def _levels(self) -> Iterator[Account]:
         level: Account | None = self
@@ -100,10 +100,10 @@ class Account:
         """Return what the requests that are out may come to: each what the one before it did."""
         state = self.state
         out = len(state.begun_model_calls())
-        mine = _sized(self, out) if out else NOTHING_SPENT
+        own_use = _sized(self, out) if out else NOTHING_SPENT
         for account in self._below.values():
-            mine = mine + account._in_flight()  # noqa: SLF001  of the same kind
-        return mine
+            own_use = own_use + account._in_flight()  # noqa: SLF001  of the same kind
+        return own_use
 
     # -------------------------------------------------------------------------------------- asking
 
@@ -123,16 +123,16 @@ class Account:
         For each task on the way up one request is kept back, so that it can still answer; for the task itself not if
         this is its last one.
         """
-        kept: list[Account] = []
+        allowing: list[Account] = []
         for level in self._levels():
             if level.keeps and not (final and level is self):
-                kept.append(level)
+                allowing.append(level)
             limits = level.limits
             if limits.model_calls is None and limits.tokens is None and limits.cost is None:
                 continue
             reserved = level._in_flight()  # noqa: SLF001  of the same kind
-            for one in kept:
-                reserved = reserved + _sized(one, 1) + Spending(model_calls=1)
+            for account in allowing:
+                reserved = reserved + _sized(account, 1) + Spending(model_calls=1)
             reached = forbidden(limits, level.spent(), reserved)
             if reached is not None:
                 return self._said(reached, level)
@@ -161,13 +161,13 @@ class Account:
         depth, levels = self.state.depth + 1, list(self._levels())
         top = levels[-1]
         deep = any(level.limits.depth is not None for level in levels)
-        many = any(level.limits.children is not None for level in levels)
+        limits_children = any(level.limits.children is not None for level in levels)
         for level in levels:
             most = level.limits.depth if deep or level is not top else DEFAULT_DEPTH
-            down = depth - level.state.depth
-            if most is not None and down > most:
-                return self._said(e.LimitReached("depth", most, down - 1), level)
-            most = level.limits.children if many or level is not top else DEFAULT_CHILDREN
+            levels_down = depth - level.state.depth
+            if most is not None and levels_down > most:
+                return self._said(e.LimitReached("depth", most, levels_down - 1), level)
+            most = level.limits.children if limits_children or level is not top else DEFAULT_CHILDREN
             if most is not None and (tasks := level.tasks()) >= most:
                 return self._said(e.LimitReached("children", most, tasks), level)
         return None

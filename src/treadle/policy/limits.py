@@ -132,9 +132,9 @@ def spent_before_a_call(
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None
-    ahead = besides + (1 if reserve else 0)
-    sized = ahead + len(state.begun_model_calls())
-    reserved = Spending(ahead, 0, sized * state.last_request_tokens, sized * state.last_request_cost)
+    calls_after = besides + (1 if reserve else 0)
+    sized = calls_after + len(state.begun_model_calls())
+    reserved = Spending(calls_after, 0, sized * state.last_request_tokens, sized * state.last_request_cost)
     return forbidden(limits, spent(state), reserved)
 
 
@@ -152,16 +152,16 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
     if limits.tokens is not None:
         spare.append(_fitting(limits.tokens - state.usage.total_tokens, state.last_request_tokens, out))
     if limits.cost is not None:
-        left = picodollars(limits.cost) - state.cost
-        spare.append(0 if state.unpriced else _fitting(left, state.last_request_cost, out))
+        remaining = picodollars(limits.cost) - state.cost
+        spare.append(0 if state.unpriced else _fitting(remaining, state.last_request_cost, out))
     return max(0, min(spare))
 
 
-def _fitting(left: int, each: int, out: int) -> int:
+def _fitting(remaining: int, per_call: int, out: int) -> int:
     """Return how many more requests fit into what is left, beside those that are out."""
-    if left <= 0:
+    if remaining <= 0:
         return 0
-    return -(-left // each) - out if each else 1
+    return -(-remaining // per_call) - out if per_call else 1
 
 
 def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:

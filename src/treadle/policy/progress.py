@@ -34,10 +34,10 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
     if len(calls) < most:
         return None
     newest = calls[0]
-    places = [place for place, call in enumerate(calls) if same(newest, call)]
-    if len(places) < most:
+    positions = [position for position, call in enumerate(calls) if same(newest, call)]
+    if len(positions) < most:
         return None
-    circle = calls[: places[most - 1]]
+    circle = calls[: positions[most - 1]]
     if any(sum(same(call, other) for other in calls) < 2 for call in circle):
         return None
     return e.LimitReached("repeats", most, most, _told(newest, most, len(circle) + 1))
@@ -75,5 +75,5 @@ def _told(call: CallState, times: int, calls: int) -> str:
     arguments = dumps(call.arguments, ensure_ascii=False)
     shown = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"
-    others = f", and the {calls - times} other calls in between brought nothing new either" * (calls > times)
-    return f"no progress: {call.name} {shown} was called {times} times {came} each time{others}"
+    between = f", and the {calls - times} other calls in between brought nothing new either" * (calls > times)
+    return f"no progress: {call.name} {shown} was called {times} times {came} each time{between}"

@@ -87,8 +87,8 @@ class Console:
                 parts = event.input if isinstance(event, e.TaskCreated) else event.parts
                 return "›", "bold", "input", " ".join([getattr(part, "text", "[file]") for part in parts])
             case e.StepStarted():
-                again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-                return "─", "bold", f"step {event.index}{again}", ""
+                attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+                return "─", "bold", f"step {event.index}{attempt}", ""
             case e.ModelStarted():
                 calls.began[event.call or event.step] = event.time
                 if event.attempt > 1:
@@ -101,11 +101,11 @@ class Console:
                 name = calls.names.get(event.undoes or event.call, event.call)
                 return "→", "cyan", f"{'undoes ' if event.undoes else ''}{name} ({event.call})", ""
             case e.ToolEnded():
-                name, took = calls.names.get(event.call, event.call), _took(event.call, event.time, calls)
+                name, duration = calls.names.get(event.call, event.call), _took(event.call, event.time, calls)
                 if event.outcome == "ok":
                     content = event.display if event.display is not None else as_text(event.output)
-                    return "←", "green", f"{name}{took}", content
-                return "✗", "red", f"{name}: {event.outcome}{took}", _message(event.error)
+                    return "←", "green", f"{name}{duration}", content
+                return "✗", "red", f"{name}: {event.outcome}{duration}", _message(event.error)
             case _:
                 return _other_line(event)
 
@@ -115,9 +115,14 @@ class Console:
         tools = ", ".join([calls.names[call.id] for call in event.message.tool_calls])
         spent = f"{event.usage.input_tokens} in, {event.usage.output_tokens} out"
         early = "" if event.finish in WHOLE else f", ended early ({event.finish})"
-        wants = f", wants {tools}" if tools else ""
-        took = _took(event.call or event.step, event.time, calls)
-        return "●", "yellow" if early else "blue", f"answer{took}  {spent}{wants}{early}", event.message.text
+        requested = f", wants {tools}" if tools else ""
+        duration = _took(event.call or event.step, event.time, calls)
+        return (
+            "●",
+            "yellow" if early else "blue",
+            f"answer{duration}  {spent}{requested}{early}",
+            event.message.text,
+        )
 
     def _print(self, task: str, mark: str, style: str, facts: str, content: str = "") -> None:
         from rich.console import Console as RichConsole
@@ -143,14 +148,14 @@ class Console:
 def _other_line(event: Any) -> tuple[str, str, str, str] | None:
     match event:
         case e.ModelFailed() | e.StepFailed() | e.WorkerFailed():
-            what = {"model_failed": "the model failed", "step_failed": "the step failed"}.get(
+            description = {"model_failed": "the model failed", "step_failed": "the step failed"}.get(
                 event.kind, "failed"
             )
             status = f" {event.error.status}" if event.error.status else ""
-            return "✗", "red", f"{what}: {event.error.kind}{status}", event.error.message
+            return "✗", "red", f"{description}: {event.error.kind}{status}", event.error.message
         case e.ModelStopped() | e.ToolStopped():
-            what = "the request" if isinstance(event, e.ModelStopped) else event.call
-            return "…", "yellow", f"{what} was stopped: {event.reason}", ""
+            description = "the request" if isinstance(event, e.ModelStopped) else event.call
+            return "…", "yellow", f"{description} was stopped: {event.reason}", ""
         case e.LimitReached():
             return "!", "yellow", f"limit on {event.limit} reached: {event.used:g} of {event.allowed:g}", ""
         case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested() | e.Resumed():

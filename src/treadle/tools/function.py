@@ -167,30 +167,30 @@ class FunctionTool(Generic[P, R]):
             return await _drained(self._fn(**arguments), ctx)
 
         def work(job: Job[Any]) -> Any:
-            own = _with_stopping(ctx, job)
-            keywords = arguments if self._context is None else {**arguments, self._context: own}
+            call_arguments = _with_stopping(ctx, job)
+            keywords = arguments if self._context is None else {**arguments, self._context: call_arguments}
             value = self._fn(**keywords)
             if self._is_generator:
-                return _exhausted(value, own, job)
+                return _exhausted(value, call_arguments, job)
             return value if inspect.isawaitable(value) else to_output(value)
 
         names: Any = {"tool": self._spec.name, "task_id": ctx.task_id, "call_id": ctx.call_id}
-        done = await in_thread(work, **names, on_left_behind=ctx.on_left_behind)
-        return done if isinstance(done, ToolOutput) else to_output(await done)
+        result = await in_thread(work, **names, on_left_behind=ctx.on_left_behind)
+        return result if isinstance(result, ToolOutput) else to_output(await result)
 
     async def _settle(self, fn: Callable[..., Any], call: ToolCall, ctx: ToolContext[Any]) -> Any:
         """Run `undo=` or `reconcile=`: in the loop if it is async, else in a thread."""
         try:
             if _is(inspect.iscoroutinefunction, fn):
                 return await fn(call, ctx)
-            done = await in_thread(
+            result = await in_thread(
                 lambda job: fn(call, _with_stopping(ctx, job)),
                 tool=self._spec.name,
                 task_id=ctx.task_id,
                 call_id=ctx.call_id,
                 on_left_behind=ctx.on_left_behind,
             )
-            return await done if inspect.isawaitable(done) else done
+            return await result if inspect.isawaitable(result) else result
         except Exception:
             raise
         except BaseException as error:
@@ -274,13 +274,15 @@ def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
 def _name(fn: Any, options: ToolOptions) -> str:
     name = options.get("name")
     if not callable(fn) or isinstance(fn, type):
-        what = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
-        raise ToolDefinitionError(f"tool {name or ''!r}: fn: a tool is made of a function, not of {what}")
+        description = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
+        raise ToolDefinitionError(
+            f"tool {name or ''!r}: fn: a tool is made of a function, not of {description}"
+        )
     if name is None:
         name = getattr(fn, "__name__", None)
         if not isinstance(name, str) or name == "<lambda>":
-            what = "a lambda" if name else _an_object(fn)
-            raise ToolDefinitionError(f"tool: name: {what} has no name of its own, so give name=")
+            description = "a lambda" if name else _an_object(fn)
+            raise ToolDefinitionError(f"tool: name: {description} has no name of its own, so give name=")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolDefinitionError(
             f"tool {str(name)[:80]!r}: name: takes 1 to 64 of letters (a-z), digits, '_' and '-'"
@@ -298,13 +300,13 @@ def _description(options: ToolOptions, arguments: Arguments) -> str:
 
 
 def _check_options(options: ToolOptions, name: str) -> None:
-    def refuse(field: str, why: str) -> None:
-        raise ToolDefinitionError(f"tool {name!r}: {field}: {why}")
+    def refuse(field: str, reason: str) -> None:
+        raise ToolDefinitionError(f"tool {name!r}: {field}: {reason}")
 
     for field in options:
         if field not in ToolOptions.__annotations__:
-            near = near_name(field, ToolOptions.__annotations__)
-            refuse(field, "no such option" + (f", did you mean {near}=?" if near else ""))
+            closest = near_name(field, ToolOptions.__annotations__)
+            refuse(field, "no such option" + (f", did you mean {closest}=?" if closest else ""))
     for flag in _FLAGS:
         if not isinstance(options.get(flag, False), bool):
             refuse(flag, f"must be True or False, not {options.get(flag)!r}")

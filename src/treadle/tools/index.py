@@ -88,8 +88,8 @@ class ToolIndex:
         names = {tool.spec.name for tool in tools}
         for name in self.always:
             if name not in names:
-                near = near_name(name, names)
-                hint = f", did you mean {near!r}?" if near else ""
+                closest = near_name(name, names)
+                hint = f", did you mean {closest!r}?" if closest else ""
                 raise ConfigurationError(f"ToolIndex: always: {name!r} is no tool of the agent{hint}")
 
     def facts(self) -> Json:

@@ -72,16 +72,16 @@ class Lexical:
     def rank(self, text: str) -> list[int]:
         """Return the positions of the tools that any word of a text finds, best first; of equals the earlier first."""
         scores: dict[int, float] = {}
-        for word in significant_words(text):
-            for position, score in self._scores(word):
+        for term in significant_words(text):
+            for position, score in self._scores(term):
                 scores[position] = scores.get(position, 0.0) + score
         # Rounded: a sum in another order is not always the same to the last digit.
         return sorted(scores, key=lambda position: (-round(scores[position], 9), position))
 
-    def _ask(self, word: str) -> tuple[tuple[int, float], ...]:
+    def _ask(self, term: str) -> tuple[tuple[int, float], ...]:
         """Return the tools that a word finds, and how well."""
         with self._lock:
-            return tuple(self._connection.execute(_RANK, (f'"{word}"',)))
+            return tuple(self._connection.execute(_RANK, (f'"{term}"',)))
 
 
 def split_name(name: str) -> str:
@@ -91,8 +91,8 @@ def split_name(name: str) -> str:
 
 def significant_words(text: str) -> list[str]:
     """Return the words of a text without stop words, each once, in order."""
-    words = _WORD.findall(_HUMPS.sub(" ", text).lower())
-    return [word for word in dict.fromkeys(words) if word not in _STOP]
+    found_words = _WORD.findall(_HUMPS.sub(" ", text).lower())
+    return [term for term in dict.fromkeys(found_words) if term not in _STOP]
 
 
 def text_of(spec: ToolSpec) -> str:

@@ -71,7 +71,7 @@ class Meaning:
         return rows / np.where(lengths == 0.0, 1.0, lengths)
 
 
-def _wrong_vectors(what: str) -> ConfigurationError:
+def _wrong_vectors(problem: str) -> ConfigurationError:
     return ConfigurationError(
-        f"ToolIndex: embed must return a list of numbers for each text, all of one length; it returned {what}"
+        f"ToolIndex: embed must return a list of numbers for each text, all of one length; it returned {problem}"
     )

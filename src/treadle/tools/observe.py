@@ -92,15 +92,15 @@ def _checked(output: ToolOutput) -> ToolOutput:
     if output.display is not None and not isinstance(output.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError("ToolOutput.display must be text or None")
     display = None if output.display is None else _text(output.display)
-    seen = output.observation
-    if isinstance(seen, str):
-        _Budget().take(len(seen))
-        seen = _text(seen)
-    elif seen is not None:
-        if not _is_content(seen) and not _is_texts(seen):
+    observation = output.observation
+    if isinstance(observation, str):
+        _Budget().take(len(observation))
+        observation = _text(observation)
+    elif observation is not None:
+        if not _is_content(observation) and not _is_texts(observation):
             raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
-        seen = _parts(seen)
-    return ToolOutput(data, seen, display, _sources(output.sources), _artifacts(output.artifacts))
+        observation = _parts(observation)
+    return ToolOutput(data, observation, display, _sources(output.sources), _artifacts(output.artifacts))
 
 
 def _sources(value: Any) -> tuple[Json, ...]:

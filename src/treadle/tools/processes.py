@@ -187,8 +187,8 @@ class _Program:
                 f"{self.name} took longer than {self._timeout:g} s and was stopped{_output_end(result)}"
             )
         if check and exit_code:
-            how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-            raise ToolError(f"{self.name} ended with {how}{_output_end(result)}")
+            ending = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
+            raise ToolError(f"{self.name} ended with {ending}{_output_end(result)}")
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -248,16 +248,16 @@ class _Program:
             try:
                 if key.data is None:
                     self._input = self._input[os.write(key.fd, self._input[:_CHUNK]) :]
-                    done = not self._input
+                    finished = not self._input
                 else:
                     data = os.read(key.fd, _CHUNK)
                     key.data.add(data)
-                    done = not data
+                    finished = not data
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                done = True  # the program closed its input
-            if done:
+                finished = True  # the program closed its input
+            if finished:
                 self._hang_up(key.fileobj)
 
     def _read_what_is_left(self) -> None:

@@ -48,10 +48,10 @@ def kinds(layer: str, value: Any) -> frozenset[ModelErrorKind]:
     """Return kinds of `ModelError` as a set."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ConfigurationError(f"{layer}: on must be a list of kinds of failure, got {value!r}")
-    chosen, known = frozenset(cast("Iterable[Any]", value)), get_args(ModelErrorKind)
+    chosen, allowed_kinds = frozenset(cast("Iterable[Any]", value)), get_args(ModelErrorKind)
     for kind in chosen:
-        if kind not in known:
+        if kind not in allowed_kinds:
             raise ConfigurationError(
-                f"{layer}: on: no kind of failure is called {kind!r}; known are {', '.join(known)}"
+                f"{layer}: on: no kind of failure is called {kind!r}; known are {', '.join(allowed_kinds)}"
             )
     return chosen

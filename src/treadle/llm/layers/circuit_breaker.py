@@ -233,9 +233,9 @@ class Circuit:
         return min(ends[0] - now, PROBE_CHECK_SECONDS)
 
     def _refusal(self, wait: float) -> ModelError:
-        until = f"for {wait:.1f} s more" if not self._leases else "until a probe has ended"
+        duration = f"for {wait:.1f} s more" if not self._leases else "until a probe has ended"
         return ModelError(
-            f"not sent: {self.service} failed {len(self._failed)} times in a row, and gets no requests {until}",
+            f"not sent: {self.service} failed {len(self._failed)} times in a row, and gets no requests {duration}",
             kind="not_sent",
             retry_after=wait,
         )

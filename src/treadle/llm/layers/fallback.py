@@ -108,18 +108,18 @@ def _request_for(request: ModelRequest, index: int, inner_route: str) -> ModelRe
     """Return the request for one of the models: with the failed attempts of that model only."""
     if not request.route and not request.failures:
         return request
-    asked_at, mine = request.asked_at, list[FailedAttempt]()
+    asked_at, own_failures = request.asked_at, list[FailedAttempt]()
     for failed in request.failures:
-        head, _, rest = failed.route.partition(".")
+        head, _, tail = failed.route.partition(".")
         if head == str(index):
-            mine.append(failed if not rest and not failed.route else replace(failed, route=rest))
-        elif not mine:
+            own_failures.append(failed if not tail and not failed.route else replace(failed, route=tail))
+        elif not own_failures:
             asked_at = failed.at
-    others = len(request.failures) - len(mine)
+    earlier_attempts = len(request.failures) - len(own_failures)
     return replace(
         request,
         route=inner_route,
-        failures=tuple(mine),
+        failures=tuple(own_failures),
         asked_at=asked_at,
-        attempt=max(1, request.attempt - others),
+        attempt=max(1, request.attempt - earlier_attempts),
     )

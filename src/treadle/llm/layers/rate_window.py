@@ -310,7 +310,7 @@ class RateWindow:
 
     def _expected(self, waiter: Waiter) -> float:
         index = self._waiting.index(waiter)
-        tokens = sum(other.tokens for other in self._waiting[:index])
+        tokens = sum(earlier.tokens for earlier in self._waiting[:index])
         return self._wait(self._clock(), waiter.tokens, index, tokens)
 
     def _wait(self, now: float, tokens: int, ahead: int = 0, tokens_ahead: int = 0) -> float:

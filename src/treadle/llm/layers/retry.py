@@ -78,20 +78,20 @@ class Retry(Layer):
         finally:
             await close(inner)
 
-    def again_in(self, request: ModelRequest, error: ModelError, took: float) -> float | None:
+    def again_in(self, request: ModelRequest, error: ModelError, seconds: float) -> float | None:
         """Return the seconds until the next attempt; None if there is none.
 
         Args:
             request: the request, with its failed attempts so far.
             error: the failure of the present attempt.
-            took: how many seconds the present attempt took.
+            seconds: how many seconds the present attempt took.
         """
         if error.kind not in self.on:
             return None
         sent = sum(failed.kind != "not_sent" for failed in request.failures) + (error.kind != "not_sent")
         if sent >= self.attempts:
             return None
-        spent = _spent(request, self.max_seconds) + took
+        spent = _spent(request, self.max_seconds) + seconds
         wait = backoff(self.base, self.cap, len(request.failures) + 1, self._chance())
         if error.retry_after is None:
             return wait if spent + wait <= self.max_seconds else None

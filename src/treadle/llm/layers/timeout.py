@@ -90,12 +90,13 @@ class _Watchdog(CancelScope):
         self._schedule(self.since, self.since)
 
     def _schedule(self, since: float, now: float) -> None:
-        due = [] if self._ends is None else [self._ends]
+        deadlines = [] if self._ends is None else [self._ends]
         if self.limit is not None:
-            due.append(since + self.limit)
+            deadlines.append(since + self.limit)
         if not self.begun and self._timeout.between is not None:
-            due.append(now + self._timeout.between)  # the answer may begin, and fall silent, before then
-        self._timer = self.loop.call_at(min(due), self._check) if due else None
+            # The answer may begin, and fall silent, before then.
+            deadlines.append(now + self._timeout.between)
+        self._timer = self.loop.call_at(min(deadlines), self._check) if deadlines else None
 
     def _check(self) -> None:
         now = self.time()

@@ -358,7 +358,12 @@ class CommitConformance(StoreSubject):
             before = await store.read("t")
             if not await self.lose_last_record(store, tmp_path, "t"):
                 pytest.skip("there is no way to make this store lose a record")
-            for ask in (store.read("t"), store.read("t", after=4), store.read("t", upto=5), store.claim("t")):
+            for ask in (
+                store.read("t"),
+                store.read("t", after=4),
+                store.read("t", upto=5),
+                store.claim("t"),
+            ):
                 with pytest.raises(JournalCorrupt, match="t: events 5 to 6") as noticed:
                     await ask
                 assert (noticed.value.task_id, noticed.value.seq) == ("t", 5)
