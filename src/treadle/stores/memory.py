@@ -117,7 +117,7 @@ def _turn(task: QueuedTask) -> int:
 
 
 class MemoryStore(JournalStore):
-    """A `JournalStore` that lives as long as this object; every commit is done before `commit` returns."""
+    """A `JournalStore` in the memory of this object; every commit is done before `commit` returns."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -181,28 +181,28 @@ class MemoryStore(JournalStore):
         taken_out = self._check_thread(task, commit) if commit.thread is not None else 0
         entry = self._entry(task, commit.enter) if commit.enter is not None else None
         self._write(task, commit, taken_out)
-        place = _take_place(task, entry) if entry is not None else None
+        position = _take_place(task, entry) if entry is not None else None
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
             task.mark = JournalEnd(task.seq, _digest(task, task.seq))
-        return Committed(released, place)
+        return Committed(released, position)
 
-    def _entry(self, task: _Task, how: OnBusyThread | None) -> QueueEntry | None:
+    def _entry(self, task: _Task, policy: OnBusyThread | None) -> QueueEntry | None:
         """Return the place that a task asks for in the queue of its thread."""
-        if how is None or not task.owned:
+        if policy is None or not task.owned:
             return None
-        if how == "parallel":
+        if policy == "parallel":
             return IN_PARALLEL
         name = task.new.thread_id
-        others = [
-            QueuedTask(0, other.new.task_id, other.turn, 0)
-            for other in self._tasks.values()
-            if other.turn is not None and other is not task and other.new.thread_id == name
+        queued = [
+            QueuedTask(0, candidate.new.task_id, candidate.turn, 0)
+            for candidate in self._tasks.values()
+            if candidate.turn is not None and candidate is not task and candidate.new.thread_id == name
         ]
-        others.sort(key=_turn)
+        queued.sort(key=_turn)
         thread = self._threads.get(name)
-        return rules.enter_thread(name, thread.version if thread else 0, task.turn, how, others)
+        return rules.enter_thread(name, thread.version if thread else 0, task.turn, policy, queued)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build a task without storing it: nothing may be written before every check has passed."""
@@ -248,8 +248,8 @@ class MemoryStore(JournalStore):
                 member = _Member(thread.version, task, task.seq, covers=commit.thread.covers)
                 thread.members.append(member)
             else:
-                place = bisect_left(thread.members, taken_out, key=_version)
-                thread.members[place].gone = thread.version
+                index = bisect_left(thread.members, taken_out, key=_version)
+                thread.members[index].gone = thread.version
 
     def _with_shared_blobs(self, record: Record) -> Record:
         if not record.blobs:
@@ -271,8 +271,8 @@ class MemoryStore(JournalStore):
             rules.check_claim(task_id, task.format, end, task.mark)
             task.epoch += 1
             task.owned, task.mark = True, end
-            place = _take_place(task, self._entry(task, "enqueue" if enter else None))
-            return Claim(task.epoch, end.seq, end.digest, place, task.wanted)
+            position = _take_place(task, self._entry(task, "enqueue" if enter else None))
+            return Claim(task.epoch, end.seq, end.digest, position, task.wanted)
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
@@ -285,10 +285,10 @@ class MemoryStore(JournalStore):
             base = self._base(new, deleted=True)
             task = _Task(new, row.state, row.epoch, base, owned=False, deleted=row.deleted, mark=row.mark)
             task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
-            own = list(records)
+            own_records = list(records)
             task.waiting = {item.item_id: item for item in inbox}
             task.seen = set(task.waiting)
-            task.records = [self._with_shared_blobs(record) for record in own]
+            task.records = [self._with_shared_blobs(record) for record in own_records]
             self._tasks[row.task_id] = task
             if base is not None:
                 base.forks.append(task)
@@ -368,13 +368,13 @@ class MemoryStore(JournalStore):
         for name, thread in self._threads.items():
             if any(member.task in family for member in thread.members):
                 names.add(name)
-        alive = {
+        living = {
             task.new.thread_id
             for task in self._tasks.values()
             if not task.deleted or _is_kept_for_others(task)
         }
         members: list[_Task] = []
-        for name in names - alive:
+        for name in names - living:
             thread = self._threads.get(name)
             if thread is not None and not any(not m.task.deleted and m.gone is None for m in thread.members):
                 members.extend(member.task for member in thread.members)
@@ -446,10 +446,10 @@ class MemoryStore(JournalStore):
             records: list[Record] = []
             for part, shared in reversed(list(_chain(task))):
                 until = shared if upto is None or (shared is not None and shared < upto) else upto
-                seen = max(after, part.new.base_seq)
-                if until is not None and seen >= until:
+                reached = max(after, part.new.base_seq)
+                if until is not None and reached >= until:
                     continue
-                start = bisect_right(part.records, seen, key=_seq)
+                start = bisect_right(part.records, reached, key=_seq)
                 for record in part.records[start:]:
                     if until is not None and record.seq - record.count >= until:
                         break
@@ -532,15 +532,15 @@ class MemoryStore(JournalStore):
             while waiting:
                 task = waiting.pop()
                 if id(task) not in copies:
-                    own = list(task.records)
-                    copies[id(task)] = replace(task, records=own, waiting=dict(task.waiting), forks=[])
+                    records = list(task.records)
+                    copies[id(task)] = replace(task, records=records, waiting=dict(task.waiting), forks=[])
                     waiting += [task.base] if task.base is not None else []
             for task in copies.values():
                 task.base = copies[id(task.base)] if task.base is not None else None
             copy._tasks = {key: copies[id(task)] for key, task in self._tasks.items()}
             for name, thread in self._threads.items():
-                held = [replace(member, task=copies[id(member.task)]) for member in thread.members]
-                copy._threads[name] = _Thread(thread.version, held)
+                members = [replace(member, task=copies[id(member.task)]) for member in thread.members]
+                copy._threads[name] = _Thread(thread.version, members)
         yield copy
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
@@ -593,10 +593,10 @@ def _record_at(task: _Task | None, commit: Commit) -> rules.RecordKey | None:
     """Return epoch and digest of the record that ends where the commit's record ends."""
     assert task is not None
     assert commit.record is not None
-    place = bisect_left(task.records, commit.record.seq, key=_seq)
-    if place == len(task.records) or task.records[place].seq != commit.record.seq:
+    index = bisect_left(task.records, commit.record.seq, key=_seq)
+    if index == len(task.records) or task.records[index].seq != commit.record.seq:
         return None
-    return task.records[place].epoch, task.records[place].digest
+    return task.records[index].epoch, task.records[index].digest
 
 
 def _take_place(task: _Task, entry: QueueEntry | None) -> QueuePosition | None:
@@ -626,8 +626,8 @@ def _digest(task: _Task, seq: int) -> bytes:
         return task.records[-1].digest
     for part, _ in _chain(task):
         if seq > part.new.base_seq:
-            place = bisect_left(part.records, seq, key=lambda record: record.seq)
-            return part.records[place].digest if place < len(part.records) else b""
+            index = bisect_left(part.records, seq, key=lambda record: record.seq)
+            return part.records[index].digest if index < len(part.records) else b""
     return b""
 
 

@@ -176,9 +176,9 @@ def check_thread(commit: Commit, version: int, members: Sequence[tuple[int, int]
             raise ThreadMoved(version)
         return 0
     if members:
-        (own, covers), *later = members
-        if covers or all(covered and covered < own for _, covered in later):
-            return own
+        (own_version, covers), *later = members
+        if covers or all(covered and covered < own_version for _, covered in later):
+            return own_version
     raise AlreadyFinalized(
         f"newer messages follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
         task_id=commit.task_id,
@@ -191,12 +191,12 @@ def check_fork(base: str, base_seq: int, end: int) -> None:
         raise Fenced(f"task {base} ends at event {end}, no fork can begin at {base_seq}")
 
 
-def check_claim(task_id: str, needs: int, end: JournalEnd, mark: JournalEnd | None) -> None:
+def check_claim(task_id: str, min_format: int, end: JournalEnd, mark: JournalEnd | None) -> None:
     """Check that a task which no living driver owns may be driven on.
 
     Args:
         task_id: the task.
-        needs: the journal format that its driver must know.
+        min_format: the journal format that its driver must know.
         end: where its journal ends.
         mark: where its row says that it ended; None if the row does not say.
 
@@ -204,7 +204,7 @@ def check_claim(task_id: str, needs: int, end: JournalEnd, mark: JournalEnd | No
         TaskTooNew: this version does not know the format.
         JournalCorrupt: the journal ends before the mark, or ends at it with another digest.
     """
-    check_format(task_id, needs)
+    check_format(task_id, min_format)
     if mark is not None and end.seq < mark.seq:
         raise missing_tail(task_id, end.seq, mark.seq)
     if mark is not None and end.seq == mark.seq and end.digest != mark.digest:
@@ -277,9 +277,9 @@ def enter_thread(
     thread_id: str,
     version: int,
     turn: int | None,
-    how: OnBusyThread,
-    others: Sequence[QueuedTask],
-    dead: Container[int] = (),
+    policy: OnBusyThread,
+    queued: Sequence[QueuedTask],
+    dead_drivers: Container[int] = (),
 ) -> QueueEntry:
     """Return the place that a task gets in the queue of its thread.
 
@@ -287,35 +287,36 @@ def enter_thread(
         thread_id: the thread.
         version: its version.
         turn: the place that the task has; None without one.
-        how: how it enters; not by `parallel`.
-        others: the other tasks of the queue, in the order of their places.
-        dead: drivers of theirs that are not alive: they keep no task waiting, and lose the thread.
+        policy: how it enters; not by `parallel`.
+        queued: the other tasks of the queue, in the order of their places.
+        dead_drivers: drivers of those tasks that are not alive: their tasks keep no task waiting, and lose the
+            thread.
 
     Raises:
         ThreadBusy: it enters by `reject`, and a task of a living driver is there.
     """
-    alive = [other for other in others if other.driver not in dead]
-    holders = tuple([other.task_id for other in alive if other.turn == 0])
-    if how == "reject" and alive and turn != 0:
-        first = alive[0].task_id
+    living = [task for task in queued if task.driver not in dead_drivers]
+    holders = tuple([task.task_id for task in living if task.turn == 0])
+    if policy == "reject" and living and turn != 0:
+        first = living[0].task_id
         raise ThreadBusy(
             f"thread {thread_id!r} is held by task {first}: wait for that one, or choose another "
             "on_busy_thread (--on-busy-thread), such as 'enqueue'",
             task_id=first,
             thread_id=thread_id,
         )
-    if how == "reject":
+    if policy == "reject":
         turn = 0
     elif turn != 0:
-        turns = [0, *(other.turn for other in others)]
-        if how == "interrupt" and (turn is None or turn > 0):
+        turns = [0, *(task.turn for task in queued)]
+        if policy == "interrupt" and (turn is None or turn > 0):
             turn = min(turns) - 1
         elif turn is None:
             turn = max(turns) + 1
-        if not holders and all(turn < other.turn for other in alive):
+        if not holders and all(turn < task.turn for task in living):
             turn = 0
     position = QueuePosition(turn == 0, version, holders, turn)
-    deposed = [other for other in others if other.driver in dead and other.turn == 0] if turn == 0 else ()
+    deposed = [task for task in queued if task.driver in dead_drivers and task.turn == 0] if turn == 0 else ()
     return QueueEntry(turn, position, tuple(deposed))
 
 

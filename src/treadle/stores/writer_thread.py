@@ -210,9 +210,9 @@ class WriterThread:
 
 
 def _call_back(loop: AbstractEventLoop, pairs: list[tuple[Done, Any]]) -> None:
-    for done, result in pairs:
+    for callback, result in pairs:
         try:
-            done(result)
+            callback(result)
         except Exception as error:  # noqa: BLE001 (a failing callback must not keep the results of others)
             loop.call_exception_handler({"message": "a commit callback failed", "exception": error})
 
@@ -238,10 +238,10 @@ class RunningWriters:
     def stop_all(cls) -> None:
         """Write what is queued and stop, for at most `EXIT_SECONDS`."""
         deadline = time.monotonic() + EXIT_SECONDS
-        own = [writer for writer in cls.writers if writer.pid == os.getpid()]
-        for writer in own:
+        own_writers = [writer for writer in cls.writers if writer.pid == os.getpid()]
+        for writer in own_writers:
             writer.stop(StoreUnavailable(f"{writer.name}: the process is ending"))
-        for writer in own:
+        for writer in own_writers:
             wait([writer.stopped], max(0.0, deadline - time.monotonic()))
 
     @classmethod

@@ -64,11 +64,11 @@ class CrashReport:
     @property
     def missed(self) -> list[str]:
         """The boundaries where no process was killed."""
-        return [place for place in self.places if not self.hits[place]]
+        return [point for point in self.places if not self.hits[point]]
 
     def __str__(self) -> str:
         return "\n".join(
-            [self.head, *(f"{self.hits[place]:5}  {place}" for place in self.places), *self.broken]
+            [self.head, *(f"{self.hits[point]:5}  {point}" for point in self.places), *self.broken]
         )
 
     @property
@@ -155,7 +155,7 @@ class _Trials:
         await store.open()
         try:
             self._rehearse()
-            while missed := [place for place in self.report.missed if self.tried[place] < TRIES]:
+            while missed := [point for point in self.report.missed if self.tried[point] < TRIES]:
                 await self._trial(store, missed)
             await self._audit(store)
         finally:
@@ -228,7 +228,7 @@ class _Trials:
 
     def _kills_to_reach(self, goal: str) -> Kills:
         """Return the kills after which a process reached a boundary before; several are tried in turn."""
-        kills = [each for each, _ in self.kills_before.get(goal, Counter()).most_common()]
+        kills = [kills for kills, _ in self.kills_before.get(goal, Counter()).most_common()]
         return kills[self.tried[goal] % len(kills)] if kills else ()
 
     def _targets(self, goal: str) -> set[str]:
@@ -241,14 +241,14 @@ class _Trials:
 
     def _note_recovery(self, passed: list[str], kills: Kills) -> None:
         """Add the boundaries that only a resumed task passes, and note after which kills it reached them."""
-        places = {*self.report.places}
-        for place in passed if self.recovery else ():
-            if place not in places and " #" not in place and self.only(place):
-                places.add(place)
-                self.report.places.append(place)
-                self.kills_before[place] = Counter()
-            if place in self.kills_before:
-                self.kills_before[place][kills] += 1
+        passed_points = {*self.report.places}
+        for point in passed if self.recovery else ():
+            if point not in passed_points and " #" not in point and self.only(point):
+                passed_points.add(point)
+                self.report.places.append(point)
+                self.kills_before[point] = Counter()
+            if point in self.kills_before:
+                self.kills_before[point][kills] += 1
 
     async def _audit(self, store: JournalStore) -> None:
         """Audit all tasks together."""
@@ -259,9 +259,9 @@ class _Trials:
         for task in tasks:
             ledger = Ledger(task / "ledger")
             entries += ledger.for_audit()
-            for seen in shown_events(ledger).values():
-                streams.append(Stream(task.name, seen))
-                acknowledged += [Acknowledged(task.name, kind, seq) for seq, kind in seen]
+            for shown in shown_events(ledger).values():
+                streams.append(Stream(task.name, shown))
+                acknowledged += [Acknowledged(task.name, kind, seq) for seq, kind in shown]
             self.report.broken += [
                 f"I5 well_formed: {task.name}, {line.call}: {line.text}"
                 for line in ledger.entries()

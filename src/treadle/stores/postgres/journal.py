@@ -63,7 +63,7 @@ AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM task
 _TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted,
 format FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
 _TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
-# A statement of its own: it must see what was committed while the one before waited for its locks.
+# A separate statement: it must see what was committed while the statement before waited for its locks.
 _HEADS: Final = (
     "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id), t.key FROM tasks t WHERE key = ANY(%b)"
 )
@@ -93,7 +93,7 @@ AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _LEFT: Final = (
     "SELECT id FROM drivers WHERE id = ANY(%s) AND lease < clock_timestamp() FOR UPDATE SKIP LOCKED"
 )
-# A statement of its own: it must see the tasks of those who held their row when the one before began.
+# A separate statement: it must see the tasks of processes that held their row when the statement before began.
 _FORGET: Final = """DELETE FROM drivers WHERE id = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _LATE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
@@ -147,11 +147,11 @@ def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
 
 def forget_dead(connection: BoundedConnection) -> None:
     """Delete the rows of drivers whose lease has passed and that own nothing, in a transaction of its own."""
-    dead = [driver for (driver,) in connection.execute(_DEAD)]
-    if dead:
+    dead_drivers = [driver for (driver,) in connection.execute(_DEAD)]
+    if dead_drivers:
         with connection.transaction():
-            left = [driver for (driver,) in connection.execute(_LEFT, (dead,))]
-            connection.execute(_FORGET, (left,))
+            unreferenced = [driver for (driver,) in connection.execute(_LEFT, (dead_drivers,))]
+            connection.execute(_FORGET, (unreferenced,))
 
 
 class Group:
@@ -215,7 +215,7 @@ class Group:
             if self._connection.info.server_version >= 17_00_00:
                 execute(AT_MOST)  # also when it waits for a lock, and no process is there to end it
             execute(LOCK_SHARED, (self._channel,))
-            mine = execute(_MINE, (self._driver,)) if creates or claims else None
+            own_driver = execute(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
             rows = [execute(_TASKS, (waited_for,))] if waited_for else []
             rows += [execute(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
@@ -227,7 +227,7 @@ class Group:
             )
             drivers = execute(_DRIVERS, ([task for task, _ in claims],)) if claims else None
             ids = execute(_IDS, (creates,)) if creates else None
-        if mine is not None and mine.fetchone() is None:
+        if own_driver is not None and own_driver.fetchone() is None:
             self._driver = None
         self._take_heads([row for cursor in rows for row in cursor.fetchall()], seqs.fetchall())
         for key, digest in digests.fetchall() if digests else ():
@@ -278,16 +278,16 @@ class Group:
         """
         if item.operation == BARRIER:
             return None
-        again = before is not None and not isinstance(before, Exception)
+        repeated = before is not None and not isinstance(before, Exception)
         try:
             match item.operation:
                 case "commit":
-                    return self._commit(item.argument, again=again)
+                    return self._commit(item.argument, repeated=repeated)
                 case "claim":
                     key, enter = cast("tuple[str, bool]", item.argument)
-                    return self._claim(key, enter, cast(Claim, before) if again else None)
+                    return self._claim(key, enter, cast(Claim, before) if repeated else None)
                 case "post":
-                    return self._post(*item.argument) or (again and before is True)
+                    return self._post(*item.argument) or (repeated and before is True)
                 case _:
                     return self._disown(*item.argument)
         except (Refused, TreadleError) as refusal:
@@ -295,7 +295,7 @@ class Group:
 
     # ---------------------------------------------------------------------------------------- committing
 
-    def _commit(self, commit: Commit, *, again: bool) -> Committed:
+    def _commit(self, commit: Commit, *, repeated: bool) -> Committed:
         head = self._heads.get(commit.task_id)
         earlier, is_own, has_joined = None, True, False
         if head is not None:
@@ -303,12 +303,12 @@ class Group:
             if rules.may_be_repeated(commit, head):
                 assert commit.record is not None
                 earlier = self._query_one(_RECORD, head.row, commit.record.seq)
-            elif again and commit.record is None and commit.thread is not None:
+            elif repeated and commit.record is None and commit.thread is not None:
                 added = (commit.thread.expected + 1, head.row)
                 has_joined = commit.thread.action == "add" and added == self._query_one(
                     _NEWEST, commit.thread.thread_id
                 )
-        if not rules.admit(commit, head, earlier, is_own=is_own, is_resent=again, has_joined=has_joined):
+        if not rules.admit(commit, head, earlier, is_own=is_own, is_resent=repeated, has_joined=has_joined):
             assert head is not None
             if head.driver is None or head.epoch != commit.epoch:
                 return Committed(released=True)
@@ -318,11 +318,11 @@ class Group:
         assert head is not None
         released = (commit.seal or commit.release) and rules.releases(commit, self._unread[head.row])
         taken_out = self._check_thread(head, commit, commit.thread) if commit.thread is not None else 0
-        place = self._entry(head, commit.enter)
-        return self._write(head, commit, place, taken_out, release=released)
+        entry = self._entry(head, commit.enter)
+        return self._write(head, commit, entry, taken_out, release=released)
 
     def _write(
-        self, head: Head, commit: Commit, place: QueueEntry | None, taken_out: int, *, release: bool
+        self, head: Head, commit: Commit, entry: QueueEntry | None, taken_out: int, *, release: bool
     ) -> Committed:
         if commit.create is not None:
             head.driver = self._driver_row()
@@ -338,7 +338,7 @@ class Group:
         self._unread[head.row].difference_update(commit.taken)
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
-        position = self._take_place(head, commit.task_id, place)
+        position = self._take_place(head, commit.task_id, entry)
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
         return Committed(release, position)
@@ -394,45 +394,45 @@ class Group:
             self._batch.left.append((version, thread, taken_out))
         self._versions[thread] = self._batch.moved[thread] = version
 
-    def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> QueuePosition | None:
-        return self._take_place(head, key, self._entry(head, how))
+    def _enter(self, head: Head, key: str, policy: OnBusyThread | None) -> QueuePosition | None:
+        return self._take_place(head, key, self._entry(head, policy))
 
-    def _entry(self, head: Head, how: OnBusyThread | None) -> QueueEntry | None:
+    def _entry(self, head: Head, policy: OnBusyThread | None) -> QueueEntry | None:
         """Return the place in the queue that a task asks for; raises `ThreadBusy`."""
-        if how is None or (head.new is None and head.driver is None):
+        if policy is None or (head.new is None and head.driver is None):
             return None
-        if how == "parallel":
+        if policy == "parallel":
             return IN_PARALLEL
-        others = [other for row, other in self._turns[head.thread].items() if row != head.row]
-        others.sort(key=lambda other: (other.turn, other.row))
+        queued = [candidate for row, candidate in self._turns[head.thread].items() if row != head.row]
+        queued.sort(key=lambda task: (task.turn, task.row))
         version = self._versions.get(head.thread, 0)
-        return rules.enter_thread(head.thread, version, head.turn, how, others, self._dead)
+        return rules.enter_thread(head.thread, version, head.turn, policy, queued, self._dead)
 
-    def _take_place(self, head: Head, key: str, place: QueueEntry | None) -> QueuePosition | None:
+    def _take_place(self, head: Head, key: str, entry: QueueEntry | None) -> QueuePosition | None:
         """Give a task its place in the queue, and take the thread from holders whose drivers died."""
-        if place is None:
+        if entry is None:
             return None
-        for other in place.deposed:
-            self._depose(other)
-            self._turns[head.thread].pop(other.row, None)
-        if head.turn != place.turn:  # the same place again writes nothing
-            head.turn = place.turn
+        for deposed in entry.deposed:
+            self._depose(deposed)
+            self._turns[head.thread].pop(deposed.row, None)
+        if head.turn != entry.turn:  # the same place again writes nothing
+            head.turn = entry.turn
             self._batch.changed[head.row] = head
         assert head.driver is not None
-        self._turns[head.thread][head.row] = QueuedTask(head.row, key, place.turn, head.driver)
-        return place.position
+        self._turns[head.thread][head.row] = QueuedTask(head.row, key, entry.turn, head.driver)
+        return entry.position
 
-    def _depose(self, other: QueuedTask) -> None:
+    def _depose(self, task: QueuedTask) -> None:
         """Take the thread from a task whose driver died: the task stays that driver's, under a newer epoch."""
-        late = self._connection.execute(_LATE, (other.driver,)).fetchone()
+        late = self._connection.execute(_LATE, (task.driver,)).fetchone()
         if late is None:
             return
-        known = self._heads.get(other.task_id)
-        if known is None:
-            self._connection.execute(_DEPOSE, (late[0], other.row, other.driver))
+        head_of_task = self._heads.get(task.task_id)
+        if head_of_task is None:
+            self._connection.execute(_DEPOSE, (late[0], task.row, task.driver))
         else:
-            known.driver, known.turn, known.epoch = late[0], None, known.epoch + 1
-            self._batch.changed[known.row] = known
+            head_of_task.driver, head_of_task.turn, head_of_task.epoch = late[0], None, head_of_task.epoch + 1
+            self._batch.changed[head_of_task.row] = head_of_task
 
     # ----------------------------------------------------------------------------------------- ownership
 
@@ -440,10 +440,10 @@ class Group:
         if key in self._locked:
             raise TaskLocked(f"task {key} is being written by another process", task_id=key)
         head = self._listed(key)
-        how = "enqueue" if enter else None
+        policy = "enqueue" if enter else None
         if before is not None and head.epoch == before.epoch and head.driver == self._driver_row():
             self._ownership_changes.append((key, True))
-            return replace(before, place=self._enter(head, key, how))
+            return replace(before, place=self._enter(head, key, policy))
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
         end = JournalEnd(head.seq, self._digest(head))
@@ -453,10 +453,10 @@ class Group:
         head.driver, head.turn = self._driver_row(), None
         self._turns[head.thread].pop(head.row, None)
         head.epoch += 1
-        place = self._enter(head, key, how)
+        position = self._enter(head, key, policy)
         self._set_row(head, key)
         self._ownership_changes.append((key, True))
-        return Claim(head.epoch, end.seq, end.digest, place, head.wanted)
+        return Claim(head.epoch, end.seq, end.digest, position, head.wanted)
 
     def _disown(self, key: str, epoch: int) -> None:
         """Give back a claim that no caller waits for."""

@@ -123,7 +123,7 @@ class Readers:
         """Answer a query; return the session for the next one."""
         lost: float | None = None
         while True:
-            tried = time.monotonic()
+            begun = time.monotonic()
             try:
                 if connection is None:
                     connection = connect(self._to, "treadle reader", for_reading=True)
@@ -131,14 +131,14 @@ class Readers:
                 answer = request.query(connection, *request.arguments)
             except Exception as error:  # noqa: BLE001 (the waiting call must get each error)
                 had_one, connection = connection is not None, _usable(connection)
-                lost = tried if lost is None else lost
+                lost = begun if lost is None else lost
                 # A session alone is lost more often than its server: the first try on a new one is made at once.
-                away = time.monotonic() - lost
-                if self._is_closing or away > self._patience or not _may_run_again(error):
+                outage = time.monotonic() - lost
+                if self._is_closing or outage > self._patience or not _may_run_again(error):
                     request.answer.set_exception(typed(self._to, error))
                     return connection
                 if not (had_one and connection is None):
-                    time.sleep(pause(away))
+                    time.sleep(pause(outage))
             else:
                 request.answer.set_result(answer)
                 return connection

@@ -33,7 +33,7 @@ _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
 _DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
 _FILTERS: Final[dict[str, LiteralString]] = {
-    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # the word of an owned task is known once its row is read
+    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # the state of an owned task is known only once its row is read
     "agent": "t.agent = %s",
     "thread_id": "t.thread = %s",
     "parent": "t.parent = %s",
@@ -100,19 +100,19 @@ def _joined(connection: BoundedConnection, key: str, after: int, upto: int | Non
     """Read a task and what it shares with those it was forked from."""
     parts = _chain(connection, key)
     journal: list[Record] = []
-    seen = after
+    reached = after
     for task, own_after, shared, _ in reversed(parts):
-        seen = max(after, own_after)
-        until = shared if upto is None or (shared is not None and shared < upto) else upto
-        if until is not None and seen >= until:
+        reached = max(after, own_after)
+        last = shared if upto is None or (shared is not None and shared < upto) else upto
+        if last is not None and reached >= last:
             continue
-        part = _part(connection, key, task, seen, until)
+        part = _part(connection, key, task, reached, last)
         if part:
-            seen = part[-1].seq
-            if shared is not None and seen > shared:
+            reached = part[-1].seq
+            if shared is not None and reached > shared:
                 part[-1].upto = shared
         journal += part
-    rules.check_read(key, seen, parts[0][3], upto)
+    rules.check_read(key, reached, parts[0][3], upto)
     return journal
 
 
@@ -132,10 +132,10 @@ def _chain(connection: BoundedConnection, key: str) -> list[tuple[int, int, int 
     return parts
 
 
-def _part(connection: BoundedConnection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+def _part(connection: BoundedConnection, key: str, task: int, after: int, last: int | None) -> list[Record]:
     """Read the records of one task that hold events `after` + 1 to `until`."""
     with connection.cursor(binary=True) as cursor:
-        cursor.execute(_RECORDS, (task, after, until, until))
+        cursor.execute(_RECORDS, (task, after, last, last))
         part: list[Record] = []
         with_blobs: dict[int, tuple[Record, int]] = {}
         for seq, count, epoch, data, digest, blobs in cursor:
@@ -190,17 +190,17 @@ def _matching_rows(
 ) -> list[TaskRow]:
     matching: list[TaskRow] = []
     limit = max(wanted.limit, 0)
-    # The word of an owned task is known only here, so fewer rows of a page may match.
-    asked = limit if wanted.state is None else max(limit, 100)
+    # The state of an owned task is known only here, so fewer rows of a page may match.
+    page_size = limit if wanted.state is None else max(limit, 100)
     query: LiteralString = " AND ".join(
         [_COLUMNS + " WHERE NOT t.deleted", *terms, "(%s::text IS NULL OR t.key < %s)"]
     )
     query += " ORDER BY t.key DESC LIMIT %s"
     last: str | None = None
     while len(matching) < limit:
-        page = connection.execute(query, (*terms.values(), last, last, asked)).fetchall()
+        page = connection.execute(query, (*terms.values(), last, last, page_size)).fetchall()
         matching += [row for row in map(_row, page) if wanted.state in (None, row.word)]
-        if len(page) < asked:
+        if len(page) < page_size:
             break
         last = page[-1][0]
     return matching[:limit]
@@ -210,9 +210,9 @@ def orphans(connection: BoundedConnection, limit: int, after: str | None, until:
     """Return the tasks that a driver is to adopt, by ascending id."""
     ends = list(END_STATES)
     with one_state(connection):
-        dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
+        dead_drivers = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
         cursor = connection.execute(
-            _COLUMNS + _ORPHANS, (after or "", dead, until, ends, ends, max(limit, 0))
+            _COLUMNS + _ORPHANS, (after or "", dead_drivers, until, ends, ends, max(limit, 0))
         )
     return [_row(columns) for columns in cursor]
 
@@ -221,7 +221,7 @@ def _row(columns: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
         :13
     ]
-    deleted, wanted, needs, driver, *facts, lease = columns[13:]
+    deleted, wanted_from, min_format, driver, *facts, lease = columns[13:]
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -237,14 +237,14 @@ def _row(columns: Any) -> TaskRow:
         head=head,
         mark=None if mark is None else JournalEnd(mark, digest),
         deleted=deleted,
-        wanted=wanted,
-        format=needs,
+        wanted=wanted_from,
+        format=min_format,
     )
 
 
-def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
+def is_alive(host: str, boot: str, pid: int, started: int, leased: bool) -> bool:
     """Return whether a driver is alive; `lasts`: its lease has not passed by the clock of the database."""
-    return alive(host, boot, pid, started, _FAR if lasts else 0)
+    return alive(host, boot, pid, started, _FAR if leased else 0)
 
 
 def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:

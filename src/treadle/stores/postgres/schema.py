@@ -105,18 +105,18 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def _bounded(self, gen: PQGen[V]) -> PQGen[V]:
         """Pass a generator of psycopg on, which is sent 0 for each interval without news."""
-        heard = time.monotonic()
+        last_answer = time.monotonic()
         try:
-            wanted = next(gen)
+            awaited = next(gen)
             while True:
-                ready = yield wanted
+                ready = yield awaited
                 if ready:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > (
+                    last_answer = time.monotonic()
+                elif time.monotonic() - last_answer > (
                     seconds := self.answer_seconds() * (LONG if self.is_patient else 1)
                 ):
                     raise Unanswered(f"the server has not answered for {seconds:g} seconds")
-                wanted = gen.send(ready)
+                awaited = gen.send(ready)
         except StopIteration as end:
             return end.value
 
@@ -170,8 +170,8 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         if parts.scheme not in SCHEMES or parts.netloc.count("@") > 1 or parts.fragment:
             raise ValueError
-        ours = {key: value for key, value in query if key in ("schema", "lease", "answer_timeout")}
-        query = [(key, value) for key, value in query if key not in ours]
+        options = {key: value for key, value in query if key in ("schema", "lease", "answer_timeout")}
+        query = [(key, value) for key, value in query if key not in options]
         parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
         if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",") if port):
             raise ValueError
@@ -181,16 +181,18 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
             "store: this is not a PostgreSQL URL: write postgresql://user:password@host:port/database?schema=name, "
             "with special characters of a password as %40 and the like"
         ) from None
-    schema = schema or ours.get("schema", SCHEMA)
+    schema = schema or options.get("schema", SCHEMA)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,47}", schema) or schema.lower().startswith("pg_"):
         raise ConfigurationError(
             f"store: {schema!r} cannot be a schema: up to 48 letters, digits and _, not beginning with a digit or pg_"
         )
     try:
-        lease = float(ours.get("lease", LEASE_SECONDS)) if lease_seconds is None else lease_seconds
+        lease = float(options.get("lease", LEASE_SECONDS)) if lease_seconds is None else lease_seconds
     except ValueError:
-        raise ConfigurationError(f"store: lease must be a number of seconds, got {ours['lease']!r}") from None
-    answer = _answer_seconds(ours.get("answer_timeout"))
+        raise ConfigurationError(
+            f"store: lease must be a number of seconds, got {options['lease']!r}"
+        ) from None
+    answer = _answer_seconds(options.get("answer_timeout"))
     user, at, host = parts.netloc.rpartition("@")
     shown = [pair for pair in query if pair[0] not in _SECRET] + (
         [("schema", schema)] if schema != SCHEMA else []
@@ -202,14 +204,14 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
     )
 
 
-def _answer_seconds(given: str | None) -> float:
+def _answer_seconds(value: str | None) -> float:
     try:
-        seconds = ANSWER_SECONDS if given is None else float(given)
+        seconds = ANSWER_SECONDS if value is None else float(value)
         if not 0.1 <= seconds <= 3600:
             raise ValueError
     except ValueError:
         raise ConfigurationError(
-            f"store: answer_timeout must be 0.1 to 3600 seconds, got {given!r}"
+            f"store: answer_timeout must be 0.1 to 3600 seconds, got {value!r}"
         ) from None
     return seconds
 
@@ -291,9 +293,9 @@ def _owning(to: Address) -> str:
     )
 
 
-def pause(away: float) -> float:
+def pause(outage: float) -> float:
     """Return the pause before the next try, for a server that was lost `away` seconds ago: about a tenth of that."""
-    return _within(AWAY_SECONDS, away / 10) * random.uniform(0.5, 1.0)  # noqa: S311
+    return _within(AWAY_SECONDS, outage / 10) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 def _within(bounds: tuple[float, float], value: float) -> float:
@@ -334,14 +336,14 @@ def look(url: str) -> dict[str, Any]:
 
 def _may_write(to: Address, connection: BoundedConnection, version: int) -> bool:
     """Whether a role may add to a schema's tables, or make them."""
-    asked = connection.execute(
+    row = connection.execute(
         """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
         WHEN EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)
         THEN has_schema_privilege(%(schema)s, 'CREATE')
         ELSE has_database_privilege(current_database(), 'CREATE') END""",
         {"version": version, "table": f'"{to.schema}".tasks' if version else None, "schema": to.schema},
     ).fetchone()
-    return bool(asked and asked[0])
+    return bool(row and row[0])
 
 
 # ----------------------------------------------------------------------------------------------- format
@@ -373,12 +375,12 @@ def _migrate(to: Address, connection: BoundedConnection) -> None:
         _check_not_newer(to, connection, version)
         return
     with connection.transaction():
-        # Not the default of the database: commits of others during a wait for a lock must be seen.
+        # Not the default of the database: commits of other sessions during a wait for a lock must be seen.
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         take_long(to, connection)
-        # Another process that makes the store may take long; this process owns no task yet that needs a heartbeat.
+        # Another process that creates the schema may take long; this process owns no task yet that needs a heartbeat.
         connection.execute("SET LOCAL lock_timeout = '30s'")
-        # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
+        # Held to the end of the transaction: of several processes that open a new store, one creates the schema.
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
         )
@@ -404,14 +406,15 @@ def _statement_timeout(to: Address, times: int = 1) -> str:
 
 def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -> None:
     """Raise `StoreFormatError` if a newer version of Treadle made tables that this version cannot use."""
-    known = max(_steps())
-    if version <= known:
+    known_version = max(_steps())
+    if version <= known_version:
         return
     table = sql.Identifier(to.schema, "treadle_format")
     row = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
-    if row is None or row[0] > known:
+    if row is None or row[0] > known_version:
         raise StoreFormatError(
-            f"{to.url} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
+            f"{to.url} has format {version}, this version of Treadle knows formats up to {known_version}: "
+            "upgrade treadle"
         )
 
 
@@ -435,8 +438,8 @@ def _format(to: Address, connection: BoundedConnection) -> int:
 
 
 def _make_schema(to: Address, connection: BoundedConnection) -> None:
-    there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (to.schema,)).fetchone()
-    if there is None:
+    row = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (to.schema,)).fetchone()
+    if row is None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(to.schema)))
     connection.execute("CREATE TABLE treadle_format (version integer NOT NULL)")
     connection.execute("INSERT INTO treadle_format VALUES (0)")

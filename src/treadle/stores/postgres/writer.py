@@ -52,8 +52,8 @@ wakes for it, and writes it before a group when it is due. A wait for locks ends
 
 **Notifications.** `NOTIFY` in the transaction that writes would put all commits of the database one behind the other.
 So it is sent afterwards, on its own: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most
-every `NOTIFY_SECONDS`. `_notify_by` is when the next is due. A process that dies in between has notified no other: so
-one that owns tasks and watches reads their inboxes every `MAIL_CHECK_SECONDS` as well.
+every `NOTIFY_SECONDS`. `_notify_by` is when the next is due. A process may crash in between without a notification:
+so a process that owns tasks and watches also reads their inboxes every `MAIL_CHECK_SECONDS`.
 
 Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
 may have been written. `LeaseHolder` changes only after COMMIT. A notification that is due is sent by this session or
@@ -110,13 +110,13 @@ URGENT_NOTIFY_SECONDS: Final = 0.005
 """Seconds between two notifications, at least."""
 
 MAIL_CHECK_SECONDS: Final = 5.0
-"""Seconds between two reads of the inboxes of owned tasks without a notification: its sender may have died."""
+"""Seconds between two reads of the inboxes of owned tasks without a notification: its sender may have crashed."""
 
 ATTEMPTS: Final = 10
 """How many times a group is sent again that the database refused because of other transactions."""
 
 DISOWN_SECONDS: Final = 1.0
-"""Seconds between two tries to give a claim back that no caller knows of."""
+"""Seconds between two attempts to release a claim whose caller has gone."""
 
 LOCK_WAIT_SECONDS: Final = 100.0
 """For how many seconds a group waits for locks of other transactions, a heartbeat at a time."""
@@ -206,21 +206,21 @@ class PostgresWriter(WriterThread):
     def _wait_seconds(self) -> float | None:
         if self._connection is not None and self._listening != bool(self._watchers):
             return 0.0
-        due: list[float] = []
+        times: list[float] = []
         if self._connection is None and self._needs_session:
-            due.append(self._tried_at + self._backoff())
+            times.append(self._tried_at + self._backoff())
         elif self._unanswered:
-            due.append(self._next_disown)
+            times.append(self._next_disown)
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.renewed_at)  # the clock may have been set back
-            due.append(time.monotonic() - since + self._owner.lease_seconds / HEARTBEATS_PER_LEASE)
+            times.append(time.monotonic() - since + self._owner.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
-                due.append(self._looked_at + MAIL_CHECK_SECONDS)
+                times.append(self._looked_at + MAIL_CHECK_SECONDS)
         if self._notify_by is not None and self._connection is not None:
-            due.append(self._notify_by)
+            times.append(self._notify_by)
         if self._has_news:
-            due.append(self._woken_at + NOTIFY_SECONDS)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+            times.append(self._woken_at + NOTIFY_SECONDS)
+        return max(0.0, min(times) - time.monotonic()) if times else None
 
     @property
     def _needs_session(self) -> bool:
@@ -262,7 +262,7 @@ class PostgresWriter(WriterThread):
         forget_dead(connection)
 
     def _disown_unanswered(self, connection: BoundedConnection) -> None:
-        """Give back the tasks that this process may own by a claim whose answer was lost: no caller knows of them."""
+        """Release the tasks that this process may own by a claim whose answer was lost: no caller drives them."""
         lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
         if lost and time.monotonic() >= self._next_disown:
             self._next_disown = time.monotonic() + DISOWN_SECONDS
@@ -394,15 +394,15 @@ class PostgresWriter(WriterThread):
     def _write(self, group: list[Item]) -> list[Any]:
         """Write a group: exclusive items one by one, the items between them together."""
         results: list[Any] = []
-        together: list[Item] = []
+        batch: list[Item] = []
         for item in group:
             if item.operation in exclusive.OPERATIONS:
-                results += self._write_together(together)
+                results += self._write_together(batch)
                 results.append(self._write_together([item])[0])
-                together = []
+                batch = []
             else:
-                together.append(item)
-        return results + self._write_together(together)
+                batch.append(item)
+        return results + self._write_together(batch)
 
     def _write_together(self, items: list[Item], unconfirmed: list[Any] | None = None) -> list[Any]:
         """Write items in one transaction; if one of them is at fault, each in its own.
@@ -420,11 +420,11 @@ class PostgresWriter(WriterThread):
         attempts = 0
         while True:
             results: list[Any] | None = None
-            tried = time.monotonic()
+            begun = time.monotonic()
             try:
                 connection = self._session()
                 connection.is_patient = False
-                if self._notify_by is not None and tried >= self._notify_by:
+                if self._notify_by is not None and begun >= self._notify_by:
                     self._notify_others(connection)
                 self._keep_lease(connection)
                 results, finish = self._prepare(connection, items, unconfirmed)
@@ -451,7 +451,7 @@ class PostgresWriter(WriterThread):
                     attempts += 1
                     time.sleep(random.uniform(0.0, 0.01 * attempts))  # noqa: S311
                     continue
-            lost_since = tried if lost_since is None else lost_since
+            lost_since = begun if lost_since is None else lost_since
             if self.is_given_up or time.monotonic() > lost_since + self._patience_now:
                 return self._refuse(items, unconfirmed, failure)
             if self._away_since is not None:
@@ -475,7 +475,7 @@ class PostgresWriter(WriterThread):
     ) -> tuple[list[Any], Callable[[], None]]:
         """Begin a transaction and check all items; return their results, and a function that commits."""
         if items[0].operation in exclusive.OPERATIONS:
-            return self._prepare_exclusive(connection, items[0], again=unconfirmed is not None)
+            return self._prepare_exclusive(connection, items[0], repeated=unconfirmed is not None)
         group = Group(connection, self._owner, self._to.channel)
         before = list(unconfirmed or [None] * len(items))
         claimed = self._match_unanswered(items, before) if self._unanswered else ()
@@ -504,7 +504,7 @@ class PostgresWriter(WriterThread):
         return tasks
 
     def _prepare_exclusive(
-        self, connection: BoundedConnection, item: Item, *, again: bool
+        self, connection: BoundedConnection, item: Item, *, repeated: bool
     ) -> tuple[list[Any], Callable[[], None]]:
         connection.execute(BEGIN)
         take_long(self._to, connection)
@@ -514,7 +514,7 @@ class PostgresWriter(WriterThread):
         except (NotFound, TaskExists, ThreadMoved) as error:
             connection.rollback()
             # When the item may have been written before, this error shows that it was.
-            return [None if again else error], lambda: None
+            return [None if repeated else error], lambda: None
         except (Refused, TreadleError) as error:
             connection.rollback()
             return [error], lambda: None
@@ -527,8 +527,8 @@ class PostgresWriter(WriterThread):
 
     def _schedule_notification(self, *, urgent: bool, mail: bool = False) -> None:
         """Set when other processes are to be notified."""
-        due = self._notified_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
-        self._notify_by = due if self._notify_by is None else min(self._notify_by, due)
+        due_time = self._notified_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
+        self._notify_by = due_time if self._notify_by is None else min(self._notify_by, due_time)
         self._notify_mail = self._notify_mail or mail
 
     def _notify_others(self, connection: BoundedConnection) -> None:

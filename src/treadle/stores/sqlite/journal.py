@@ -306,11 +306,9 @@ class Journal:
 
     def _add_blobs(self, record: int, blobs: dict[str, bytes]) -> None:
         for digest, data in blobs.items():
-            known = self._one("SELECT id FROM blobs WHERE digest = ?", digest)
+            row = self._one("SELECT id FROM blobs WHERE digest = ?", digest)
             blob = (
-                known[0]
-                if known
-                else self._insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
+                row[0] if row else self._insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
             )
             self._run("INSERT INTO blob_refs(record, blob) VALUES (?, ?)", record, blob)
 
@@ -353,9 +351,9 @@ class Journal:
 
     def _depose(self, entry: QueueEntry) -> QueuePosition | None:
         """Take the thread from holders whose drivers died; return the position of the task that now has it."""
-        for other in entry.deposed:
-            thread_queue.depose(self._connection, other)
-            self._heads.pop(other.task_id, None)
+        for task in entry.deposed:
+            thread_queue.depose(self._connection, task)
+            self._heads.pop(task.task_id, None)
         return entry.position
 
     def _is_living(self, driver: int) -> bool:
@@ -377,14 +375,14 @@ class Journal:
         head.driver = self._driver_row()
         head.epoch += 1
         head.mark, head.mark_digest = end.seq, end.digest
-        place, turn = None, None
+        position, turn = None, None
         if enter:
             (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
             entry = thread_queue.enter(self._connection, thread, head.row, None, "enqueue", self._is_living)
-            place, turn = self._depose(entry), entry.turn
+            position, turn = self._depose(entry), entry.turn
         self._run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
         self._ownership_changes.append((key, True))
-        return Claim(head.epoch, end.seq, end.digest, place, wanted)
+        return Claim(head.epoch, end.seq, end.digest, position, wanted)
 
     def disown(self, unwanted: tuple[str, int]) -> None:
         """Give back a claim that no caller waits for; `unwanted` is the task and its epoch."""
@@ -418,8 +416,10 @@ class Journal:
         # The records come from outside and may fail half-way: here alone rows are written before all is checked.
         self._run("SAVEPOINT restoring")
         try:
-            needs = max(row.format, 1 if base is None else base.format)
-            head = _Head(self._restored_row(row, base, needs), row.epoch, None, row.deleted, row.base_seq)
+            min_format = max(row.format, 1 if base is None else base.format)
+            head = _Head(
+                self._restored_row(row, base, min_format), row.epoch, None, row.deleted, row.base_seq
+            )
             for record in records:
                 self._append(head, record)
             for item in inbox:
@@ -431,13 +431,13 @@ class Journal:
         finally:
             self._run("RELEASE restoring")
 
-    def _restored_row(self, row: TaskRow, base: _Head | None, needs: int) -> int:
+    def _restored_row(self, row: TaskRow, base: _Head | None, min_format: int) -> int:
         mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
         return self._insert(
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
-            *(row.wanted, needs),
+            *(row.wanted, min_format),
         )
 
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:

@@ -32,7 +32,7 @@ WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value F
 UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
 WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
 _FILTERS = {
-    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # the word of an owned task is known once its row is read
+    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # the state of an owned task is known only once its row is read
     "agent": "t.agent = ?",
     "thread_id": "t.thread = ?",
     "parent": "t.parent = ?",
@@ -45,20 +45,20 @@ _FILTERS = {
 def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
     """Yield the records that hold events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
     parts = list(_chain(connection, key))
-    seen = after
+    reached = after
     for task, own_after, shared, _ in reversed(parts):
-        seen = max(after, own_after)
-        until = shared if upto is None or (shared is not None and shared < upto) else upto
-        while until is None or seen < until:
-            page = _page(connection, key, task, seen, until)
+        reached = max(after, own_after)
+        last = shared if upto is None or (shared is not None and shared < upto) else upto
+        while last is None or reached < last:
+            page = _page(connection, key, task, reached, last)
             if page and shared is not None and page[-1].seq > shared:
                 page[-1].upto = shared
             if page:
-                seen = page[-1].seq
+                reached = page[-1].seq
                 yield page
             if len(page) < PAGE:
                 break
-    rules.check_read(key, seen, parts[0][3], upto)
+    rules.check_read(key, reached, parts[0][3], upto)
 
 
 def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
@@ -80,16 +80,16 @@ def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | N
         link = connection.execute(f"{_LINK} WHERE id = ?", (base,)).fetchone()
 
 
-def _page(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+def _page(connection: Connection, key: str, task: int, after: int, last: int | None) -> list[Record]:
     """Read up to `PAGE` records; the last one is the one that holds event `until`, if it is there."""
     page: list[Record] = []
-    limit = PAGE if until is None else min(PAGE, until - after)
+    limit = PAGE if last is None else min(PAGE, last - after)
     try:
         for seq, count, epoch, data, digest, pos, blobs in connection.execute(_RECORDS, (task, after, limit)):
             # A damaged page may hold values of any kind in a column.
             if not (type(data) is type(digest) is bytes and type(seq) is type(count) is type(epoch) is int):
                 raise apsw.CorruptError("a value is of another kind")
-            if until is not None and seq - count >= until:
+            if last is not None and seq - count >= last:
                 break
             record = Record(seq, count, epoch, data, digest)
             if blobs:
@@ -147,10 +147,12 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
     """Return the tasks that a driver is to adopt, by ascending id."""
     drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
-    dead = [driver for driver, *process in drivers if not alive(*process)]
+    dead_drivers = [driver for driver, *process in drivers if not alive(*process)]
     sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
     ends = json.dumps(END_STATES)
-    cursor = connection.execute(sql, (after or "", json.dumps(dead), until, ends, ends, max(limit, 0)))
+    cursor = connection.execute(
+        sql, (after or "", json.dumps(dead_drivers), until, ends, ends, max(limit, 0))
+    )
     return [_row(row) for row in cursor]
 
 
@@ -158,7 +160,7 @@ def _row(columns: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
         columns[:14]
     )
-    wanted, needs, driver, host, boot, pid, started, lease = columns[14:]
+    wanted_from, min_format, driver, host, boot, pid, started, lease = columns[14:]
     owner = (
         None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
     )
@@ -177,8 +179,8 @@ def _row(columns: Any) -> TaskRow:
         head=head,
         mark=None if mark is None else JournalEnd(mark, digest),
         deleted=bool(deleted),
-        wanted=wanted,
-        format=needs,
+        wanted=wanted_from,
+        format=min_format,
     )
 
 

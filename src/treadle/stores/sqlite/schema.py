@@ -50,7 +50,7 @@ def connect_writer(path: Path) -> Connection:
 
     Raises:
         StoreUnavailable: the file cannot be opened, read or written.
-        StoreFormatError: the file is not ours, or of a format this version does not know.
+        StoreFormatError: the file is of another program, or of a format this version does not know.
     """
     _make_file(path)
     connection = _connect(path)
@@ -222,25 +222,25 @@ def _migrate(connection: Connection, path: Path) -> None:
 
 def _check_migrated(connection: Connection, path: Path) -> None:
     """Raise `StoreFormatError` unless a file can be used as it is."""
-    version, known = pragma(connection, "user_version"), max(_steps())
-    if version < known:
+    version, known_version = pragma(connection, "user_version"), max(_steps())
+    if version < known_version:
         raise StoreFormatError(
             f"{path} has format {version}, and may only be read by this process: open it once where it can be written, "
-            f"which brings it up to format {known}"
+            f"which brings it up to format {known_version}"
         )
     check_not_newer(connection, path)
 
 
 def check_not_newer(connection: Connection, path: Path) -> None:
     """Raise `StoreFormatError` if a newer version of Treadle made tables of this that this version cannot use."""
-    version, known = pragma(connection, "user_version"), max(_steps())
-    if version <= known:
+    version, known_version = pragma(connection, "user_version"), max(_steps())
+    if version <= known_version:
         return
     table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'compatible'").fetchone()
     row = table and connection.execute("SELECT opens FROM compatible").fetchone()
-    if not row or row[0] > known:
+    if not row or row[0] > known_version:
         raise StoreFormatError(
-            f"{path} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
+            f"{path} has format {version}, this version of Treadle knows formats up to {known_version}: upgrade treadle"
         )
 
 

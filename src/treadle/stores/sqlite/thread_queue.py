@@ -23,7 +23,7 @@ def enter(
     thread: str,
     row: int,
     turn: int | None,
-    how: OnBusyThread,
+    policy: OnBusyThread,
     living: Callable[[int], bool],
 ) -> QueueEntry:
     """Return the place that a task gets in the queue of its thread.
@@ -33,19 +33,19 @@ def enter(
         thread: the thread.
         row: the task's row; 0 for a task that is about to be created.
         turn: the place that the task has; None without one.
-        how: how it enters; not by `parallel`.
+        policy: how it enters; not by `parallel`.
         living: returns whether the driver of a row is alive.
 
     Raises:
         ThreadBusy: it enters by `reject`, and a task of a living driver is there.
     """
-    others = [QueuedTask(*other) for other in connection.execute(_OTHERS, (thread, row))]
-    dead = {driver for driver in {other.driver for other in others} if not living(driver)}
+    queued = [QueuedTask(*row_of_task) for row_of_task in connection.execute(_OTHERS, (thread, row))]
+    dead_drivers = {driver for driver in {task.driver for task in queued} if not living(driver)}
     version = connection.execute(_VERSION, (thread,)).fetchone()
-    return rules.enter_thread(thread, version[0] if version else 0, turn, how, others, dead)
+    return rules.enter_thread(thread, version[0] if version else 0, turn, policy, queued, dead_drivers)
 
 
-def depose(connection: Connection, other: QueuedTask) -> None:
+def depose(connection: Connection, task: QueuedTask) -> None:
     """Take the thread from a task whose driver died: it stays that driver's, under an epoch that driver never had."""
-    connection.execute(_LATE, (other.driver,))
-    connection.execute(_DEPOSE, (other.row,))
+    connection.execute(_LATE, (task.driver,))
+    connection.execute(_DEPOSE, (task.row,))

@@ -1,4 +1,4 @@
-"""The writer thread of a journal file: one transaction for all items that wait, then a look at what others wrote.
+"""The writer thread of a journal file: one transaction for all items that wait, then a look for foreign commits.
 
 Theory of operation
 -------------------
@@ -137,7 +137,7 @@ class Writer(WriterThread):
         self._journal.rolled_back()
 
     def _check_for_other_writes(self) -> None:
-        """Forget cached heads and wake watchers, if another connection wrote since the last check."""
+        """Drop cached heads and wake watchers if another connection wrote since the last check."""
         version = pragma(self._connection, "data_version")
         if version != self._version:
             self._version = version

@@ -59,9 +59,9 @@ def _agrees_with_parent(
         text = f"it is {last.state} with {last.output!r}, and its call ended as {end.outcome} with {end.output!r}"
         yield Violation("children", task, last.seq, text)
     reported = sum(part.model_calls for part in end.spent)
-    made = _requests(events) + _requests_of_children(events)
-    if made != reported:
-        text = f"{reported} requests were reported to its parent, and {made} were made"
+    counted = _requests(events) + _requests_of_children(events)
+    if counted != reported:
+        text = f"{reported} requests were reported to its parent, and {counted} were made"
         yield Violation("children", task, last.seq, text)
 
 
@@ -88,10 +88,10 @@ def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> 
     if not allowed or None in allowed:
         return
     tree = _tree(task, journals)
-    made = sum(_requests(journals[member]) for member in tree)
-    if len(tree) > 1 and made > max(allowed):
+    counted = sum(_requests(journals[member]) for member in tree)
+    if len(tree) > 1 and counted > max(allowed):
         yield Violation(
-            "limits", task, len(events), f"{made} requests of {max(allowed)} in {len(tree)} tasks"
+            "limits", task, len(events), f"{counted} requests of {max(allowed)} in {len(tree)} tasks"
         )
 
 

@@ -177,10 +177,10 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, (e.Resumed, e.UndoRequested)):
             pause = None
         elif isinstance(event, _STARTS):
-            why = cancel or (None if isinstance(event, e.ToolStarted) and event.undoes else pause)
-            if why is not None:
+            reason = cancel or (None if isinstance(event, e.ToolStarted) and event.undoes else pause)
+            if reason is not None:
                 yield Violation(
-                    "stopped", task, event.seq, f"{event.kind} after {why.kind} (event {why.seq})"
+                    "stopped", task, event.seq, f"{event.kind} after {reason.kind} (event {reason.seq})"
                 )
 
 
@@ -328,15 +328,15 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     calls: dict[str, _CallStatus] = {}
     in_flight: dict[str, _Request] = {}
     # The tools that the requests of step functions name, if they name any, by the request's id.
-    named: dict[str, tuple[str, ...] | None] = {}
+    ends: dict[str, tuple[str, ...] | None] = {}
     for event in events:
         problem: str | None = None
         if isinstance(event, e.ModelRequested):
-            named[event.call] = event.tools
+            ends[event.call] = event.tools
         elif isinstance(event, e.ModelStarted):
             request_id = event.call or event.step
             problem = f"a model call of {request_id} is in flight" if request_id in in_flight else None
-            offered = named.get(request_id)
+            offered = ends.get(request_id)
             in_flight[request_id] = _Request(event.step, event.offered if offered is None else offered)
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
             request = in_flight.pop(event.call or event.step, None)
@@ -345,10 +345,10 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             elif isinstance(event, e.ModelReturned) and event.call is None:
                 yield from _requested(task, event, calls, request.offered)
             elif isinstance(event, e.ModelReturned) and event.call is not None:
-                named[event.call] = request.offered
+                ends[event.call] = request.offered
         elif isinstance(event, e.CallRequested):
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
-            offered = named.get(asking_id(event.call))
+            offered = ends.get(asking_id(event.call))
             calls[event.call] = _CallStatus(event.step, offered=offered is None or event.name in offered)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
@@ -377,9 +377,9 @@ def _requested(
     for call in event.message.tool_calls:
         if call.id in calls or not call.id:
             yield Violation("one_end", task, event.seq, f"call id {call.id!r} is used twice or empty")
-        answers = event.typed is not None and event.typed.call == call.id
+        answers_task = event.typed is not None and event.typed.call == call.id
         is_offered = offered is None or call.name in offered
-        calls[call.id] = _CallStatus(event.step, answers=answers, offered=is_offered)
+        calls[call.id] = _CallStatus(event.step, answers=answers_task, offered=is_offered)
 
 
 def _call_event(
@@ -438,11 +438,11 @@ def _call_event(
 
 
 def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violation]:
-    outcome, was = event.outcome, call.status
+    outcome, status = event.outcome, call.status
     message = event.error.message if event.error is not None else ""
-    if was == "ended":
+    if status == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
-    elif outcome == "unknown" and not (call.in_doubt or (was == "begun" and call.effect == "idempotent")):
+    elif outcome == "unknown" and not (call.in_doubt or (status == "begun" and call.effect == "idempotent")):
         text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif outcome not in ("ok", "unknown") and (
@@ -453,10 +453,10 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     elif outcome in _NEVER_RAN and call.began and not _may_be_stopped(call, event):
         text = f"{event.call} ends as {outcome}: {message!r}, and it began"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome not in (*_NEVER_RAN, "unknown") and not (call.began or was == "happened" or call.answers):
+    elif outcome not in (*_NEVER_RAN, "unknown") and not (call.began or status == "happened" or call.answers):
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and never began")
-    elif outcome == "ok" and was in ("proposed", "lost") and not call.answers:
-        yield Violation("unknown_iff_lost", task, event.seq, f"{event.call} ends well and was {was}")
+    elif outcome == "ok" and status in ("proposed", "lost") and not call.answers:
+        yield Violation("unknown_iff_lost", task, event.seq, f"{event.call} ends well and was {status}")
     call.status, call.outcome = "ended", outcome
     if outcome == "ok":
         call.doubts = 0
@@ -483,23 +483,23 @@ def well_formed(
     With `request`, the last message is not the model's own.
     """
     problems: list[str] = []
-    seen: set[str] = set()
-    owed: list[str] = []
+    seen_ids: set[str] = set()
+    unanswered: list[str] = []
     for number, message in enumerate(messages):
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-        if (owed or results) and results != owed:
-            problems.append(f"message {number} gives results {results} where {owed} are owed")
+        if (unanswered or results) and results != unanswered:
+            problems.append(f"message {number} gives results {results} where {unanswered} are owed")
         if bool(results) != (message.role == "tool"):
             problems.append(f"message {number} of role {message.role} holds {results}")
-        owed = [part.id for part in message.parts if isinstance(part, ToolCall)]
-        if owed and message.role != "assistant":
-            problems.append(f"message {number} of role {message.role} asks for {owed}")
-        for call_id in owed:
-            if call_id in seen or not call_id:
+        unanswered = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if unanswered and message.role != "assistant":
+            problems.append(f"message {number} of role {message.role} asks for {unanswered}")
+        for call_id in unanswered:
+            if call_id in seen_ids or not call_id:
                 problems.append(f"message {number}: call id {call_id!r} twice or empty")
-            seen.add(call_id)
-    if owed:
-        problems.append(f"no results for {owed}")
+            seen_ids.add(call_id)
+    if unanswered:
+        problems.append(f"no results for {unanswered}")
     if request and (not messages or messages[-1].role == "assistant"):
         problems.append("the last message of the request is the model's own")
     for problem in problems:

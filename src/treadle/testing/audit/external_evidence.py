@@ -150,14 +150,14 @@ def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> 
 def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
     """Return the secrets that some bytes hold: plain, escaped, in base64 (at any offset) or hexadecimal, or split."""
     unescaped = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data)
-    readings = {_alphanumeric(data), _alphanumeric(unescaped)}
+    decoded = {_alphanumeric(data), _alphanumeric(unescaped)}
     for text in (data, unescaped):
-        readings |= {_alphanumeric(_CONTROL.sub(b"", text)), _alphanumeric(_TAG.sub(b"", text))}
+        decoded |= {_alphanumeric(_CONTROL.sub(b"", text)), _alphanumeric(_TAG.sub(b"", text))}
     return [
         secret
         for secret in secrets
         if any(form in data for form in _forms(secret))
-        or any(form in reading for form in _alphanumeric_forms(secret) for reading in readings)
+        or any(form in reading for form in _alphanumeric_forms(secret) for reading in decoded)
     ]
 
 

@@ -129,7 +129,7 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
         still = {call.id for call in step.calls if call.status != "ended"}
         if still != set(step.open):
             yield Violation("prefix_folds", task, seq, f"open are {sorted(step.open)}, not {sorted(still)}")
-    indexes = [each.index for each in (*state.steps, *((step,) if step is not None else ()))]
+    indexes = [step_state.index for step_state in (*state.steps, *((step,) if step is not None else ()))]
     if indexes != list(range(1, len(indexes) + 1)):
         yield Violation("prefix_folds", task, seq, f"steps are numbered {indexes}")
 
@@ -138,9 +138,9 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
     """The indexes of a graph agree with its nodes."""
     nodes = graph.nodes
     for node in nodes.values():
-        above = [nodes[other] for other in node.after]
-        over = [other for other in above if other.status in ("completed", "skipped")]
-        over += [other for other in above if other.status == "failed" and other.id not in graph.failed]
+        above = [nodes[predecessor] for predecessor in node.after]
+        over = [predecessor for predecessor in above if predecessor.status in ("completed", "skipped")]
+        over += [node for node in above if node.status == "failed" and node.id not in graph.failed]
         if node.status == "planned" and node.waits != len(above) - len(over):
             yield Violation("prefix_folds", task, seq, f"{node.id} waits for {node.waits} steps")
         if node.status == "running" and node.step is not None and not node.won + node.passed >= node.need:
@@ -171,13 +171,17 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
     nodes = graph.nodes.values()
     merged = sorted((node for node in nodes if node.merged), key=lambda node: (node.since, node.path))
     began = [node.step for node in nodes if node.step is not None]
-    own = state.messages[len(state.history) : len(state.messages) - state.closing]
+    own_messages = state.messages[len(state.history) : len(state.messages) - state.closing]
     for name, counted, expected in (
-        ("its conversation", own, [message for node in merged for message in messages_of(node)]),
+        ("its conversation", own_messages, [message for node in merged for message in messages_of(node)]),
         ("answers", state.turn, sum(node.answers for node in nodes)),
         ("calls", state.tool_calls, sum(node.calls for node in nodes)),
         ("steps begun", graph.started, sum(step.started_seq != step.ended_seq for step in began)),
-        ("unread", [message.seq for message in state.unread], sorted(each.seq for each in state.unread)),
+        (
+            "unread",
+            [message.seq for message in state.unread],
+            sorted(message.seq for message in state.unread),
+        ),
     ):
         if counted != expected:
             text = f"{name}: the task holds {counted!r}, its steps {expected!r}"
@@ -209,7 +213,7 @@ def _keeps_messages(
         yield Violation("well_formed", task, event.seq, text)
     if isinstance(event, e.TaskEnded) and (event.kept or event.state in ("completed", "degraded")):
         rendered = [spoken(message) for message in read]
-        silent = [each.text for each in rendered if state.messages.count(each) < rendered.count(each)]
+        silent = [unseen.text for unseen in rendered if state.messages.count(unseen) < rendered.count(unseen)]
         if silent:
             yield Violation("well_formed", task, event.seq, f"{silent} is missing in the conversation")
 
@@ -254,9 +258,11 @@ def _note_end_of_step(event: e.Event, state: TaskState, standings: _Standings) -
 def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standings) -> Iterator[Violation]:
     """After an undo the task stands where it stood at the end of the step that it goes back to."""
     if state.graph is not None:
-        left = [step.id for step in state.steps if step.id in event.steps]
-        if left:
-            yield Violation("undo_restores", task, event.seq, f"{left} were taken back and are still there")
+        remaining = [step.id for step in state.steps if step.id in event.steps]
+        if remaining:
+            yield Violation(
+                "undo_restores", task, event.seq, f"{remaining} were taken back and are still there"
+            )
         return
     expected = standings.origin if event.to == state.floor else standings.after.get(event.to)
     if len(state.steps) != event.to:
@@ -285,11 +291,11 @@ def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
         yield Violation("refold", journal.task, live.seq, f"the journal ends at event {folded.seq}")
         return
     for item in fields(TaskState):
-        mine, expected = getattr(live, item.name), getattr(folded, item.name)
+        actual, expected = getattr(live, item.name), getattr(folded, item.name)
         if item.name == "history":
-            mine, expected = list(mine), list(expected)
-        if mine != expected:
-            text = f"{item.name} is {mine!r} in memory and {expected!r} by the journal"
+            actual, expected = list(actual), list(expected)
+        if actual != expected:
+            text = f"{item.name} is {actual!r} in memory and {expected!r} by the journal"
             yield Violation("refold", journal.task, live.seq, text)
 
 

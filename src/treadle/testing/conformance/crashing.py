@@ -30,25 +30,27 @@ Call = Callable[[], Awaitable[object]]
 
 def script(store: JournalStore) -> list[Call]:
     """Calls that together write everything a store keeps, in an order that works from an empty store."""
-    one, two, fork, doomed = (Owner(store, name) for name in ("one", "two", "fork", "doomed"))
+    first, second, fork, doomed = (Owner(store, name) for name in ("one", "two", "fork", "doomed"))
     fork.seq = 3
 
     async def claim_two() -> None:
         claimed = await Owner.claim(store, "two")
-        two.epoch, two.seq, two.digest = claimed.epoch, claimed.seq, claimed.digest
+        second.epoch, second.seq, second.digest = claimed.epoch, claimed.seq, claimed.digest
 
     return [
-        lambda: one.write(create=new_task("one", thread_id="talk")),
-        lambda: one.write(3, blobs={"big": b"b" * 20_000}, state="running"),
-        lambda: two.write(create=new_task("two", parent="one"), release=True),
+        lambda: first.write(create=new_task("one", thread_id="talk")),
+        lambda: first.write(3, blobs={"big": b"b" * 20_000}, state="running"),
+        lambda: second.write(create=new_task("two", parent="one"), release=True),
         lambda: store.post("one", item("hello", text="hello")),
         lambda: store.post("two", item("later", text="hello")),
-        lambda: one.write(2, taken=("hello",)),
+        lambda: first.write(2, taken=("hello",)),
         claim_two,
-        lambda: one.write(thread=ThreadChange("add", "talk", 0), state="completed", seal=True, release=True),
+        lambda: first.write(
+            thread=ThreadChange("add", "talk", 0), state="completed", seal=True, release=True
+        ),
         lambda: fork.send(create=new_task("fork", base="one", base_seq=3)),
         lambda: fork.write(2, release=True),
-        lambda: two.write(2, taken=("later",), release=True, state="failed"),
+        lambda: second.write(2, taken=("later",), release=True, state="failed"),
         lambda: doomed.write(create=new_task("doomed"), blobs={"own": b"o" * 20_000}, release=True),
         lambda: store.delete("doomed"),
         lambda: store.delete("one"),
@@ -56,9 +58,9 @@ def script(store: JournalStore) -> list[Call]:
     ]
 
 
-def acknowledge(what: int | str) -> None:
+def acknowledge(marker: int | str) -> None:
     """Write a line for the suite: what is durable, or what happened."""
-    sys.stdout.write(f"{what}\n")
+    sys.stdout.write(f"{marker}\n")
     sys.stdout.flush()
 
 
@@ -110,18 +112,18 @@ async def write(store: JournalStore, task_id: str, count: int) -> None:
     await store.close()
 
 
-def main(mode: str, factory: str, address: str, *rest: str) -> None:
+def main(mode: str, factory: str, address: str, *arguments: str) -> None:
     """Run one mode."""
     module, _, name = factory.partition(":")
     store: JournalStore = getattr(import_module(module), name)(address)
     if mode == "crash":
-        asyncio.run(crash(store, int(rest[0])))
+        asyncio.run(crash(store, int(arguments[0])))
     elif mode == "hold":
-        asyncio.run(hold(store, rest[0]))
+        asyncio.run(hold(store, arguments[0]))
     elif mode == "stall":
-        asyncio.run(stall(store, rest[0]))
+        asyncio.run(stall(store, arguments[0]))
     else:
-        asyncio.run(write(store, rest[0], int(rest[1])))
+        asyncio.run(write(store, arguments[0], int(arguments[1])))
 
 
 if __name__ == "__main__":

@@ -80,12 +80,12 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         return []
 
     def child(
-        self, mode: str, place: Path, *rest: object, lease: float | None = None
+        self, mode: str, place: Path, *arguments: object, lease: float | None = None
     ) -> subprocess.Popen[str]:
         """Start a process that uses the store, with leases of so many seconds."""
         command = [sys.executable, "-m", "treadle.testing.conformance.crashing", mode, self.factory]
         command.append(self.address(place) if lease is None else self.leased_address(place, lease))
-        command += map(str, rest)
+        command += map(str, arguments)
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     # ------------------------------------------------------------------------- instances and processes
@@ -100,24 +100,24 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert await dump(store) == shown
 
     async def test_a_second_instance_sees_and_continues_what_the_first_wrote(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
-            stale = await Owner.create(one, "t")
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
+            stale = await Owner.create(first, "t")
             with pytest.raises(TaskBusy):
-                await two.claim("t")
+                await second.claim("t")
             await stale.release()
-            owner = await Owner.claim(two, "t")
+            owner = await Owner.claim(second, "t")
             await owner.write(2)
             with pytest.raises(Fenced):
                 await stale.write()
             with pytest.raises(TaskBusy):
-                await one.claim("t")
-            assert await one.read("t") == await two.read("t")
-            assert await one.post("t", item("i")) is True
-            assert await two.post("t", item("i")) is False
-            assert await two.inbox("t") == [item("i")]
+                await first.claim("t")
+            assert await first.read("t") == await second.read("t")
+            assert await first.post("t", item("i")) is True
+            assert await second.post("t", item("i")) is False
+            assert await second.inbox("t") == [item("i")]
 
     async def test_two_instances_writing_at_once_lose_nothing(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
 
             async def drive(store: JournalStore, name: str) -> None:
                 owner = await Owner.create(store, name)
@@ -125,9 +125,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                     await owner.write()
 
             await asyncio.gather(
-                *(drive(store, f"{n}-{i}") for n, store in enumerate((one, two)) for i in range(4))
+                *(drive(store, f"{n}-{i}") for n, store in enumerate((first, second)) for i in range(4))
             )
-            assert [row.head for row in await one.rows(TaskFilter())] == [21] * 8
+            assert [row.head for row in await first.rows(TaskFilter())] == [21] * 8
 
     async def test_two_processes_writing_at_once_lose_nothing(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -143,32 +143,32 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
     async def test_a_watcher_whose_event_loop_is_closed_is_dropped_and_harms_no_other(
         self, tmp_path: Path
     ) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
-            loop, woken, tried = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
+            loop, woken, attempts = asyncio.get_running_loop(), asyncio.Event(), list[int]()
 
             def left_behind(task_ids: Sequence[str]) -> None:
-                tried.append(1)
+                attempts.append(1)
                 raise RuntimeError("Event loop is closed")
 
             def wake(task_ids: Sequence[str]) -> None:
                 loop.call_soon_threadsafe(woken.set)
 
-            ends = [one.watch(left_behind), one.watch(wake)]
+            ends = [first.watch(left_behind), first.watch(wake)]
             for name in ("t", "u"):
-                await Owner.create(two, name)
+                await Owner.create(second, name)
                 await asyncio.wait_for(woken.wait(), 5)
                 woken.clear()
-            await Owner.create(one, "v")
+            await Owner.create(first, "v")
             for end in ends:
                 end()
-            assert len(tried) == 1
+            assert len(attempts) == 1
 
     async def test_a_watcher_is_woken_by_another_instance(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
             await Owner.create(
-                one, "driven"
+                first, "driven"
             )  # a process that drives tasks is woken as soon as one that only watches
             mail: list[Sequence[str]] = []
 
@@ -176,19 +176,19 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                 mail.append(task_ids)
                 loop.call_soon_threadsafe(woken.set)
 
-            end = one.watch(wake)
+            end = first.watch(wake)
             await asyncio.sleep(0.3)
             woken.clear()
-            await Owner.create(two, "t")
+            await Owner.create(second, "t")
             await asyncio.wait_for(woken.wait(), 5)
             woken.clear()
-            await two.post("t", InboxItem("hello", "send", {}, 0))
+            await second.post("t", InboxItem("hello", "send", {}, 0))
             await asyncio.wait_for(woken.wait(), 5)
             assert list(mail[-1]) == ["t"]
             end()
             await asyncio.sleep(0.3)
             woken.clear()
-            await Owner.create(two, "u")
+            await Owner.create(second, "u")
             await asyncio.sleep(0.3)
             assert not woken.is_set()
 
@@ -204,9 +204,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, True)
             assert await store.rows(TaskFilter(state="running")) == [row]
-            for ask in (store.claim, store.delete):
+            for method in (store.claim, store.delete):
                 with pytest.raises(TaskBusy, match=str(child.pid)):
-                    await ask("t")
+                    await method("t")
             child.kill()
             child.communicate()
             assert child.returncode == KILLED
@@ -225,15 +225,15 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             child = self.child("hold", tmp_path, "t")
             assert child.stdout is not None
             assert await asyncio.to_thread(child.stdout.readline) == "2\n"
-            mine = await Owner.create(store, "u", thread_id="talk")
-            waits = (await mine.send(enter="enqueue")).place
-            assert waits is not None
-            assert (waits.held, waits.holders) == (False, ("t",))
+            owner = await Owner.create(store, "u", thread_id="talk")
+            position = (await owner.send(enter="enqueue")).place
+            assert position is not None
+            assert (position.held, position.holders) == (False, ("t",))
             child.kill()
             child.communicate()
-            place = (await mine.send(enter="enqueue")).place
-            assert place is not None
-            assert place.held
+            position = (await owner.send(enter="enqueue")).place
+            assert position is not None
+            assert position.held
             row = await store.row("t")
             assert (row.epoch, row.word) == (3, "interrupted")
             assert row.driver is not None
@@ -253,27 +253,27 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             child = self.child("hold", tmp_path, "t")
             assert child.stdout is not None
             assert await asyncio.to_thread(child.stdout.readline) == "2\n"
-            behind = await Owner.create(store, "v", thread_id="talk")
-            waits = (await behind.send(enter="enqueue")).place
-            assert waits is not None
-            assert (waits.held, waits.number) == (False, 2)
+            waiting = await Owner.create(store, "v", thread_id="talk")
+            position = (await waiting.send(enter="enqueue")).place
+            assert position is not None
+            assert (position.held, position.number) == (False, 2)
             child.kill()
             child.communicate()
             await first.release()
-            place = (await behind.send(enter="enqueue")).place
-            assert place is not None
-            assert place.held
+            position = (await waiting.send(enter="enqueue")).place
+            assert position is not None
+            assert position.held
 
     async def test_two_instances_never_both_have_a_thread(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
             having: set[str] = set()
 
             async def turn(store: JournalStore, name: str) -> None:
                 owner = Owner(store, name)
-                place = (await owner.write(create=new_task(name, thread_id="talk"), enter="enqueue")).place
-                while place is not None and not place.held:
+                position = (await owner.write(create=new_task(name, thread_id="talk"), enter="enqueue")).place
+                while position is not None and not position.held:
                     await asyncio.sleep(0.002)
-                    place = (await owner.send(enter="enqueue")).place
+                    position = (await owner.send(enter="enqueue")).place
                 having.add(name)
                 await owner.write()
                 assert having == {name}
@@ -282,9 +282,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
 
             async with asyncio.timeout(30):
                 await asyncio.gather(
-                    *(turn(store, f"{n}-{i}") for n, store in enumerate((one, two)) for i in range(10))
+                    *(turn(store, f"{n}-{i}") for n, store in enumerate((first, second)) for i in range(10))
                 )
-            assert [row.driver for row in await one.rows(TaskFilter())] == [None] * 20
+            assert [row.driver for row in await first.rows(TaskFilter())] == [None] * 20
 
     async def test_a_stopped_process_loses_its_task_once_its_lease_has_passed_and_is_fenced_when_it_wakes(
         self, tmp_path: Path
@@ -320,12 +320,12 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert (row.epoch, row.head) == (3, 2)
 
     async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one:
-            stale = await Owner.create(one, "t")
-        async with self.opened(tmp_path) as two:
-            row = await two.row("t")
+        async with self.opened(tmp_path) as first:
+            stale = await Owner.create(first, "t")
+        async with self.opened(tmp_path) as second:
+            row = await second.row("t")
             assert row.driver is None or not row.driver.alive
-            claim = await two.claim("t")
+            claim = await second.claim("t")
             assert (claim.epoch, claim.wanted) == (stale.epoch + 1, AT_ONCE)
 
     # ---------------------------------------------------------------------------------------- crashes
@@ -350,22 +350,22 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                 await Owner.of(store, row.task_id, claim).write()
 
     async def test_a_creation_by_another_instance_is_not_taken_for_an_own_one(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
-            owner = Owner(one, "t")
-            made = owner.commit(owner.record(), create=new_task("t"))
-            await send(one, made)
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
+            owner = Owner(first, "t")
+            creation = owner.commit(owner.record(), create=new_task("t"))
+            await send(first, creation)
             with pytest.raises(TaskExists):
-                await send(two, made)
-            assert await send(one, made) == Committed()
+                await send(second, creation)
+            assert await send(first, creation) == Committed()
 
     async def test_a_commit_sent_again_through_another_instance_is_recognised(self, tmp_path: Path) -> None:
-        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
-            owner = await Owner.create(one, "t")
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
+            owner = await Owner.create(first, "t")
             lost = owner.commit(owner.record(2, blobs={"b": b"1"}), thread=ThreadChange("add", "talk", 0))
-            await send(one, lost)
-            shown = await dump(two, ["talk"])
-            assert await send(two, lost) == Committed()
-            assert await dump(two, ["talk"]) == shown
+            await send(first, lost)
+            shown = await dump(second, ["talk"])
+            assert await send(second, lost) == Committed()
+            assert await dump(second, ["talk"]) == shown
 
     # ----------------------------------------------------------------------------------------- damage
 
@@ -377,12 +377,12 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                 await owner.write(2)
                 await owner.write(1, needle if name == "b" else None)
                 await owner.write(1)
-            whole = {name: await store.read(name) for name in ("a", "b", "c")}
+            before = {name: await store.read(name) for name in ("a", "b", "c")}
         if not self.flip(tmp_path, needle):
             pytest.skip("this store names no file that holds the data of a record as it is")
         async with self.opened(tmp_path) as store:
-            assert [await store.read(name) for name in ("a", "c")] == [whole["a"], whole["c"]]
-            assert _sound_prefix(await store.read("b")) == whole["b"][:2]
+            assert [await store.read(name) for name in ("a", "c")] == [before["a"], before["c"]]
+            assert _sound_prefix(await store.read("b")) == before["b"][:2]
             await (await Owner.claim(store, "a")).write()
 
     @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 0.95])
@@ -393,7 +393,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             for n in range(40):
                 owner = await Owner.create(store, f"t{n}")
                 await owner.write(2, b"w" * 400, {f"blob {n}": b"b" * 3_000})
-            whole = {f"t{n}": await store.read(f"t{n}") for n in range(40)}
+            before = {f"t{n}": await store.read(f"t{n}") for n in range(40)}
         files = [file for file in self.stored_files(tmp_path) if file.exists()]
         if not files:
             pytest.skip("this store names no files to damage")
@@ -403,7 +403,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         store = self.make(tmp_path)
         with suppress(StoreError):
             await store.open()
-            for name, records in whole.items():
+            for name, records in before.items():
                 with suppress(StoreError, TaskNotFound):
                     prefix = await store.read(name)
                     assert prefix == records[: len(prefix)]

@@ -98,9 +98,9 @@ def identified(message: Message, step: int = 1) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def results(message: Message, *seen: Content) -> Message:
+def results(message: Message, *contents: Content) -> Message:
     """Return the results of all calls of an answer, each with this observation."""
-    return Message("tool", tuple(ToolResult(made.id, made.name, seen) for made in message.tool_calls))
+    return Message("tool", tuple(ToolResult(call.id, call.name, contents) for call in message.tool_calls))
 
 
 # ---------------------------------------------------------------------------------------------- checks
@@ -127,12 +127,12 @@ async def parallel_calls_come_in_order(scripted: Scripted) -> None:
     """Several calls of one answer keep their order, their arguments and the text before them."""
     with scripted([turn("Let me see.", [call("add", a=n, b=[n]) for n in range(5)])]) as model:
         deltas, answer = await ask(model, request())
-    assert [made.arguments for made in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
-    assert {made.name for made in answer.message.tool_calls} == {"add"}
-    assert all(made.problem is None for made in answer.message.tool_calls)
+    assert [call.arguments for call in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
+    assert {call.name for call in answer.message.tool_calls} == {"add"}
+    assert all(call.problem is None for call in answer.message.tool_calls)
     assert (answer.message.text, answer.finish) == ("Let me see.", "tool_calls")
-    named = [delta.index for delta in deltas if isinstance(delta, ToolCallDelta) and delta.name]
-    assert named == list(range(5))
+    indexes = [delta.index for delta in deltas if isinstance(delta, ToolCallDelta) and delta.name]
+    assert indexes == list(range(5))
 
 
 async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
@@ -143,7 +143,7 @@ async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
     assert answer.finish == "length"
     calls = answer.message.tool_calls  # one, where arguments are objects: half of one cannot be sent
     assert 0 < len(calls) <= 2
-    assert all((made.problem, made.arguments) == ("truncated", {}) for made in calls)
+    assert all((call.problem, call.arguments) == ("truncated", {}) for call in calls)
 
 
 _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null", "7", "true")
@@ -159,9 +159,9 @@ async def what_is_no_object_never_runs(scripted: Scripted) -> None:
                 if error.kind != "unparsable":
                     raise
                 continue
-        whole = [made for made in answer.message.tool_calls if made.problem is None]
-        assert [made.arguments for made in whole] in ([], [{"a": 1, "b": 2}])
-        assert len(whole) < len(answer.message.tool_calls) or (whole, answer.finish) == ([], "error")
+        valid = [call for call in answer.message.tool_calls if call.problem is None]
+        assert [call.arguments for call in valid] in ([], [{"a": 1, "b": 2}])
+        assert len(valid) < len(answer.message.tool_calls) or (valid, answer.finish) == ([], "error")
 
 
 async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
@@ -169,11 +169,11 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
     wrong = [*_NO_OBJECT, '"{}"', '{"a": 1, "a": 2}']
     with scripted([turn(calls=[call("add", a=1, b=2), *(call_raw("add", raw) for raw in wrong)])]) as model:
         _, answer = await ask(model, request())
-    whole, *broken = answer.message.tool_calls
-    assert (whole.problem, whole.arguments) == (None, {"a": 1, "b": 2})
-    assert [made.problem for made in broken] == ["unparsable"] * len(wrong)
-    assert [made.raw for made in broken] == wrong
-    assert all(made.arguments == {} for made in broken)
+    valid, *broken = answer.message.tool_calls
+    assert (valid.problem, valid.arguments) == (None, {"a": 1, "b": 2})
+    assert [call.problem for call in broken] == ["unparsable"] * len(wrong)
+    assert [call.raw for call in broken] == wrong
+    assert all(call.arguments == {} for call in broken)
 
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
@@ -202,8 +202,8 @@ async def reasoning_comes_back(scripted: Scripted) -> None:
     with scripted([opening, text("Three.")]) as model:
         deltas, answer = await ask(model, request())
         thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
-        kept = [part for part in answer.message.parts if isinstance(part, Reasoning)]
-        assert thought == "They want a sum." == "".join(part.text for part in kept)
+        parts = [part for part in answer.message.parts if isinstance(part, Reasoning)]
+        assert thought == "They want a sum." == "".join(part.text for part in parts)
         assert answer.message.text == "I will add."
         for part in answer.message.parts:
             meta = getattr(part, "meta", None)
@@ -223,14 +223,14 @@ async def usage_is_there(scripted: Scripted) -> None:
 
 async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
     """Bytes and addresses in a question, and pictures in a tool's result."""
-    seen = (
+    contents = (
         Text("Look: "),
         Image(data=PNG, media_type="image/png"),
         Image(url="https://example.com/cat.png"),
         File(data=b"%PDF-1.4 nothing", media_type="application/pdf", name="a.pdf"),
     )
     with scripted([call("add", a=1, b=2), text("A cat.")]) as model:
-        first = user(*seen)
+        first = user(*contents)
         message = identified((await ask(model, request(first)))[1].message)
         shown = results(message, Text("one pixel"), Image(data=PNG, media_type="image/png"))
         _, answer = await ask(model, request(first, message, shown))
@@ -280,19 +280,19 @@ async def it_makes_one_attempt(scripted: Scripted) -> None:
 
 async def cancelling_ends_it_at_once(scripted: Scripted) -> None:
     """A cancel before the first byte gets through, promptly."""
-    await _cancel(scripted, text("late", delay=30), heard=False)
+    await _cancel(scripted, text("late", delay=30), started=False)
 
 
 async def cancelling_between_pieces_ends_it_at_once(scripted: Scripted) -> None:
     """A cancel between two pieces gets through, promptly."""
-    await _cancel(scripted, text("word " * 200, chunk=5, pause=0.1), heard=True)
+    await _cancel(scripted, text("word " * 200, chunk=5, pause=0.1), started=True)
 
 
-async def _cancel(scripted: Scripted, script: Turn, *, heard: bool) -> None:
+async def _cancel(scripted: Scripted, script: Turn, *, started: bool) -> None:
     with scripted([script]) as model:
-        some = asyncio.Event()
-        task = asyncio.create_task(_listen(model, some, heard))
-        await asyncio.wait_for(some.wait(), 10)
+        first_delta = asyncio.Event()
+        task = asyncio.create_task(_listen(model, first_delta, started))
+        await asyncio.wait_for(first_delta.wait(), 10)
         await asyncio.sleep(0.1)
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=PROMPT_SECONDS)
@@ -365,11 +365,11 @@ async def _error(model: Model, attempt: int = 1) -> ModelError:
     raise AssertionError("a failure was not raised")
 
 
-async def _listen(model: Model, some: asyncio.Event, heard: bool) -> None:
-    if not heard:
-        some.set()
+async def _listen(model: Model, first_delta: asyncio.Event, started: bool) -> None:
+    if not started:
+        first_delta.set()
     async for _ in model.stream(request()):
-        some.set()
+        first_delta.set()
 
 
 # ------------------------------------------------------------------------------------ over the provider

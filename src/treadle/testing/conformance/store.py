@@ -48,13 +48,13 @@ class StoreConformance(
 
     async def test_rows_are_filtered_by_all_fields_that_are_set(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            made: dict[str, dict[str, Any]] = {
+            fields_of: dict[str, dict[str, Any]] = {
                 "a": {"agent": "x", "thread_id": "one", "created": 10},
                 "b": {"agent": "y", "thread_id": "one", "created": 20, "parent": "a"},
                 "c": {"agent": "x", "thread_id": "two", "created": 30, "parent": "a"},
                 "d": {"agent": "x", "thread_id": "one", "created": 40, "base": "a", "base_seq": 1},
             }
-            for name, fields in made.items():
+            for name, fields in fields_of.items():
                 owner = await Owner.create(store, name, **fields)
                 await owner.send(state="paused" if name in "bd" else "running", release=name in "bd")
             cases: list[tuple[dict[str, Any], str]] = [
@@ -71,9 +71,9 @@ class StoreConformance(
                 ({"limit": 2}, "dc"),
                 ({"limit": 2, "cursor": "c", "thread_id": "one"}, "ba"),
             ]
-            for fields, wanted in cases:
+            for fields, expected in cases:
                 rows = await store.rows(TaskFilter(**fields))
-                assert "".join(row.task_id for row in rows) == wanted, fields
+                assert "".join(row.task_id for row in rows) == expected, fields
             assert [await store.row(name) for name in "dcba"] == await store.rows(TaskFilter())
 
     async def test_pages_follow_each_other_without_gap_or_repetition(self, tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ class StoreConformance(
             names = [f"t{n:02}" for n in range(23)]
             for name in names[::2] + names[1::2]:
                 await Owner.create(store, name)
-            seen: list[str] = []
-            wanted = TaskFilter(limit=5)
-            while page := await store.rows(wanted):
-                seen += [row.task_id for row in page]
-                wanted = replace(wanted, cursor=page[-1].task_id)
-            assert seen == names[::-1]
+            listed: list[str] = []
+            task_filter = TaskFilter(limit=5)
+            while page := await store.rows(task_filter):
+                listed += [row.task_id for row in page]
+                task_filter = replace(task_filter, cursor=page[-1].task_id)
+            assert listed == names[::-1]
 
     async def test_a_task_at_rest_is_listed_by_its_state_behind_many_that_are_driven(
         self, tmp_path: Path
@@ -128,21 +128,21 @@ class StoreConformance(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            due = 1_800_000_000_000_000
-            await (await Owner.create(store, "t")).send(release=True, wanted=due, state="waiting")
+            due_time = 1_800_000_000_000_000
+            await (await Owner.create(store, "t")).send(release=True, wanted=due_time, state="waiting")
             await (await Owner.create(store, "now")).send(release=True, wanted=AT_ONCE, state="running")
             assert [row.task_id for row in await store.orphans(10)] == ["now"]
-            assert [row.task_id for row in await store.orphans(10, until=due - 1)] == ["now"]
-            assert [row.task_id for row in await store.orphans(10, until=due)] == ["now", "t"]
-            assert (await store.row("t")).wanted == due
+            assert [row.task_id for row in await store.orphans(10, until=due_time - 1)] == ["now"]
+            assert [row.task_id for row in await store.orphans(10, until=due_time)] == ["now", "t"]
+            assert (await store.row("t")).wanted == due_time
             claim = await store.claim("t")
-            assert claim.wanted == due
-            assert await store.orphans(10, until=due, after="now") == [], "it has an owner"
+            assert claim.wanted == due_time
+            assert await store.orphans(10, until=due_time, after="now") == [], "it has an owner"
             await Owner.of(store, "t", claim).send(release=True, wanted=claim.wanted)
-            assert [row.task_id for row in await store.orphans(10, until=due, after="now")] == ["t"]
+            assert [row.task_id for row in await store.orphans(10, until=due_time, after="now")] == ["t"]
             row = replace(await store.row("t"), task_id="u", mark=None)
             await store.restore(row, await store.read("t"))
-            assert (await store.row("u")).wanted == due
+            assert (await store.row("u")).wanted == due_time
 
     async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_released_unwanted(
         self, tmp_path: Path
@@ -240,7 +240,7 @@ class StoreConformance(
         await store.open()
         owner = await Owner.create(store, "t")
         await store.close()
-        asks: list[Callable[[], Any]] = [
+        calls: list[Callable[[], Any]] = [
             lambda: store.row("t"),
             lambda: store.rows(TaskFilter()),
             lambda: store.read("t"),
@@ -251,9 +251,9 @@ class StoreConformance(
             lambda: store.delete("t"),
             lambda: send(store, owner.commit(owner.record())),
         ]
-        for ask in asks:
+        for call in calls:
             with pytest.raises(StoreUnavailable):
-                await ask()
+                await call()
 
     async def test_the_name_of_a_store_is_short_text(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -265,25 +265,27 @@ class StoreConformance(
     ) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
-            one, two = list[str](), list[str]()
-            ends = [store.watch(lambda mail, heard=heard: heard.extend(["", *mail])) for heard in (one, two)]
+            first, second = list[str](), list[str]()
+            ends = [
+                store.watch(lambda mail, mails=mails: mails.extend(["", *mail])) for mails in (first, second)
+            ]
             await asyncio.sleep(0.2)  # a store may wake a new watcher once
-            one.clear()
-            two.clear()
+            first.clear()
+            second.clear()
             await owner.release()
-            assert one
-            assert two
-            one.clear()
-            two.clear()
+            assert first
+            assert second
+            first.clear()
+            second.clear()
             await store.post("t", item("i"))
-            assert "t" in one
-            assert "t" in two
+            assert "t" in first
+            assert "t" in second
             ends[0]()
-            one.clear()
-            two.clear()
+            first.clear()
+            second.clear()
             await store.post("t", item("j"))
-            assert not one
-            assert "t" in two
+            assert not first
+            assert "t" in second
             ends[1]()
 
     async def test_a_watch_can_be_ended_twice(self, tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ class CommitConformance(StoreSubject):
     async def test_records_come_back_as_they_were_written_and_in_order(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
-            written = [owner.record(3, b"\x00\xff odd bytes")]
-            await owner.send(written[0])
-            written.append(owner.record(1, b"", {"one": b"1" * 9_000, "two": b""}))
-            await owner.send(written[1])
-            assert (await store.read("t"))[1:] == written
+            records = [owner.record(3, b"\x00\xff odd bytes")]
+            await owner.send(records[0])
+            records.append(owner.record(1, b"", {"one": b"1" * 9_000, "two": b""}))
+            await owner.send(records[1])
+            assert (await store.read("t"))[1:] == records
 
     async def test_reading_a_range_gives_the_records_that_hold_its_events(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -75,8 +75,8 @@ class CommitConformance(StoreSubject):
                 owner.seq, owner.digest = record.seq, record.digest
             await asyncio.gather(*sent)
             assert [r.seq for r in await store.read("t")] == list(range(1, number + 2))
-            some = await store.read("t", after=number // 5 - 1, upto=number * 3 // 5)
-            assert [r.seq for r in some] == list(range(number // 5, number * 3 // 5 + 1))
+            part = await store.read("t", after=number // 5 - 1, upto=number * 3 // 5)
+            assert [r.seq for r in part] == list(range(number // 5, number * 3 // 5 + 1))
 
     async def test_a_read_sees_what_was_queued_before_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -128,16 +128,16 @@ class CommitConformance(StoreSubject):
     async def test_a_task_can_be_created_in_a_state_and_released_at_once(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = Owner(store, "t")
-            done = await owner.write(create=new_task("t"), state="interrupted", release=True)
-            assert done == Committed(released=True)
+            committed = await owner.write(create=new_task("t"), state="interrupted", release=True)
+            assert committed == Committed(released=True)
             row = await store.row("t")
             assert (row.state, row.driver, row.head) == ("interrupted", None, 1)
 
     async def test_an_unknown_task_is_not_found(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            for ask in (store.row, store.read, store.claim, store.inbox, store.delete):
+            for method in (store.row, store.read, store.claim, store.inbox, store.delete):
                 with pytest.raises(TaskNotFound, match="missing"):
-                    await ask("missing")
+                    await method("missing")
             with pytest.raises(TaskNotFound, match="missing"):
                 await store.post("missing", item("i"))
             with pytest.raises(Fenced, match="missing"):
@@ -300,9 +300,9 @@ class CommitConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
+            owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
             # What is queued while this one is written is written as one group.
-            slow = send(store, other.commit(other.record(blobs={"b": bytes(self.many(4_000_000))})))
+            slow = send(store, second.commit(second.record(blobs={"b": bytes(self.many(4_000_000))})))
             posted = asyncio.ensure_future(store.post("t", item("i")))
             await asyncio.sleep(0)
             ending = send(store, owner.commit(owner.record(), state="completed", seal=True, release=True))
@@ -358,14 +358,14 @@ class CommitConformance(StoreSubject):
             before = await store.read("t")
             if not await self.lose_last_record(store, tmp_path, "t"):
                 pytest.skip("there is no way to make this store lose a record")
-            for ask in (
+            for method in (
                 store.read("t"),
                 store.read("t", after=4),
                 store.read("t", upto=5),
                 store.claim("t"),
             ):
                 with pytest.raises(JournalCorrupt, match="t: events 5 to 6") as noticed:
-                    await ask
+                    await method
                 assert (noticed.value.task_id, noticed.value.seq) == ("t", 5)
             assert await store.read("t", upto=4) == before[:2]
             row = await store.row("t")
@@ -376,14 +376,14 @@ class CommitConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            other = await Owner.create(store, "u")
+            second = await Owner.create(store, "u")
             fork = await Owner.create(store, "f", base="u", base_seq=1)
             await fork.write(2, release=True)
             if not await self.lose_last_record(store, tmp_path, "f"):
                 pytest.skip("there is no way to make this store lose a record")
             with pytest.raises(JournalCorrupt):
                 await store.read("f")
-            await other.write()
+            await second.write()
             assert spans(await store.read("u")) == [(1, 1, None), (2, 2, None)]
 
     async def test_what_a_driver_wrote_since_it_claimed_may_be_missing_after_a_crash(
@@ -413,22 +413,22 @@ class CommitConformance(StoreSubject):
 
     async def test_a_refused_commit_has_written_nothing(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
+            owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
             await store.post("t", item("i"))
-            await other.write(thread=add(0), release=True)
+            await second.write(thread=add(0), release=True)
             before = await dump(store, ["talk", "new"])
-            everything: dict[str, Any] = {"state": "completed", "release": True}
+            changes: dict[str, Any] = {"state": "completed", "release": True}
             new = new_task("v", base="missing", base_seq=1)
             cases: list[tuple[type[Exception], Commit]] = [
-                (Fenced, replace(owner, epoch=7).commit(with_blob(owner), taken=("i",), **everything)),
-                (Fenced, owner.commit(with_blob(replace(owner, seq=9)), taken=("i",), **everything)),
-                (InboxWaiting, owner.commit(with_blob(owner), seal=True, thread=add(1), **everything)),
-                (ThreadMoved, owner.commit(with_blob(owner), taken=("i",), thread=add(0), **everything)),
+                (Fenced, replace(owner, epoch=7).commit(with_blob(owner), taken=("i",), **changes)),
+                (Fenced, owner.commit(with_blob(replace(owner, seq=9)), taken=("i",), **changes)),
+                (InboxWaiting, owner.commit(with_blob(owner), seal=True, thread=add(1), **changes)),
+                (ThreadMoved, owner.commit(with_blob(owner), taken=("i",), thread=add(0), **changes)),
                 (
                     AlreadyFinalized,
-                    owner.commit(with_blob(owner), taken=("i",), thread=remove(), **everything),
+                    owner.commit(with_blob(owner), taken=("i",), thread=remove(), **changes),
                 ),
-                (AlreadyFinalized, owner.commit(with_blob(owner), thread=remove("new"), **everything)),
+                (AlreadyFinalized, owner.commit(with_blob(owner), thread=remove("new"), **changes)),
                 (TaskExists, owner.commit(with_blob(owner), create=new_task("t"), taken=("i",))),
                 (TaskNotFound, Commit("v", 1, with_blob(Owner(store, "v", seq=1)), create=new)),
                 (Fenced, Commit("v", 1, create=replace(new, base="u", base_seq=99))),

@@ -23,10 +23,10 @@ class FormatConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             assert (await store.row("t")).format == 1
-            for format_, kept in ((NEWER, NEWER), (1, NEWER), (NEWER + 1, NEWER + 1), (NEWER, NEWER + 1)):
+            for format_, expected in ((NEWER, NEWER), (1, NEWER), (NEWER + 1, NEWER + 1), (NEWER, NEWER + 1)):
                 await owner.write(format=format_)
-                assert (await store.row("t")).format == kept
-                assert [row.format for row in await store.rows(TaskFilter())] == [kept]
+                assert (await store.row("t")).format == expected
+                assert [row.format for row in await store.rows(TaskFilter())] == [expected]
 
     async def test_a_task_that_needs_a_newer_format_is_not_claimed_and_stays_as_it_is(
         self, tmp_path: Path
@@ -75,18 +75,18 @@ class FormatConformance(StoreSubject):
     async def test_a_fork_and_a_restored_task_need_what_the_task_needs(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()
         (tmp_path / "two").mkdir()
-        async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
-            owner = await Owner.create(one, "t")
+        async with self.opened(tmp_path / "one") as first, self.opened(tmp_path / "two") as second:
+            owner = await Owner.create(first, "t")
             await owner.write(format=NEWER, release=True)
-            fork = await Owner.create(one, "f", base="t", base_seq=1)
+            fork = await Owner.create(first, "f", base="t", base_seq=1)
             await fork.release()
-            assert (await one.row("f")).format == NEWER
+            assert (await first.row("f")).format == NEWER
             for name in ("t", "f"):
-                row = await one.row(name)
-                await two.restore(row, await one.read(name, after=row.base_seq))
-                assert (await two.row(name)).format == NEWER
+                row = await first.row(name)
+                await second.restore(row, await first.read(name, after=row.base_seq))
+                assert (await second.row(name)).format == NEWER
                 with pytest.raises(TaskTooNew):
-                    await two.claim(name)
+                    await second.claim(name)
 
     async def test_an_owner_may_leave_the_inbox_to_the_next(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

@@ -20,25 +20,25 @@ class RestoringConformance(StoreSubject):
     async def test_a_restored_task_is_the_task_it_was(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()
         (tmp_path / "two").mkdir()
-        async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
-            owner = await Owner.create(one, "t", agent="bot", labels={"a": "ü"}, parent="p")
+        async with self.opened(tmp_path / "one") as first, self.opened(tmp_path / "two") as second:
+            owner = await Owner.create(first, "t", agent="bot", labels={"a": "ü"}, parent="p")
             await owner.write(3, blobs={"b": b"1" * 9_000}, state="running", release=True)
-            owner = await Owner.claim(one, "t")
+            owner = await Owner.claim(first, "t")
             await owner.write(2, release=True, thread=add(0), wanted=1_800_000_000_000_000)
-            await one.post("t", item("i", text="a"))
-            fork = await Owner.create(one, "f", base="t", base_seq=2, thread_id="other")
+            await first.post("t", item("i", text="a"))
+            fork = await Owner.create(first, "f", base="t", base_seq=2, thread_id="other")
             await fork.write(2, release=True)
             for name in ("t", "f"):
-                row = await one.row(name)
-                own = await one.read(name, after=row.base_seq)
-                await two.restore(row, own, await one.inbox(name))
-            await two.restore_thread("talk", 1, [ThreadMember(1, "t", 6)])
-            assert await dump(two, ["talk"]) == await dump(one, ["talk"])
-            assert await two.post("t", item("i")) is False
+                row = await first.row(name)
+                records = await first.read(name, after=row.base_seq)
+                await second.restore(row, records, await first.inbox(name))
+            await second.restore_thread("talk", 1, [ThreadMember(1, "t", 6)])
+            assert await dump(second, ["talk"]) == await dump(first, ["talk"])
+            assert await second.post("t", item("i")) is False
             for name, head in (("t", 6), ("f", 4)):
-                taken_up = await Owner.claim(two, name)
-                assert (taken_up.seq, taken_up.epoch) == (head, (await one.row(name)).epoch + 1)
-                await taken_up.write()
+                adopted = await Owner.claim(second, name)
+                assert (adopted.seq, adopted.epoch) == (head, (await first.row(name)).epoch + 1)
+                await adopted.write()
 
     async def test_an_existing_task_is_not_overwritten_by_a_restored_one(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -80,24 +80,24 @@ class RestoringConformance(StoreSubject):
     async def test_a_deleted_task_that_forks_need_is_restored_as_deleted(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()
         (tmp_path / "two").mkdir()
-        async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
-            await self._task(one, "t")
-            await (await Owner.create(one, "f", base="t", base_seq=2)).write(release=True)
-            assert (await one.row("t", deleted=True)).deleted is False
-            await one.delete("t")
+        async with self.opened(tmp_path / "one") as first, self.opened(tmp_path / "two") as second:
+            await self._task(first, "t")
+            await (await Owner.create(first, "f", base="t", base_seq=2)).write(release=True)
+            assert (await first.row("t", deleted=True)).deleted is False
+            await first.delete("t")
             with pytest.raises(TaskNotFound):
-                await one.row("missing", deleted=True)
-            row = await one.row("t", deleted=True)
+                await first.row("missing", deleted=True)
+            row = await first.row("t", deleted=True)
             assert (row.deleted, row.mark) == (True, None)
-            await two.restore(row, await one.read("t"))
-            fork = await one.row("f")
-            await two.restore(fork, await one.read("f", after=fork.base_seq))
-            assert await dump(two) == await dump(one)
+            await second.restore(row, await first.read("t"))
+            fork = await first.row("f")
+            await second.restore(fork, await first.read("f", after=fork.base_seq))
+            assert await dump(second) == await dump(first)
             with pytest.raises(TaskNotFound):
-                await two.row("t")
-            await two.delete("f")
+                await second.row("t")
+            await second.delete("f")
             with pytest.raises(TaskNotFound):
-                await two.row("t", deleted=True)
+                await second.row("t", deleted=True)
 
     async def test_a_restored_task_that_ends_with_another_record_than_its_row_says_is_not_claimed(
         self, tmp_path: Path
@@ -105,8 +105,8 @@ class RestoringConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             row, records = await self._task(store, "t")
             assert row.mark is not None
-            other = replace(row, task_id="u", mark=replace(row.mark, digest=b"another"))
-            await store.restore(other, records)
+            broken = replace(row, task_id="u", mark=replace(row.mark, digest=b"another"))
+            await store.restore(broken, records)
             with pytest.raises(JournalCorrupt, match="was replaced"):
                 await store.claim("u")
 
@@ -122,21 +122,21 @@ class RestoringConformance(StoreSubject):
     async def test_a_restored_thread_has_its_whole_history(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()
         (tmp_path / "two").mkdir()
-        async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
-            first, second = await Owner.create(one, "t"), await Owner.create(one, "u")
+        async with self.opened(tmp_path / "one") as source, self.opened(tmp_path / "two") as target:
+            first, second = await Owner.create(source, "t"), await Owner.create(source, "u")
             await first.write(thread=add(0), release=True)
             await second.write(thread=add(1))
             await second.write(thread=remove(), release=True)
             members = [ThreadMember(1, "t", 2), ThreadMember(2, "u", 2, gone=3)]
             with pytest.raises(TaskNotFound):
-                await two.restore_thread("talk", 3, members)
-            assert await two.thread("talk") == (0, [])
+                await target.restore_thread("talk", 3, members)
+            assert await target.thread("talk") == (0, [])
             for name in ("t", "u"):
-                await two.restore(await one.row(name), await one.read(name))
-            await two.restore_thread("talk", 3, members)
-            assert await dump(two, ["talk"]) == await dump(one, ["talk"])
+                await target.restore(await source.row(name), await source.read(name))
+            await target.restore_thread("talk", 3, members)
+            assert await dump(target, ["talk"]) == await dump(source, ["talk"])
             with pytest.raises(ThreadMoved):
-                await two.restore_thread("talk", 3, members)
+                await target.restore_thread("talk", 3, members)
 
     async def _task(self, store: JournalStore, name: str) -> tuple[TaskRow, list[Record]]:
         owner = await Owner.create(store, name)

@@ -41,9 +41,9 @@ class SharingConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
-            for behind, name in enumerate(("z", "a", "m")):
-                sent = replace(item(name), created=1_000 - behind)  # by clocks that do not agree
+            owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
+            for index, name in enumerate(("z", "a", "m")):
+                sent = replace(item(name), created=1_000 - index)  # by clocks that do not agree
                 await store.post("t", sent)
                 await store.post("u", sent)
             await owner.write(taken=("a", "unknown"))
@@ -53,7 +53,7 @@ class SharingConformance(StoreSubject):
                 await owner.write(seal=True, taken=("z",))
             await owner.write(seal=True, taken=("z", "m"))
             assert await store.inbox("t") == []
-            await other.release()
+            await second.release()
             assert (await store.row("u")).driver is not None
 
     async def test_any_process_may_post_to_a_task_without_an_owner(self, tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ class SharingConformance(StoreSubject):
             parts = ["a"]
             await store.post("t", item("i", by=Name("me"), parts=parts))
             parts.append("b")
-            (kept,) = await store.inbox("t")
-            assert kept.data == {"by": "me", "parts": ["a"]}
-            assert type(kept.data["by"]) is str
+            (stored_item,) = await store.inbox("t")
+            assert stored_item.data == {"by": "me", "parts": ["a"]}
+            assert type(stored_item.data["by"]) is str
 
     # ------------------------------------------------------------------------------------------------ threads
 
@@ -83,12 +83,12 @@ class SharingConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             assert await store.thread("talk") == (0, [])
-            one, two = await Owner.create(store, "t"), await Owner.create(store, "u")
-            await one.write(3, thread=add(0))
+            first, second = await Owner.create(store, "t"), await Owner.create(store, "u")
+            await first.write(3, thread=add(0))
             with pytest.raises(ThreadMoved) as moved:
-                await two.write(thread=add(0))
+                await second.write(thread=add(0))
             assert moved.value.version == 1
-            await two.write(thread=add(1))
+            await second.write(thread=add(1))
             members = [ThreadMember(1, "t", 4), ThreadMember(2, "u", 2)]
             assert await store.thread("talk") == (2, members)
             assert await store.thread("talk", version=1) == (1, members[:1])
@@ -98,23 +98,23 @@ class SharingConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            one, two = await Owner.create(store, "t"), await Owner.create(store, "u")
-            await one.write(thread=add(0))
-            await two.write(thread=add(1))
+            first, second = await Owner.create(store, "t"), await Owner.create(store, "u")
+            await first.write(thread=add(0))
+            await second.write(thread=add(1))
             with pytest.raises(AlreadyFinalized) as refused:
-                await one.write(thread=remove())
+                await first.write(thread=remove())
             assert refused.value.task_id == "t"
-            await two.write(thread=remove())
+            await second.write(thread=remove())
             assert await store.thread("talk") == (3, [ThreadMember(1, "t", 2)])
             assert await store.thread("talk", version=2) == (
                 2,
                 [ThreadMember(1, "t", 2), ThreadMember(2, "u", 2)],
             )
-            await one.write(thread=remove())
-            await one.write(thread=add(4))
+            await first.write(thread=remove())
+            await first.write(thread=add(4))
             assert await store.thread("talk") == (5, [ThreadMember(5, "t", 4)])
             with pytest.raises(AlreadyFinalized):
-                await two.write(thread=remove())
+                await second.write(thread=remove())
 
     async def test_a_thread_change_without_a_record_refers_to_the_last_event(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -179,9 +179,9 @@ class SharingConformance(StoreSubject):
             await store.delete("t")
             assert [row.task_id for row in await store.rows(TaskFilter())] == ["other"]
             for name in ("t", "child", "grandchild"):
-                for ask in (store.row, store.claim, store.inbox, store.read, store.delete):
+                for method in (store.row, store.claim, store.inbox, store.read, store.delete):
                     with pytest.raises(TaskNotFound):
-                        await ask(name)
+                        await method(name)
                 with pytest.raises(TaskNotFound):
                     await store.post(name, item("j"))
             await Owner.create(store, "t")
@@ -222,9 +222,9 @@ class SharingConformance(StoreSubject):
             await store.delete("t")
             assert await store.read("f") == shared
             assert [row.task_id for row in await store.rows(TaskFilter())] == ["g", "f"]
-            for ask in (store.row, store.claim, store.delete):
+            for method in (store.row, store.claim, store.delete):
                 with pytest.raises(TaskNotFound):
-                    await ask("t")
+                    await method("t")
             with pytest.raises(TaskExists):
                 await Owner.create(store, "t")
             with pytest.raises(TaskNotFound):
@@ -254,11 +254,11 @@ class SharingConformance(StoreSubject):
 
     async def test_what_a_thread_refers_to_stays_while_the_thread_has_a_task(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one = await Owner.create(store, "t", thread_id="talk")
-            await one.write(thread=add(0))
-            await one.write(blobs={"later": b"1"}, release=True)
-            two = await Owner.create(store, "u", thread_id="talk")
-            await two.write(thread=add(1), release=True)
+            first = await Owner.create(store, "t", thread_id="talk")
+            await first.write(thread=add(0))
+            await first.write(blobs={"later": b"1"}, release=True)
+            second = await Owner.create(store, "u", thread_id="talk")
+            await second.write(thread=add(1), release=True)
             await store.delete("t")
             with pytest.raises(TaskNotFound):
                 await store.row("t")
@@ -273,11 +273,11 @@ class SharingConformance(StoreSubject):
 
     async def test_a_member_that_was_taken_out_of_its_thread_does_not_stay(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one = await Owner.create(store, "t", thread_id="talk")
-            await one.write(thread=add(0))
-            two = await Owner.create(store, "u", thread_id="talk")
-            await two.write(thread=add(1))
-            await two.write(thread=remove(), release=True)
+            first = await Owner.create(store, "t", thread_id="talk")
+            await first.write(thread=add(0))
+            second = await Owner.create(store, "u", thread_id="talk")
+            await second.write(thread=add(1))
+            await second.write(thread=remove(), release=True)
             await store.delete("u")
             with pytest.raises(TaskNotFound):
                 await store.read("u")
@@ -286,10 +286,10 @@ class SharingConformance(StoreSubject):
 
     async def test_a_blob_is_stored_once_and_freed_with_its_last_record(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, two = await Owner.create(store, "t"), await Owner.create(store, "u")
-            await one.write(blobs={"b": b"first"}, release=True)
-            await two.write(blobs={"b": b"never stored, for the digest is known", "c": b"x"})
-            await two.write(blobs={"b": b"nor this"}, release=True)
+            first, second = await Owner.create(store, "t"), await Owner.create(store, "u")
+            await first.write(blobs={"b": b"first"}, release=True)
+            await second.write(blobs={"b": b"never stored, for the digest is known", "c": b"x"})
+            await second.write(blobs={"b": b"nor this"}, release=True)
             assert [r.blobs for r in await store.read("u")] == [
                 {},
                 {"b": b"first", "c": b"x"},

@@ -36,14 +36,14 @@ class SuccessionConformance(StoreSubject):
         self, place: Path, seconds: float = LEASE
     ) -> AsyncGenerator[tuple[JournalStore, JournalStore]]:
         """Open the same store twice, with leases of so many seconds."""
-        one, two = self.leased(place, seconds), self.leased(place, seconds)
-        await one.open()
-        await two.open()
+        first, second = self.leased(place, seconds), self.leased(place, seconds)
+        await first.open()
+        await second.open()
         try:
-            yield one, two
+            yield first, second
         finally:
-            await one.close()
-            await two.close()
+            await first.close()
+            await second.close()
 
     async def take_over(self, place: Path, store: JournalStore, task_id: str) -> Owner:
         """Claim a task whose driver misses its heartbeats."""
@@ -57,123 +57,123 @@ class SuccessionConformance(StoreSubject):
     async def test_a_driver_that_lost_a_task_and_claimed_it_again_keeps_it_though_its_old_epoch_is_fenced(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path) as (one, two):
-            former = await Owner.create(one, "t")
-            await (await self.take_over(tmp_path, two, "t")).release()
-            present = await Owner.claim(one, "t")
+        async with self.one_and_two(tmp_path) as (first, second):
+            former = await Owner.create(first, "t")
+            await (await self.take_over(tmp_path, second, "t")).release()
+            present = await Owner.claim(first, "t")
             with pytest.raises(Fenced):
                 await former.write()
-            before = await lease(two, "t")
+            before = await lease(second, "t")
 
             async def is_prolonged() -> bool:
-                return await lease(two, "t") > before
+                return await lease(second, "t") > before
 
             await until(is_prolonged)
-            assert abs(await lease(two, "t") / 1e6 - time.time()) < 60
+            assert abs(await lease(second, "t") / 1e6 - time.time()) < 60
             await present.write()
 
     @pytest.mark.parametrize("forgotten", [False, True])
     async def test_a_claim_begins_with_a_whole_lease_however_long_its_process_was_idle(
         self, tmp_path: Path, forgotten: bool
     ) -> None:
-        async with self.one_and_two(tmp_path) as (one, two):
-            await (await Owner.create(one, "t")).release()
+        async with self.one_and_two(tmp_path) as (first, second):
+            await (await Owner.create(first, "t")).release()
             if forgotten:
-                await Owner.create(two, "u")  # its heartbeats delete dead drivers that own nothing
+                await Owner.create(second, "u")  # its heartbeats delete dead drivers that own nothing
             await self.let_leases_pass(tmp_path)
             await asyncio.sleep(LEASE / 2)
-            await one.claim("t")
-            driver = (await two.row("t")).driver
+            await first.claim("t")
+            driver = (await second.row("t")).driver
             assert driver is not None
             assert driver.alive
 
     async def test_heartbeats_go_on_though_the_clock_of_their_host_was_set_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with self.one_and_two(tmp_path) as (one, _):
-            await Owner.create(one, "t")
+        async with self.one_and_two(tmp_path) as (store, _):
+            await Owner.create(store, "t")
             now = time.time
             monkeypatch.setattr(time, "time", lambda: now() - 3_600)
-            before = await lease(one, "t")
+            before = await lease(store, "t")
 
             async def is_another() -> bool:
-                return await lease(one, "t") != before
+                return await lease(store, "t") != before
 
             await until(is_another)
 
     async def test_a_task_that_lost_its_thread_can_be_claimed_though_its_driver_wakes(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path) as (one, two):
-            holders = [(await create_in_queue(one, name, "enqueue", name))[0] for name in ("a", "b")]
-            await two.post("a", item("looked at before"))
+        async with self.one_and_two(tmp_path) as (first, second):
+            holders = [(await create_in_queue(first, name, "enqueue", name))[0] for name in ("a", "b")]
+            await second.post("a", item("looked at before"))
             for name in ("a", "b"):
-                next_one, place = await create_in_queue(two, f"{name}2", "enqueue", name)
-                while not place.held:
+                next_one, position = await create_in_queue(second, f"{name}2", "enqueue", name)
+                while not position.held:
                     await self.let_leases_pass(tmp_path)
-                    posted = two.post(name, item("posted meanwhile"))
-                    place = await last_of(next_one.write(), posted, request_thread(next_one))
-            await Owner.create(one, "awake")
+                    posted = second.post(name, item("posted meanwhile"))
+                    position = await last_of(next_one.write(), posted, request_thread(next_one))
+            await Owner.create(first, "awake")
 
             async def is_awake(task_id: str) -> bool:
-                driver = (await two.row(task_id)).driver
+                driver = (await second.row(task_id)).driver
                 return driver is not None and driver.alive
 
             for name in ("awake", "a2"):
                 await until(lambda name=name: is_awake(name))
-            assert {("a", 2), ("b", 2)} <= {(row.task_id, row.epoch) for row in await two.orphans(10)}
+            assert {("a", 2), ("b", 2)} <= {(row.task_id, row.epoch) for row in await second.orphans(10)}
             for holder in holders:
-                assert (await two.claim(holder.task_id)).epoch == 3
+                assert (await second.claim(holder.task_id)).epoch == 3
                 with pytest.raises(Fenced):
                     await holder.write()
 
     async def test_a_cancelled_claim_of_a_dead_drivers_task_leaves_it_wanted(self, tmp_path: Path) -> None:
-        async with self.one_and_two(tmp_path, 60) as (one, two):
-            await Owner.create(one, "t")
+        async with self.one_and_two(tmp_path, 60) as (first, second):
+            await Owner.create(first, "t")
             await self.let_leases_pass(tmp_path)
-            claiming = asyncio.ensure_future(two.claim("t"))
+            claiming = asyncio.ensure_future(second.claim("t"))
             await asyncio.sleep(0)
             claiming.cancel()
             ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
             if isinstance(ended, Claim):  # it was over before it could be cancelled
-                await Owner.of(two, "t", ended).send(release=True, wanted=ended.wanted)
+                await Owner.of(second, "t", ended).send(release=True, wanted=ended.wanted)
 
             async def is_free() -> bool:
-                return (await two.row("t")).driver is None
+                return (await second.row("t")).driver is None
 
             await until(is_free)
-            assert [row.task_id for row in await two.orphans(10)] == ["t"]
+            assert [row.task_id for row in await second.orphans(10)] == ["t"]
 
     async def test_a_claim_of_a_dead_drivers_task_does_not_get_its_thread(self, tmp_path: Path) -> None:
-        async with self.one_and_two(tmp_path, 60) as (one, two):
-            await create_in_queue(one, "t", "enqueue")
+        async with self.one_and_two(tmp_path, 60) as (first, second):
+            await create_in_queue(first, "t", "enqueue")
             await self.let_leases_pass(tmp_path)
-            assert (await two.claim("t")).place is None
-            _, place = await create_in_queue(two, "u", "enqueue")
-            assert place.held
+            assert (await second.claim("t")).place is None
+            _, position = await create_in_queue(second, "u", "enqueue")
+            assert position.held
 
     async def test_a_process_cannot_claim_its_own_task_however_late_its_heartbeat_is(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path, 60) as (one, _):
-            owner, _ = await create_in_queue(one, "t", "enqueue")
+        async with self.one_and_two(tmp_path, 60) as (store, _):
+            owner, _ = await create_in_queue(store, "t", "enqueue")
             await self.let_leases_pass(tmp_path)
             with pytest.raises(TaskBusy):
-                await one.claim("t")
+                await store.claim("t")
             with pytest.raises(TaskBusy):
-                await one.delete("t")
-            _, place = await create_in_queue(one, "u", "enqueue")
-            assert (place.held, place.holders) == (False, ("t",))
+                await store.delete("t")
+            _, position = await create_in_queue(store, "u", "enqueue")
+            assert (position.held, position.holders) == (False, ("t",))
             await owner.write()
 
     async def test_an_ended_task_is_an_orphan_if_its_driver_died_before_it_released_it(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path, 60) as (one, two):
-            await (await Owner.create(one, "t")).send(state="completed")
-            assert await two.orphans(10) == []
+        async with self.one_and_two(tmp_path, 60) as (first, second):
+            await (await Owner.create(first, "t")).send(state="completed")
+            assert await second.orphans(10) == []
             await self.let_leases_pass(tmp_path)
-            assert [row.word for row in await two.orphans(10)] == ["completed"]
+            assert [row.word for row in await second.orphans(10)] == ["completed"]
 
 
 async def lease(store: JournalStore, task_id: str) -> int:

@@ -41,10 +41,10 @@ class ThreadConformance(StoreSubject):
     async def test_a_summary_stands_beside_the_members_it_covers(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             await make_members(store, "t", "u", "v")
-            made = await Owner.create(store, "s", thread_id="talk")
+            summary_owner = await Owner.create(store, "s", thread_id="talk")
             with pytest.raises(ThreadMoved):
-                await made.write(thread=summary(2, 2))
-            await made.write(thread=summary(3, 2), release=True)
+                await summary_owner.write(thread=summary(2, 2))
+            await summary_owner.write(thread=summary(3, 2), release=True)
             members = [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3), ThreadMember(3, "v", 3)]
             assert await store.thread("talk") == (4, [*members, ThreadMember(4, "s", 2, covers=2)])
             assert await store.thread("talk", version=3) == (3, members)
@@ -56,14 +56,14 @@ class ThreadConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             await make_members(store, "t", "u", "v")
-            made = await Owner.create(store, "s", thread_id="talk")
-            await made.write(thread=summary(3, 2))
+            summary_owner = await Owner.create(store, "s", thread_id="talk")
+            await summary_owner.write(thread=summary(3, 2))
             await (await claim_again(store, "v")).write(thread=remove())
             for covered in ("u", "t"):
                 owner = await claim_again(store, covered)
                 with pytest.raises(AlreadyFinalized):
                     await owner.write(thread=remove())
-            await made.write(thread=remove())
+            await summary_owner.write(thread=remove())
             assert await store.thread("talk") == (6, [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3)])
 
     async def test_members_can_be_read_from_a_version_on(self, tmp_path: Path) -> None:
@@ -173,14 +173,14 @@ class ThreadConformance(StoreSubject):
             await (await Owner.create(store, "u", thread_id="talk")).release()
             if forked:
                 await (await Owner.create(store, "f", base="t", base_seq=1)).release()
-            before, words = await store.thread("talk"), await store.read("t")
+            before, records = await store.thread("talk"), await store.read("t")
             await (await claim_again(store, "t")).write(2, thread=remove(), release=True)
             await store.delete("t")
             assert await store.thread("talk", version=1) == before
-            assert await store.read("t", upto=3) == words
+            assert await store.read("t", upto=3) == records
             await (await claim_again(store, "u")).write(thread=add(2), release=True)
             assert await store.thread("talk", version=1) == before, "a member reads the version it began with"
-            assert await store.read("t", upto=3) == words
+            assert await store.read("t", upto=3) == records
             await store.delete("u")
             if forked:
                 assert await store.thread("talk", version=1) == before, "the fork may have begun with it"

@@ -35,9 +35,9 @@ async def create_in_queue(
 
 async def request_thread(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
     """Ask (again) for the task's thread."""
-    place = (await owner.send(enter=enter)).place
-    assert place is not None
-    return place
+    position = (await owner.send(enter=enter)).place
+    assert position is not None
+    return position
 
 
 class TurnConformance(StoreSubject):
@@ -47,32 +47,32 @@ class TurnConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            one, place = await create_in_queue(store, "t", "enqueue")
-            assert place == QueuePosition(True, 0)
-            two, waits = await create_in_queue(store, "u", "enqueue")
-            three, waits_too = await create_in_queue(store, "v", "enqueue")
-            assert (waits.held, waits.holders) == (False, ("t",))
-            assert 0 < waits.number < waits_too.number
-            assert await request_thread(one) == QueuePosition(True, 0), "the holder keeps it"
-            await one.write(thread=add(0))
-            await one.release()
-            assert await request_thread(three) == replace(waits_too, version=1, holders=()), (
+            first, position = await create_in_queue(store, "t", "enqueue")
+            assert position == QueuePosition(True, 0)
+            second, position = await create_in_queue(store, "u", "enqueue")
+            third, waits_too = await create_in_queue(store, "v", "enqueue")
+            assert (position.held, position.holders) == (False, ("t",))
+            assert 0 < position.number < waits_too.number
+            assert await request_thread(first) == QueuePosition(True, 0), "the holder keeps it"
+            await first.write(thread=add(0))
+            await first.release()
+            assert await request_thread(third) == replace(waits_too, version=1, holders=()), (
                 "it is not its turn"
             )
-            assert await request_thread(two) == QueuePosition(True, 1)
-            assert await request_thread(three) == replace(waits_too, version=1, holders=("u",))
-            assert (await last_of(three.write(), two.release(), request_thread(three))).held
+            assert await request_thread(second) == QueuePosition(True, 1)
+            assert await request_thread(third) == replace(waits_too, version=1, holders=("u",))
+            assert (await last_of(third.write(), second.release(), request_thread(third))).held
 
     async def test_one_of_many_tasks_that_ask_at_once_gets_the_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             entered = await asyncio.gather(
                 *(create_in_queue(store, f"t{n:02}", "enqueue") for n in range(20))
             )
-            assert sum(place.held for _, place in entered) == 1
+            assert sum(position.held for _, position in entered) == 1
             waiting = sorted(entered, key=lambda pair: pair[1].number)
             for owner, _ in waiting:
-                places = await asyncio.gather(*(request_thread(other) for other, _ in waiting))
-                assert [o.task_id for (o, _), p in zip(waiting, places, strict=True) if p.held] == [
+                positions = await asyncio.gather(*(request_thread(owner) for owner, _ in waiting))
+                assert [o.task_id for (o, _), p in zip(waiting, positions, strict=True) if p.held] == [
                     owner.task_id
                 ]
                 await owner.release()
@@ -82,8 +82,8 @@ class TurnConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            one, place = await create_in_queue(store, "t", "reject")
-            assert place == QueuePosition(True, 0)
+            first, position = await create_in_queue(store, "t", "reject")
+            assert position == QueuePosition(True, 0)
             with pytest.raises(ThreadBusy) as refused:
                 await create_in_queue(store, "u", "reject")
             assert (refused.value.task_id, refused.value.thread_id) == ("t", "talk")
@@ -94,73 +94,71 @@ class TurnConformance(StoreSubject):
             await request_thread(older)
             with pytest.raises(ThreadBusy, match="held by task holds"):
                 await create_in_queue(store, "u", "reject", "elsewhere")
-            two = await Owner.create(store, "u", thread_id="talk")
+            second = await Owner.create(store, "u", thread_id="talk")
             before = await store.row("u")
             with pytest.raises(ThreadBusy):
-                await two.write(2, blobs={"b": b"x"}, state="paused", enter="reject")
+                await second.write(2, blobs={"b": b"x"}, state="paused", enter="reject")
             assert await store.row("u") == before
-            assert (await request_thread(one, "reject")).held, "the holder is not refused"
-            three, _ = await create_in_queue(store, "v", "enqueue")
-            assert (await request_thread(one, "reject")).held, "nor when other tasks wait for it"
-            await three.release()
-            await one.release()
-            assert (await request_thread(two, "reject")).held
+            assert (await request_thread(first, "reject")).held, "the holder is not refused"
+            third, _ = await create_in_queue(store, "v", "enqueue")
+            assert (await request_thread(first, "reject")).held, "nor when other tasks wait for it"
+            await third.release()
+            await first.release()
+            assert (await request_thread(second, "reject")).held
 
     async def test_an_interrupting_task_stands_before_waiting_ones(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await create_in_queue(store, "t", "enqueue")
-            two, _ = await create_in_queue(store, "u", "enqueue")
-            three, place = await create_in_queue(store, "v", "interrupt")
-            assert (place.held, place.holders) == (False, ("t",))
-            assert (await request_thread(three, "interrupt")) == place
-            four, before = await create_in_queue(store, "w", "interrupt")
-            assert before.number < place.number
-            assert (await request_thread(three, "interrupt")) == place, (
+            first, _ = await create_in_queue(store, "t", "enqueue")
+            second, _ = await create_in_queue(store, "u", "enqueue")
+            third, position = await create_in_queue(store, "v", "interrupt")
+            assert (position.held, position.holders) == (False, ("t",))
+            assert (await request_thread(third, "interrupt")) == position
+            fourth, before = await create_in_queue(store, "w", "interrupt")
+            assert before.number < position.number
+            assert (await request_thread(third, "interrupt")) == position, (
                 "a task that asks again keeps its place"
             )
-            await four.release()
-            await one.release()
-            assert not (await request_thread(two)).held
-            assert (await request_thread(three)).held
-            await three.release()
-            assert (await request_thread(two)).held
+            await fourth.release()
+            await first.release()
+            assert not (await request_thread(second)).held
+            assert (await request_thread(third)).held
+            await third.release()
+            assert (await request_thread(second)).held
 
     async def test_a_waiting_task_that_interrupts_moves_to_the_front_of_the_queue(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
             await create_in_queue(store, "t", "enqueue")
-            (first, ahead), (later, _) = [
-                await create_in_queue(store, name, "enqueue") for name in ("u", "v")
-            ]
-            place = await request_thread(later, "interrupt")
-            assert (place.held, place.holders) == (False, ("t",))
-            assert place.number < ahead.number
-            assert place.number < (await request_thread(first)).number
+            (first, head), (later, _) = [await create_in_queue(store, name, "enqueue") for name in ("u", "v")]
+            position = await request_thread(later, "interrupt")
+            assert (position.held, position.holders) == (False, ("t",))
+            assert position.number < head.number
+            assert position.number < (await request_thread(first)).number
 
     async def test_later_tasks_wait_for_one_that_entered_in_parallel(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await create_in_queue(store, "t", "enqueue")
-            two, place = await create_in_queue(store, "u", "parallel")
-            assert place is None
-            three, waits = await create_in_queue(store, "v", "enqueue")
-            assert sorted(waits.holders) == ["t", "u"]
-            await one.release()
-            assert (await request_thread(three)).holders == ("u",)
-            await two.release()
-            assert (await request_thread(three)).held
+            first, _ = await create_in_queue(store, "t", "enqueue")
+            second, position = await create_in_queue(store, "u", "parallel")
+            assert position is None
+            third, position = await create_in_queue(store, "v", "enqueue")
+            assert sorted(position.holders) == ["t", "u"]
+            await first.release()
+            assert (await request_thread(third)).holders == ("u",)
+            await second.release()
+            assert (await request_thread(third)).held
 
     async def test_only_owned_tasks_that_asked_hold_a_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            made = await Owner.create(store, "made", thread_id="talk")
+            created = await Owner.create(store, "made", thread_id="talk")
             parked, _ = await create_in_queue(store, "parked", "enqueue")
             await parked.release()
             _, elsewhere = await create_in_queue(store, "x", "enqueue", "another thread")
             assert elsewhere.held
-            one, place = await create_in_queue(store, "t", "enqueue")
-            assert place == QueuePosition(True, 0), "created, parked and other threads' tasks hold nothing"
-            await one.write(thread=add(0), release=True)
-            assert await request_thread(made) == QueuePosition(True, 1)
+            owner, position = await create_in_queue(store, "t", "enqueue")
+            assert position == QueuePosition(True, 0), "created, parked and other threads' tasks hold nothing"
+            await owner.write(thread=add(0), release=True)
+            assert await request_thread(created) == QueuePosition(True, 1)
 
     async def test_a_claim_enters_the_thread_if_it_is_asked_to(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -169,38 +167,38 @@ class TurnConformance(StoreSubject):
             assert (await store.claim("t")).place is None
             claim = await store.claim("u", enter=True)
             assert claim.place == QueuePosition(True, 0)
-            waits = await store.claim("v", enter=True)
-            assert waits.place is not None
-            assert (waits.place.held, waits.place.holders) == (False, ("u",))
+            position = await store.claim("v", enter=True)
+            assert position.place is not None
+            assert (position.place.held, position.place.holders) == (False, ("u",))
             await Owner.of(store, "u", claim).release()
-            assert (await request_thread(Owner.of(store, "v", waits))).held
+            assert (await request_thread(Owner.of(store, "v", position))).held
 
     async def test_a_task_kept_for_its_inbox_keeps_its_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await create_in_queue(store, "t", "enqueue")
-            two, _ = await create_in_queue(store, "u", "enqueue")
+            first, _ = await create_in_queue(store, "t", "enqueue")
+            second, _ = await create_in_queue(store, "u", "enqueue")
             await store.post("t", item("i"))
-            await one.release()
-            assert (await request_thread(two)).holders == ("t",)
-            await one.send(release=True, taken=("i",))
-            assert (await request_thread(two)).held
+            await first.release()
+            assert (await request_thread(second)).holders == ("t",)
+            await first.send(release=True, taken=("i",))
+            assert (await request_thread(second)).held
 
     async def test_a_released_task_has_no_place_and_no_task_waits_for_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await create_in_queue(store, "t", "enqueue")
-            await one.release()
+            first, _ = await create_in_queue(store, "t", "enqueue")
+            await first.release()
             assert (await send(store, Commit("t", 1, None, enter="enqueue"))).place is None
             await store.delete("t")
-            two, place = await create_in_queue(store, "u", "enqueue")
-            assert place.held
-            await two.release()
+            second, position = await create_in_queue(store, "u", "enqueue")
+            assert position.held
+            await second.release()
             assert (await create_in_queue(store, "v", "enqueue"))[1].held
-            assert (await store.row("u")).epoch == two.epoch, "no other task took it since"
+            assert (await store.row("u")).epoch == second.epoch, "no other task took it since"
 
     async def test_a_thread_that_was_only_entered_has_no_version_yet(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await create_in_queue(store, "t", "enqueue")
-            await one.release()
+            owner, _ = await create_in_queue(store, "t", "enqueue")
+            await owner.release()
             with pytest.raises(TaskExists):
                 await Owner(store, "t").write(2, create=new_task("t", thread_id="other"), enter="enqueue")
             assert await store.threads(10) == []

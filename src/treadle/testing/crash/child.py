@@ -127,13 +127,13 @@ async def _drive(runner: Runner, agent: Agent[Any], task_id: str, ledger: Ledger
 
 async def _note_shown_events(runner: Runner, task_id: str, ledger: Ledger) -> None:
     """Write each event that this process is shown to the ledger at once."""
-    pid, seen = str(os.getpid()), 0
+    pid, last_seen = str(os.getpid()), 0
     while True:
         with suppress(TaskNotFound):
-            async for event in runner.handle(task_id).events(after=seen, deltas=False):
+            async for event in runner.handle(task_id).events(after=last_seen, deltas=False):
                 if isinstance(event, e.Event):
                     ledger.note(SHOWN, f"{event.seq} {event.kind}", call=pid)
-                    seen = event.seq
+                    last_seen = event.seq
         await asyncio.sleep(0.005)
 
 
@@ -173,5 +173,5 @@ class RunToEnd:
                 await runner.settle(result.task_id, pending.request_id, verdict)
 
     def _verdict(self, key: str | None) -> Happened | NotHappened:
-        done = self._ledger.done(key) if key is not None else None
-        return NotHappened() if done is None else Happened(json.loads(done.text))
+        verdict = self._ledger.done(key) if key is not None else None
+        return NotHappened() if verdict is None else Happened(json.loads(verdict.text))

@@ -89,12 +89,12 @@ class Crash:
             count = self._seen[name]
         return name if count == 1 else f"{name} #{count}"
 
-    def reach(self, *places: str) -> None:
+    def reach(self, *points: str) -> None:
         """Pass these places, all at once; does not return if the process is killed at one of them."""
         if self._log is not None:
-            self._write(*places)
-        if self.at and not self.at.isdisjoint(places):
-            self._happen(places)
+            self._write(*points)
+        if self.at and not self.at.isdisjoint(points):
+            self._happen(points)
 
     def _write(self, *lines: str) -> None:
         assert self._log is not None
@@ -102,17 +102,17 @@ class Crash:
         os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
         os.close(descriptor)
 
-    def _happen(self, places: tuple[str, ...]) -> None:
+    def _happen(self, points: tuple[str, ...]) -> None:
         if self._log is not None:
-            self._write(*(f"{HERE}{place}" for place in places if place in self.at))
+            self._write(*(f"{HERE}{point}" for point in points if point in self.at))
         if self._do == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()  # a signal to oneself may be delivered to another thread first
         elif self._do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self._do == "raise":
-            place = next(place for place in places if place in self.at)
-            raise StoreUnavailable(f"TREADLE_CRASH_AT or a Crash names the place {place!r}")
+            point = next(point for point in points if point in self.at)
+            raise StoreUnavailable(f"TREADLE_CRASH_AT or a Crash names the place {point!r}")
         else:
             time.sleep(float(self._do))
 

@@ -41,10 +41,10 @@ class _WatchedWriter(PostgresWriter):
 
     def _prepare(self, connection: Any, items: list[Item], unconfirmed: list[Any] | None) -> Any:
         results, finish = super()._prepare(connection, items, unconfirmed)
-        written = [
+        begun = [
             item for item, result in zip(items, results, strict=True) if not isinstance(result, Exception)
         ]
-        self._inside = [name for item in written for name in self._writing.get(_key(item), ())]
+        self._inside = [name for item in begun for name in self._writing.get(_key(item), ())]
         return results, finish
 
     def _connect(self, *, first: bool = False) -> None:

@@ -69,8 +69,8 @@ class AnthropicMessages:
         limit = positive(body.get("max_tokens"), "max_tokens")
         flag(body.get("stream") or False, "stream")
         if (system := body.get("system")) is not None and not isinstance(system, str):
-            for place, block in enumerate(sequence(system, "system")):
-                _check_text(mapping(block, f"system.{place}"), f"system.{place}")
+            for index, block in enumerate(sequence(system, "system")):
+                _check_text(mapping(block, f"system.{index}"), f"system.{index}")
         thinking = mapping(body.get("thinking") or {}, "thinking")
         if thinking.get("type") == "enabled":
             budget = positive(thinking.get("budget_tokens"), "thinking.budget_tokens")
@@ -224,25 +224,25 @@ def _check_text(block: dict[str, Any], param: str) -> None:
 
 def _check_messages(body: dict[str, Any]) -> None:
     """Roles alternate from and to the user; each `tool_use` is answered at the start of the next message."""
-    seen: set[str] = set()
+    call_ids: set[str] = set()
     waiting: list[str] = []
     before = "assistant"
-    for place, message in enumerate(sequence(body.get("messages"), "messages")):
-        param = f"messages.{place}"
+    for index, message in enumerate(sequence(body.get("messages"), "messages")):
+        param = f"messages.{index}"
         role = mapping(message, param).get("role")
         if role not in ("user", "assistant"):
             raise Refused(f"unexpected role {role!r}: 'user' and 'assistant' are allowed", f"{param}.role")
         if role == before:
             first = "the first message must have the role 'user'"
-            again = f"roles must alternate, but found several '{role}' in a row"
-            raise Refused(again if place else first, f"{param}.role")
+            problem = f"roles must alternate, but found several '{role}' in a row"
+            raise Refused(problem if index else first, f"{param}.role")
         before = role
         blocks = _blocks(message.get("content"), f"{param}.content")
         if role == "user":
             _check_user(blocks, waiting, param)
             waiting = []
         else:
-            waiting = _check_assistant(blocks, seen, param)
+            waiting = _check_assistant(blocks, call_ids, param)
     if before == "assistant":
         raise Refused("the conversation must end with a user message", "messages")
 
@@ -250,41 +250,43 @@ def _check_messages(body: dict[str, Any]) -> None:
 def _blocks(content: Any, param: str) -> list[dict[str, Any]]:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
-    blocks = [mapping(block, f"{param}.{place}") for place, block in enumerate(sequence(content, param))]
-    for place, block in enumerate(blocks):
+    blocks = [mapping(block, f"{param}.{index}") for index, block in enumerate(sequence(content, param))]
+    for index, block in enumerate(blocks):
         if block.get("type") == "text":
-            _check_text(block, f"{param}.{place}")
+            _check_text(block, f"{param}.{index}")
     return blocks
 
 
 def _check_user(blocks: list[dict[str, Any]], waiting: list[str], param: str) -> None:
-    left = list(waiting)
-    others = False
-    for place, block in enumerate(blocks):
-        kind, where = block.get("type"), f"{param}.content.{place}"
+    unanswered = list(waiting)
+    has_content = False
+    for index, block in enumerate(blocks):
+        kind, where = block.get("type"), f"{param}.content.{index}"
         if kind not in _USER_BLOCKS:
             raise Refused(f"a block of type {kind!r} is not allowed in a user message", where)
         if kind != "tool_result":
-            others = True
+            has_content = True
             continue
         call_id = nonempty_string(block.get("tool_use_id"), f"{where}.tool_use_id")
         if call_id not in waiting:
             raise Refused(
                 f"unexpected 'tool_use_id' in a 'tool_result': no 'tool_use' precedes '{call_id}'", where
             )
-        if call_id not in left:
+        if call_id not in unanswered:
             raise Refused(f"each 'tool_use' must have a single result: found several for '{call_id}'", where)
-        if others:
+        if has_content:
             raise Refused("'tool_result' blocks must come first in the message", where)
-        left.remove(call_id)
-    if left:
-        raise Refused(f"'tool_use' ids without 'tool_result' blocks right after: {', '.join(left)}", param)
+        unanswered.remove(call_id)
+    if unanswered:
+        raise Refused(
+            f"'tool_use' ids without 'tool_result' blocks right after: {', '.join(unanswered)}", param
+        )
 
 
-def _check_assistant(blocks: list[dict[str, Any]], seen: set[str], param: str) -> list[str]:
+def _check_assistant(blocks: list[dict[str, Any]], call_ids: set[str], param: str) -> list[str]:
     calls: list[str] = []
-    for place, block in enumerate(blocks):
-        kind, where = block.get("type"), f"{param}.content.{place}"
+    for index, block in enumerate(blocks):
+        kind, where = block.get("type"), f"{param}.content.{index}"
         if kind not in _ASSISTANT_BLOCKS:
             raise Refused(f"a block of type {kind!r} is not allowed in an assistant message", where)
         if kind == "thinking":
@@ -296,9 +298,9 @@ def _check_assistant(blocks: list[dict[str, Any]], seen: set[str], param: str) -
             call_id = nonempty_string(block.get("id"), f"{where}.id")
             if not _CALL_ID.fullmatch(call_id):
                 raise Refused(f"'{call_id}' does not match the pattern '^[a-zA-Z0-9_-]+$'", f"{where}.id")
-            if call_id in seen:
+            if call_id in call_ids:
                 raise Refused(f"'tool_use' ids must be unique: '{call_id}' is given twice", where)
-            seen.add(call_id)
+            call_ids.add(call_id)
             calls.append(call_id)
             tool_name(block.get("name"), f"{where}.name")
             mapping(block.get("input"), f"{where}.input")
@@ -307,13 +309,13 @@ def _check_assistant(blocks: list[dict[str, Any]], seen: set[str], param: str) -
 
 def _check_tools(body: dict[str, Any]) -> None:
     names: set[str] = set()
-    for place, tool in enumerate(body.get("tools") or ()):
-        name = tool_name(mapping(tool, f"tools.{place}").get("name"), f"tools.{place}.name")
+    for index, tool in enumerate(body.get("tools") or ()):
+        name = tool_name(mapping(tool, f"tools.{index}").get("name"), f"tools.{index}.name")
         if name in names:
-            raise Refused(f"Tool names must be unique: '{name}' is given twice", f"tools.{place}.name")
+            raise Refused(f"Tool names must be unique: '{name}' is given twice", f"tools.{index}.name")
         names.add(name)
         if tool.get("type", "custom") == "custom":
-            object_schema(tool.get("input_schema"), f"tools.{place}.input_schema")
+            object_schema(tool.get("input_schema"), f"tools.{index}.input_schema")
     if body.get("tool_choice") is None:
         return
     choice = mapping(body["tool_choice"], "tool_choice")

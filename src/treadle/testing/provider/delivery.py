@@ -45,7 +45,7 @@ class Reply(Response):
         *,
         status: int = 200,
         headers: Mapping[str, str] | None = None,
-        how: Delivery = PLAIN,
+        delivery: Delivery = PLAIN,
         events: bool = False,
         broken: bytes = b"",
         hang_up: HangUp | None = None,
@@ -53,54 +53,54 @@ class Reply(Response):
         self.status_code = status
         self.background = None
         self._headers = dict(headers or {})
-        self._how = how
+        self._how = delivery
         self._hang_up = hang_up
-        self._ending = broken if how.cut == "error" else b""
-        self._pieces = _cut(_shaped(pieces, how, events), how)
+        self._ending = broken if delivery.cut == "error" else b""
+        self._pieces = _cut(_shaped(pieces, delivery, events), delivery)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Play the response; ends early when the client goes away or the server stops."""
-        how, hang_up = self._how, self._hang_up
-        if await _gone_within(receive, how.delay if hang_up is None else hang_up.delay):
+        delivery, hang_up = self._how, self._hang_up
+        if await _gone_within(receive, delivery.delay if hang_up is None else hang_up.delay):
             return
         if hang_up is not None:
             await _drop(scope, receive, hang_up.by)
             return
-        if how.cut is None and len(self._pieces) == 1:
+        if delivery.cut is None and len(self._pieces) == 1:
             self._headers["content-length"] = str(len(self._pieces[0]))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        for place, piece in enumerate(self._pieces):
-            if place and await _gone_within(receive, how.chunk_delay):
+        for index, piece in enumerate(self._pieces):
+            if index and await _gone_within(receive, delivery.chunk_delay):
                 return
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-        if how.cut in ("reset", "close"):
-            await _drop(scope, receive, how.cut)
+        if delivery.cut in ("reset", "close"):
+            await _drop(scope, receive, delivery.cut)
             return
         await send({"type": "http.response.body", "body": self._ending, "more_body": False})
 
 
-def _shaped(pieces: Sequence[bytes], how: Delivery, events: bool) -> list[bytes]:
+def _shaped(pieces: Sequence[bytes], delivery: Delivery, events: bool) -> list[bytes]:
     """Return the pieces as the delivery says: other line ends, comments, other cuts between them."""
     shaped = list(pieces)
-    if events and how.comments:
+    if events and delivery.comments:
         shaped = [b": comment\n\n" + piece for piece in shaped]
-    if events and how.crlf:
+    if events and delivery.crlf:
         shaped = [piece.replace(b"\n", b"\r\n") for piece in shaped]
-    size = how.split
-    if size is None and not events and (how.chunk_delay or how.cut):
+    size = delivery.split
+    if size is None and not events and (delivery.chunk_delay or delivery.cut):
         size = _WHOLE_PIECE
     if size is None:
         return shaped
     body = b"".join(shaped)
-    places = range(size, len(body), size) if isinstance(size, int) else sorted(set(size))
-    return [body[start:end] for start, end in pairwise((0, *places, len(body))) if body[start:end]]
+    cuts = range(size, len(body), size) if isinstance(size, int) else sorted(set(size))
+    return [body[start:end] for start, end in pairwise((0, *cuts, len(body))) if body[start:end]]
 
 
-def _cut(pieces: list[bytes], how: Delivery) -> list[bytes]:
-    if how.cut is None:
+def _cut(pieces: list[bytes], delivery: Delivery) -> list[bytes]:
+    if delivery.cut is None:
         return pieces
-    return pieces[: (len(pieces) + 1) // 2 if how.cut_after is None else how.cut_after]
+    return pieces[: (len(pieces) + 1) // 2 if delivery.cut_after is None else delivery.cut_after]
 
 
 async def _gone_within(receive: Receive, seconds: float) -> bool:

@@ -134,10 +134,10 @@ class GoogleGemini:
         """Responses that each add parts; the last adds nothing, and says why the answer ends."""
         finish, parts = _finish(turn), _parts(turn)
         pieces = [piece for part in parts for piece in _pieces(part, turn.how.chunk_size)]
-        answers = [self._response(turn, body, [piece], None) for piece in pieces]
-        answers.append(self._response(turn, body, [{"text": ""}], finish))
+        responses = [self._response(turn, body, [piece], None) for piece in pieces]
+        responses.append(self._response(turn, body, [{"text": ""}], finish))
         name = fresh_id("")
-        return [b"data: " + encode(answer | {"responseId": name}) + b"\n\n" for answer in answers]
+        return [b"data: " + encode(answer | {"responseId": name}) + b"\n\n" for answer in responses]
 
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
@@ -205,16 +205,16 @@ def _parts(turn: ScriptedTurn) -> list[dict[str, Any]]:
     signature: str | None = None
     first = True
     for part in turn.parts:
-        made = _part(part)
-        if made is None:
+        converted = _part(part)
+        if converted is None:
             continue
         if isinstance(part, ScriptedCall) and first:
-            signature, first = signature or sign(_signed_words(made["functionCall"])), False
+            signature, first = signature or sign(_signed_words(converted["functionCall"])), False
         if signature is not None and not isinstance(part, Reasoning):
-            made["thoughtSignature"], signature = b64encode(signature.encode()).decode(), None
+            converted["thoughtSignature"], signature = b64encode(signature.encode()).decode(), None
         if isinstance(part, Reasoning):
             signature = part.signature
-        parts.append(made)
+        parts.append(converted)
     return parts
 
 
@@ -241,9 +241,9 @@ def _pieces(part: dict[str, Any], size: int) -> list[dict[str, Any]]:
     """Return the part in pieces: text can be cut, and its signature comes with the last of it."""
     if "text" not in part:
         return [part]
-    content, rest = part["text"], {name: value for name, value in part.items() if name != "text"}
-    signature = {"thoughtSignature": rest.pop("thoughtSignature")} if "thoughtSignature" in rest else {}
-    cut = [{"text": piece, **rest} for piece in chunks(content, size)]
+    content, fields = part["text"], {name: value for name, value in part.items() if name != "text"}
+    signature = {"thoughtSignature": fields.pop("thoughtSignature")} if "thoughtSignature" in fields else {}
+    cut = [{"text": piece, **fields} for piece in chunks(content, size)]
     return [*cut[:-1], cut[-1] | signature]
 
 
@@ -271,11 +271,11 @@ def _camel_case(value: Any) -> Any:
         return [_camel_case(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    named: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, inner in cast("dict[str, Any]", value).items():
         camel = _LOWER.sub(lambda match: match[1].upper(), name)
-        named[camel] = inner if camel in _FREE else _camel_case(inner)
-    return named
+        renamed[camel] = inner if camel in _FREE else _camel_case(inner)
+    return renamed
 
 
 _LOWER = re.compile(r"_([a-z])")
@@ -285,8 +285,8 @@ def _check_contents(body: dict[str, Any], *, signed: bool) -> None:
     """Calls follow the user or results, and are all answered, in order, by the next content."""
     waiting: list[str] = []
     before = "model"
-    for place, content in enumerate(sequence(body["contents"], "contents")):
-        param = f"contents[{place}]"
+    for index, content in enumerate(sequence(body["contents"], "contents")):
+        param = f"contents[{index}]"
         role = mapping(content, param).get("role")
         if role not in ("user", "model"):
             raise Refused("Please use a valid role: user, model.", f"{param}.role")
@@ -357,8 +357,8 @@ def _check_signature(parts: list[dict[str, Any]], call: dict[str, Any], *, signe
 
 def _check_tools(body: dict[str, Any]) -> None:
     names: set[str] = set()
-    for place, tool in enumerate(body.get("tools") or ()):
-        param = f"tools[{place}]"
+    for index, tool in enumerate(body.get("tools") or ()):
+        param = f"tools[{index}]"
         if "functionDeclarations" not in mapping(tool, param):
             raise Refused("This server has no tools of its own.", param)
         for declared in sequence(tool["functionDeclarations"], f"{param}.functionDeclarations"):

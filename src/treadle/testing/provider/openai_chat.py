@@ -40,8 +40,8 @@ class OpenAIChat(OpenAI):
         messages = [
             mapping(m, f"messages[{i}]") for i, m in enumerate(sequence(body.get("messages"), "messages"))
         ]
-        for place, message in enumerate(messages):
-            _check_message(message, f"messages[{place}]")
+        for index, message in enumerate(messages):
+            _check_message(message, f"messages[{index}]")
         _check_pairing(messages)
         _check_tools(body)
         _check_format(body)
@@ -155,7 +155,7 @@ def _call(part: ScriptedCall, arguments: str | None = None) -> dict[str, Any]:
 def _deltas(turn: ScriptedTurn) -> list[dict[str, Any]]:
     """Return the answer in deltas: each call opens with id and name, its arguments follow in pieces."""
     deltas: list[dict[str, Any]] = []
-    held: list[list[dict[str, Any]]] = []
+    by_call: list[list[dict[str, Any]]] = []
     size = turn.how.chunk_size
     for part in turn.parts:
         match part:
@@ -166,18 +166,18 @@ def _deltas(turn: ScriptedTurn) -> list[dict[str, Any]]:
             case Reasoning(content):
                 deltas += [{"reasoning_content": piece} for piece in chunks(content, size)]
             case ScriptedCall():
-                index = len(held)
+                index = len(by_call)
                 pieces = [
                     {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                     for piece in chunks(part.arguments, size)
                 ]
                 deltas.append({"tool_calls": [{"index": index, **_call(part, arguments="")}]})
-                held.append(pieces)
+                by_call.append(pieces)
                 if not turn.how.interleave:
                     deltas += pieces
     if turn.how.interleave:
-        longest = max(map(len, held), default=0)
-        deltas += [pieces[i] for i in range(longest) for pieces in held if i < len(pieces)]
+        longest = max(map(len, by_call), default=0)
+        deltas += [pieces[i] for i in range(longest) for pieces in by_call if i < len(pieces)]
     return deltas
 
 
@@ -191,8 +191,8 @@ def _check_message(message: dict[str, Any], param: str) -> None:
     if calls is not None:
         if role != "assistant":
             raise Refused(f"'tool_calls' is not allowed in a '{role}' message.", f"{param}.tool_calls")
-        for place, call in enumerate(sequence(calls, f"{param}.tool_calls")):
-            _check_call(mapping(call, f"{param}.tool_calls[{place}]"), f"{param}.tool_calls[{place}]")
+        for index, call in enumerate(sequence(calls, f"{param}.tool_calls")):
+            _check_call(mapping(call, f"{param}.tool_calls[{index}]"), f"{param}.tool_calls[{index}]")
     content = message.get("content")
     if content is None:
         if role != "assistant" or not (calls or message.get("refusal")):
@@ -200,15 +200,15 @@ def _check_message(message: dict[str, Any], param: str) -> None:
                 f"Invalid value for 'content': expected a string, got null, in a '{role}' message.", param
             )
     elif not isinstance(content, str):
-        for place, part in enumerate(sequence(content, f"{param}.content")):
-            kind = mapping(part, f"{param}.content[{place}]").get("type")
+        for index, part in enumerate(sequence(content, f"{param}.content")):
+            kind = mapping(part, f"{param}.content[{index}]").get("type")
             allowed = _PARTS if role == "user" else ("text", "refusal") if role == "assistant" else ("text",)
             if kind not in allowed:
                 raise Refused(
                     f"Content of type {kind!r} is not allowed in a '{role}' message.", f"{param}.content"
                 )
             if kind == "text":
-                string(part.get("text"), f"{param}.content[{place}].text")
+                string(part.get("text"), f"{param}.content[{index}].text")
 
 
 def _check_call(call: dict[str, Any], param: str) -> None:
@@ -222,18 +222,18 @@ def _check_call(call: dict[str, Any], param: str) -> None:
 
 def _check_pairing(messages: list[dict[str, Any]]) -> None:
     """Raise unless each call has exactly one tool message right after it, and each tool message a call."""
-    seen: set[str] = set()
+    answered_ids: set[str] = set()
     waiting: list[str] = []
     end: dict[str, Any] = {"role": "the end"}
-    for place, message in enumerate([*messages, end]):
-        role, param = message["role"], f"messages.[{place}].role"
+    for index, message in enumerate([*messages, end]):
+        role, param = message["role"], f"messages.[{index}].role"
         if role == "tool":
             answered = message["tool_call_id"]
             if answered not in waiting:
-                why = "it was answered before" if answered in seen else "no call precedes it"
+                problem = "it was answered before" if answered in answered_ids else "no call precedes it"
                 raise Refused(
                     "Messages with role 'tool' must be a response to a preceding message with 'tool_calls': "
-                    f"tool_call_id '{answered}': {why}.",
+                    f"tool_call_id '{answered}': {problem}.",
                     param,
                 )
             waiting.remove(answered)
@@ -245,17 +245,17 @@ def _check_pairing(messages: list[dict[str, Any]]) -> None:
                 param,
             )
         for call in message.get("tool_calls") or ():
-            if call["id"] in seen:
+            if call["id"] in answered_ids:
                 raise Refused(f"Duplicate tool call id '{call['id']}'.", param)
-            seen.add(call["id"])
+            answered_ids.add(call["id"])
             waiting.append(call["id"])
 
 
 def _check_tools(body: dict[str, Any]) -> None:
     names: set[str] = set()
     if body.get("tools") is not None:
-        for place, tool in enumerate(sequence(body["tools"], "tools")):
-            param = f"tools[{place}]"
+        for index, tool in enumerate(sequence(body["tools"], "tools")):
+            param = f"tools[{index}]"
             if mapping(tool, param).get("type") != "function":
                 raise Refused(f"Invalid value for '{param}.type': expected 'function'.", f"{param}.type")
             function = mapping(tool.get("function"), f"{param}.function")

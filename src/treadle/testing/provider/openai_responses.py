@@ -79,8 +79,8 @@ class OpenAIResponses(OpenAI):
             if body.get(name) is not None:
                 raise Refused(f"This server keeps nothing: '{name}' is not found.", name, status=404)
         if not isinstance(body.get("input"), str):
-            for place, item in enumerate(sequence(body.get("input"), "input")):
-                _check_item(mapping(item, f"input[{place}]"), f"input[{place}]", stored=body.get("store"))
+            for index, item in enumerate(sequence(body.get("input"), "input")):
+                _check_item(mapping(item, f"input[{index}]"), f"input[{index}]", stored=body.get("store"))
         _check_order(messages_of(body))
         _check_tools(body)
         _check_format(body)
@@ -95,8 +95,8 @@ class OpenAIResponses(OpenAI):
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
         """Return the runs of items that are the model's."""
-        own = [_is_the_models(item) for item in messages]
-        return sum(now and not before for before, now in zip([False, *own], own, strict=False))
+        from_model = [_is_the_models(item) for item in messages]
+        return sum(now and not before for before, now in zip([False, *from_model], from_model, strict=False))
 
     def streams(self, body: dict[str, Any]) -> bool:
         """As the body says."""
@@ -114,15 +114,16 @@ class OpenAIResponses(OpenAI):
             {"type": "response.created", "response": response},
             {"type": "response.in_progress", "response": response},
         ]
-        held: list[list[dict[str, Any]]] = []
+        by_item: list[list[dict[str, Any]]] = []
         for index, item in enumerate(items):
-            opening, *rest = _told(item, index, turn.how.chunk_size)
+            opening, *following = _told(item, index, turn.how.chunk_size)
             events.append(opening)
             if turn.how.interleave and item["type"] == "function_call":
-                held.append(rest)
+                by_item.append(following)
             else:
-                events += rest
-        events += [rest[i] for i in range(max(map(len, held), default=0)) for rest in held if i < len(rest)]
+                events += following
+        most = max(map(len, by_item), default=0)
+        events += [following[i] for i in range(most) for following in by_item if i < len(following)]
         events.append({"type": f"response.{ended['status']}", "response": ended})
         number = count()
         return [_event({**event, "sequence_number": next(number)}) for event in events]
@@ -168,11 +169,11 @@ def _response(body: dict[str, Any]) -> dict[str, Any]:
 def _ended(
     response: dict[str, Any], turn: ScriptedTurn, body: dict[str, Any], items: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    why = turn.finish
-    whole = why in (None, "stop", "tool_calls", "refusal")
+    finish = turn.finish
+    complete = finish in (None, "stop", "tool_calls", "refusal")
     return response | {
-        "status": "completed" if whole else "incomplete",
-        "incomplete_details": None if whole else {"reason": _INCOMPLETE.get(str(why), why)},
+        "status": "completed" if complete else "incomplete",
+        "incomplete_details": None if complete else {"reason": _INCOMPLETE.get(str(finish), finish)},
         "output": items,
         "usage": _usage(turn, body),
     }
@@ -258,33 +259,33 @@ class _Teller:
 
 
 def _told(item: dict[str, Any], index: int, size: int) -> Iterator[dict[str, Any]]:
-    tell = _Teller(item, index, size)
+    teller = _Teller(item, index, size)
     opened = dict(item)
     if "status" in item:
         opened["status"] = "in_progress"
     match item["type"]:
         case "function_call":
-            yield tell.whole("response.output_item.added", opened | {"arguments": ""})
-            yield from tell.pieces("response.function_call_arguments", item["arguments"], "arguments")
+            yield teller.whole("response.output_item.added", opened | {"arguments": ""})
+            yield from teller.pieces("response.function_call_arguments", item["arguments"], "arguments")
         case "reasoning":
-            yield tell.whole("response.output_item.added", opened | {"summary": []})
+            yield teller.whole("response.output_item.added", opened | {"summary": []})
             (part,) = item["summary"]
             blank = part | {"text": ""}
-            yield tell.event("response.reasoning_summary_part.added", summary_index=0, part=blank)
-            yield from tell.pieces("response.reasoning_summary_text", part["text"], "text", summary_index=0)
-            yield tell.event("response.reasoning_summary_part.done", summary_index=0, part=part)
+            yield teller.event("response.reasoning_summary_part.added", summary_index=0, part=blank)
+            yield from teller.pieces("response.reasoning_summary_text", part["text"], "text", summary_index=0)
+            yield teller.event("response.reasoning_summary_part.done", summary_index=0, part=part)
         case _:
-            yield tell.whole("response.output_item.added", opened | {"content": []})
+            yield teller.whole("response.output_item.added", opened | {"content": []})
             (part,) = item["content"]
             name = "text" if part["type"] == "output_text" else "refusal"
             where: dict[str, Any] = {"content_index": 0}
-            yield tell.event("response.content_part.added", part=part | {name: ""}, **where)
+            yield teller.event("response.content_part.added", part=part | {name: ""}, **where)
             kind = "response.output_text" if name == "text" else "response.refusal"
             if name == "text":
                 where["logprobs"] = []
-            yield from tell.pieces(kind, part[name], name, **where)
-            yield tell.event("response.content_part.done", part=part, content_index=0)
-    yield tell.whole("response.output_item.done", item)
+            yield from teller.pieces(kind, part[name], name, **where)
+            yield teller.event("response.content_part.done", part=part, content_index=0)
+    yield teller.whole("response.output_item.done", item)
 
 
 # ---------------------------------------------------------------------------------------------- requests
@@ -332,8 +333,8 @@ def _check_message(item: dict[str, Any], param: str) -> None:
 
 
 def _check_parts(content: Any, param: str, allowed: tuple[str, ...]) -> None:
-    for place, part in enumerate(sequence(content, param)):
-        where = f"{param}[{place}]"
+    for index, part in enumerate(sequence(content, param)):
+        where = f"{param}[{index}]"
         kind = mapping(part, where).get("type")
         if kind not in allowed:
             raise Refused(
@@ -361,15 +362,15 @@ def _check_reasoning(item: dict[str, Any], param: str, *, stored: Any) -> None:
     summary = item.get("summary")
     if not isinstance(summary, list):
         raise Refused(f"Missing required parameter: '{param}.summary'.", f"{param}.summary")
-    kept = item.get("encrypted_content")
-    if kept is None and stored is False:
+    encrypted = item.get("encrypted_content")
+    if encrypted is None and stored is False:
         raise Refused(
             f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false.",
             "input",
             status=404,
         )
     content = "".join(string(mapping(part, param).get("text"), param) for part in summary)  # pyright: ignore[reportUnknownVariableType]
-    if kept is not None and is_forged(string(kept, f"{param}.encrypted_content"), content):
+    if encrypted is not None and is_forged(string(encrypted, f"{param}.encrypted_content"), content):
         raise Refused(
             "The encrypted content could not be verified.", "input", code="invalid_encrypted_content"
         )
@@ -379,17 +380,17 @@ def _check_order(items: list[dict[str, Any]]) -> None:
     """Raise unless each call has one output after it, each output a call before it, and reasoning an item after it."""
     calls: set[str] = set()
     waiting: set[str] = set()
-    seen: set[str] = set()
-    for place, item in enumerate(items):
+    call_ids: set[str] = set()
+    for index, item in enumerate(items):
         kind, item_id = item.get("type"), item.get("id")
-        if item_id is not None and item_id in seen:
+        if item_id is not None and item_id in call_ids:
             raise Refused(
                 f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
                 "input",
             )
-        seen.add(item_id or "")
+        call_ids.add(item_id or "")
         if kind == "reasoning":
-            after = items[place + 1] if place + 1 < len(items) else {}
+            after = items[index + 1] if index + 1 < len(items) else {}
             if not _is_the_models(after):
                 raise Refused(
                     f"Item '{item_id}' of type 'reasoning' was provided without its required following item.",
@@ -412,8 +413,8 @@ def _check_order(items: list[dict[str, Any]]) -> None:
 
 def _check_tools(body: dict[str, Any]) -> None:
     names: set[str] = set()
-    for place, tool in enumerate(body.get("tools") or ()):
-        param = f"tools[{place}]"
+    for index, tool in enumerate(body.get("tools") or ()):
+        param = f"tools[{index}]"
         if mapping(tool, param).get("type") != "function":
             raise Refused(f"This server has no tools of its own: '{tool.get('type')}'.", f"{param}.type")
         name = tool_name(tool.get("name"), f"{param}.name")

@@ -202,9 +202,9 @@ def turn(
         how: options of `Delivery`.
     """
     delivery = Delivery(**how)
-    spoken = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    contents = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     counts = delivery.cut is None if answers is None else answers
-    return ScriptedTurn(parts=spoken, usage=usage, finish=finish, answers=counts, how=delivery)
+    return ScriptedTurn(parts=contents, usage=usage, finish=finish, answers=counts, how=delivery)
 
 
 def fail(
@@ -301,8 +301,8 @@ class Script:
         """
         if turn >= len(self._places):
             raise OutOfScript(f"the script has {len(self._places)} turns, and turn {turn + 1} was requested")
-        place = self._places[turn]
-        return place[min(attempt, len(place) - 1)]
+        index = self._places[turn]
+        return index[min(attempt, len(index) - 1)]
 
 
 def from_json(items: Any) -> list[Item]:
@@ -319,11 +319,11 @@ def from_json(items: Any) -> list[Item]:
     if not isinstance(items, list):
         raise ConfigurationError("a script in JSON is a list of turns")
     script: list[Item] = []
-    for place, item in enumerate(cast("list[Any]", items)):
+    for index, item in enumerate(cast("list[Any]", items)):
         try:
             script.append(_item_from_json(item))
         except (TypeError, KeyError, ValueError) as error:
-            raise ConfigurationError(f"turn {place} of the script: {error}") from error
+            raise ConfigurationError(f"turn {index} of the script: {error}") from error
     return script
 
 

@@ -216,10 +216,16 @@ class ProviderServer:
         arrived: float,
         problem: Refused | None,
     ) -> ProviderRequest:
-        why = None if problem is None else problem.message
+        problem_text = None if problem is None else problem.message
         turn = wire.turns(messages_of(body)) if problem is None else 0
         request = ProviderRequest(
-            wire=wire.name, path=path, headers=headers, body=body, time=arrived, turn=turn, problem=why
+            wire=wire.name,
+            path=path,
+            headers=headers,
+            body=body,
+            time=arrived,
+            turn=turn,
+            problem=problem_text,
         )
         key = (self._conversation(request), turn) if problem is None else None
         with self._lock:
@@ -286,8 +292,8 @@ def _parse(sent: bytes) -> dict[str, Any]:
 
 def _same_messages(request: ProviderRequest) -> Hashable:
     instructions = [request.body.get(name) for name in ("system", "instructions", "systemInstruction")]
-    seen = [request.wire, instructions, request.messages]
-    return sha256(json.dumps(seen, sort_keys=True).encode()).digest()
+    identity = [request.wire, instructions, request.messages]
+    return sha256(json.dumps(identity, sort_keys=True).encode()).digest()
 
 
 def _refusal(wire: Wire, refused: Refused) -> Reply:
@@ -300,17 +306,21 @@ def _reply(wire: Wire, item: Item, body: dict[str, Any]) -> Reply:
         case HangUp():
             return Reply([], hang_up=item)
         case Raw():
-            return Reply([item.body], status=item.status, headers=item.headers, how=item.how)
+            return Reply([item.body], status=item.status, headers=item.headers, delivery=item.how)
         case Failure():
             document = wire.error(item.status, item.message, item.code)
             headers = {**_JSON, **wire.request_id(), **item.headers}
-            return Reply([encode(document)], status=item.status, headers=headers, how=item.how)
+            return Reply([encode(document)], status=item.status, headers=headers, delivery=item.how)
         case _ if wire.streams(body):
             broken = wire.error_event("The script breaks this stream off.")
             headers = _EVENTS | wire.request_id()
-            return Reply(wire.events(item, body), headers=headers, how=item.how, events=True, broken=broken)
+            return Reply(
+                wire.events(item, body), headers=headers, delivery=item.how, events=True, broken=broken
+            )
         case _:
-            return Reply([encode(wire.document(item, body))], headers=_JSON | wire.request_id(), how=item.how)
+            return Reply(
+                [encode(wire.document(item, body))], headers=_JSON | wire.request_id(), delivery=item.how
+            )
 
 
 _JSON = {"content-type": "application/json"}

@@ -83,8 +83,11 @@ def _of_requests(
         # The agent of the recording but for its instructions has the recorded fingerprint with those instructions.
         is_same = then.fingerprint in ("", declared["fingerprint"])
         if not is_same and agent.replace(instructions=then.instructions).fingerprint != then.fingerprint:
-            what = "more than its instructions changed before it was recorded here; the recording does not say what"
-            yield Drift("agent", "request 1", what, then.fingerprint, declared["fingerprint"])
+            difference = (
+                "more than its instructions changed before it was recorded here; "
+                "the recording does not say what"
+            )
+            yield Drift("agent", "request 1", difference, then.fingerprint, declared["fingerprint"])
         return
     for name in ("model", "worker", "output", "settings"):
         for path, old, new in _differences(declared_then[name], declared[name], name):
@@ -111,15 +114,19 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
     if then is None or now is None:
         step = cast("StepTrace", then or now)
         calls = "; ".join([call.text for call in step.calls.values()]) or "an answer"
-        what = "a step that was not recorded" if then is None else "a step that does not come any more"
-        yield Drift("step", where, what, None if then is None else calls, None if now is None else calls)
+        difference = "a step that was not recorded" if then is None else "a step that does not come any more"
+        yield Drift(
+            "step", where, difference, None if then is None else calls, None if now is None else calls
+        )
         return
     yield from _of_requests_of_step(list(then.requests.values()), list(now.requests.values()), where)
     yield from _of_calls(list(then.calls.values()), list(now.calls.values()), where)
     if then.end is not None and (now.end is None or then.end.kind != now.end.kind):
-        why = getattr(getattr(now.end, "error", None), "message", None)
+        reason = getattr(getattr(now.end, "error", None), "message", None)
         kind = now.end.kind if now.end is not None else None
-        yield Drift("step", where, "how it ended", then.end.kind, kind if why is None else f"{kind}: {why}")
+        yield Drift(
+            "step", where, "how it ended", then.end.kind, kind if reason is None else f"{kind}: {reason}"
+        )
     elif then.end is not None and now.end is not None:
         for name in ("output", "last", "next"):
             old, new = _plain(getattr(then.end, name, None)), _plain(getattr(now.end, name, None))
@@ -129,15 +136,17 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
 
 def _of_requests_of_step(then: list[RequestTrace], now: list[RequestTrace], where: str) -> Iterator[Drift]:
     for number, (old, new) in enumerate(zip_longest(then, now), 1):
-        place = f"{where}, request {number}"
+        label = f"{where}, request {number}"
         if old is None or new is None:
-            what = "a request that was not recorded" if old is None else "a request that is not made any more"
-            yield Drift("request", place, what, _text_of_request(old), _text_of_request(new))
+            difference = (
+                "a request that was not recorded" if old is None else "a request that is not made any more"
+            )
+            yield Drift("request", label, difference, _text_of_request(old), _text_of_request(new))
             return
         for name in ("final", "offered", "instructions", "tools", "messages"):
             before, after = _plain(getattr(old, name)), _plain(getattr(new, name))
             if before != after:
-                yield Drift("request", place, f"its {_NAMES[name]}", before, after)
+                yield Drift("request", label, f"its {_NAMES[name]}", before, after)
 
 
 _NAMES = {
@@ -154,18 +163,18 @@ def _text_of_request(request: RequestTrace | None) -> Json:
 
 
 def _of_calls(then: list[CallTrace], now: list[CallTrace], where: str) -> Iterator[Drift]:
-    texts, others = [call.text for call in then], [call.text for call in now]
-    if texts != others and sorted(texts) == sorted(others):
-        yield Drift("order", where, "the order of its calls", cast("Json", texts), cast("Json", others))
+    texts, texts_now = [call.text for call in then], [call.text for call in now]
+    if texts != texts_now and sorted(texts) == sorted(texts_now):
+        yield Drift("order", where, "the order of its calls", cast("Json", texts), cast("Json", texts_now))
         return
     for number, (old, new) in enumerate(zip_longest(then, now), 1):
-        place = f"{where}, call {number}"
+        label = f"{where}, call {number}"
         if old is None or new is None or old.text != new.text:
             before, after = old.text if old is not None else None, new.text if new is not None else None
-            yield Drift("call", place, _what_of(old, new), before, after)
+            yield Drift("call", label, _what_of(old, new), before, after)
             return
         if old.end is not None and (old.seen, _ran(old)) != (new.seen, _ran(new)):
-            yield Drift("result", place, f"what the model is shown of {old.text}", old.seen, new.seen)
+            yield Drift("result", label, f"what the model is shown of {old.text}", old.seen, new.seen)
 
 
 def _what_of(old: CallTrace | None, new: CallTrace | None) -> str:
@@ -188,8 +197,8 @@ def _of_end(then: TaskTrace, now: TaskTrace) -> Iterator[Drift]:
         yield Drift("end", "the end", "the task did not end", then.end.state, None)
         return
     if then.end.state != now.end.state:
-        why = now.end.error.message if now.end.error is not None else ""
-        yield Drift("end", "the end", "its state", then.end.state, f"{now.end.state} {why}".strip())
+        reason = now.end.error.message if now.end.error is not None else ""
+        yield Drift("end", "the end", "its state", then.end.state, f"{now.end.state} {reason}".strip())
     elif then.end.output != now.end.output:
         yield Drift("end", "the end", "the answer", as_text(then.end.output), as_text(now.end.output))
 

@@ -44,13 +44,13 @@ class Recording:
 
 def declaration(agent: Agent[Any]) -> dict[str, Any]:
     """Return the parts of an agent that shape its requests or decide what follows an answer, as JSON data."""
-    spoken = agent.dialect or agent.custom_worker
+    declared = agent.dialect or agent.custom_worker
     settings = agent.model_settings
     return {
         "fingerprint": agent.fingerprint,
         "model": agent.model_name,
         "instructions": agent.instructions if isinstance(agent.instructions, str) else None,
-        "worker": _plain(str(agent.worker) if spoken is None else spoken.facts()),
+        "worker": _plain(str(agent.worker) if declared is None else declared.facts()),
         "output": None if agent.typed is None else _plain(agent.typed.schema),
         "settings": {
             name: _plain(value)

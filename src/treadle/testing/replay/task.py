@@ -65,11 +65,11 @@ class ReplayReport:
         return not self.drifts
 
     def __str__(self) -> str:
-        done = f"{self.steps} steps, {self.requests} requests, {self.calls} calls"
+        counts = f"{self.steps} steps, {self.requests} requests, {self.calls} calls"
         if self.ok:
-            return f"task {self.task_id} of {self.agent} goes as it was recorded: {done}"
+            return f"task {self.task_id} of {self.agent} goes as it was recorded: {counts}"
         drifts = "\n".join([str(drift) for drift in self.drifts])
-        return f"task {self.task_id} of {self.agent} does not go as it was recorded ({done}):\n{drifts}"
+        return f"task {self.task_id} of {self.agent} does not go as it was recorded ({counts}):\n{drifts}"
 
 
 async def replay(
@@ -288,10 +288,12 @@ def _recorded_subagents(
 def _observation(call: CallTrace) -> Sequence[Any] | None:
     """Return the observation that the tool chose; None if it returned a plain value, shortened since or not."""
     assert call.end is not None
-    seen = call.end.observation
-    if seen is None or (len(seen) == 1 and (call.seen or "")[:100] == as_text(call.end.output)[:100]):
+    observation = call.end.observation
+    if observation is None or (
+        len(observation) == 1 and (call.seen or "")[:100] == as_text(call.end.output)[:100]
+    ):
         return None
-    return seen
+    return observation
 
 
 class _ParsedDialect:
