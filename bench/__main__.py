@@ -34,8 +34,8 @@ async def measure(rows: list[Row], rounds: int, seed: int) -> None:
 
 
 def ratio(row: Row) -> float:
-    ours, theirs = row.samples["treadle"], row.samples[row.reference]
-    return median(a / b for a, b in zip(ours, theirs, strict=True))
+    own, reference = row.samples["treadle"], row.samples[row.reference]
+    return median(a / b for a, b in zip(own, reference, strict=True))
 
 
 def line(row: Row) -> list[str]:
@@ -47,12 +47,12 @@ def line(row: Row) -> list[str]:
         target, met = f"<= {row.limit:g} {row.unit}", "yes" if value <= row.limit else "NO"
     else:
         target, met = f"<= {row.limit:g} x {row.reference}", "yes" if times <= row.limit else "NO"
-    others = ", ".join(
-        f"{name} {_figure(median(found))}"
-        for name, found in row.samples.items()
+    other_names = ", ".join(
+        f"{name} {_figure(median(values))}"
+        for name, values in row.samples.items()
         if name not in ("treadle", row.reference)
     )
-    reference = f"{row.reference} {_figure(beside)}" + (f" ({others})" if others else "")
+    reference = f"{row.reference} {_figure(beside)}" + (f" ({other_names})" if other_names else "")
     return [row.key, row.what, f"{_figure(value)} {row.unit}", reference, f"{times:.2f}", target, met]
 
 
@@ -80,22 +80,22 @@ async def main() -> None:
     parser.add_argument("--rows", help="only these rows, such as 1,3w,10")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every sample here")
-    given = parser.parse_args()
-    rounds = given.rounds or (3 if given.quick else 7)
+    arguments = parser.parse_args()
+    rounds = arguments.rounds or (3 if arguments.quick else 7)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
-        rows = await all_rows(BenchFolder(Path(folder)), quick=given.quick)
-        if given.rows:
-            rows = [row for row in rows if row.key.split()[0] in given.rows.split(",")]
-        await measure(rows, rounds, given.seed)
+        rows = await all_rows(BenchFolder(Path(folder)), quick=arguments.quick)
+        if arguments.rows:
+            rows = [row for row in rows if row.key.split()[0] in arguments.rows.split(",")]
+        await measure(rows, rounds, arguments.seed)
     print(table(rows))
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(
         f"\n{rounds} rounds in {time.perf_counter() - begin:.0f} s; Python {platform.python_version()}, "
         f"{os.cpu_count()} cores, load {load}"
     )
-    if given.json:
-        given.json.write_text(document(rows))
+    if arguments.json:
+        arguments.json.write_text(document(rows))
 
 
 asyncio.run(main())

@@ -42,13 +42,13 @@ agent = Agent(ScriptedModel([call("wait"), text("Done.")]), name="waiter", tools
 
 def switches() -> dict[str, int]:
     """Return how often each thread of this process that serves a store gave up the processor by itself."""
-    found: dict[str, int] = {}
+    switches_found: dict[str, int] = {}
     for thread in threading.enumerate():
         if thread.name.startswith("treadle") and thread.native_id is not None:
             status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
             line = next(line for line in status.splitlines() if line.startswith("voluntary"))
-            found[thread.name] = int(line.split()[1])
-    return found
+            switches_found[thread.name] = int(line.split()[1])
+    return switches_found
 
 
 async def drive(store: str, tasks: int) -> None:
@@ -60,10 +60,10 @@ async def drive(store: str, tasks: int) -> None:
         before, began = switches(), time.monotonic()
         await asyncio.sleep(QUIET_SECONDS)
         seconds = time.monotonic() - began
-        each = [(count - before.get(name, 0)) / seconds for name, count in switches().items()]
+        rates = [(count - before.get(name, 0)) / seconds for name, count in switches().items()]
         for number in range(tasks):
             await runner.start(agent, "Wait", task_id=f"t{number}")
-        print(f"wakeups {sum(each):.1f}", flush=True)
+        print(f"wakeups {sum(rates):.1f}", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 
@@ -103,19 +103,19 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=250.0, help="of the 99th percentile, in milliseconds")
     parser.add_argument("--wakeups", type=float, default=20.0, help="limit a second")
     parser.add_argument("--drive", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.drive:
-        asyncio.run(drive(given.drive, given.commands))
+    arguments = parser.parse_args()
+    if arguments.drive:
+        asyncio.run(drive(arguments.drive, arguments.commands))
         return 0
-    with lent(given.store) as store:
-        delays, wakeups = asyncio.run(measure(store, given.commands))
+    with lent(arguments.store) as store:
+        delays, wakeups = asyncio.run(measure(store, arguments.commands))
     delays.sort()
     p99 = delays[int(len(delays) * 0.99) - 1]
     print(
         f"from a command to its effect: median {median(delays):.0f} ms, p99 {p99:.0f} ms, n = {len(delays)}"
     )
     print(f"wake-ups of an open, watched store: {wakeups:.1f} a second")
-    return 0 if p99 <= given.limit and wakeups <= given.wakeups else 1
+    return 0 if p99 <= arguments.limit and wakeups <= arguments.wakeups else 1
 
 
 if __name__ == "__main__":

@@ -66,13 +66,13 @@ def measured(wire, src):
             env={**os.environ, "PYTHONPATH": str(src)},
             stdout=subprocess.PIPE,
         )
-        said = json.loads(child.communicate()[0])
+        completed = json.loads(child.communicate()[0])
     return {
-        "CPU until it leaves": seen["cpu"] - said["cpu"],
-        "time until it leaves": seen["time"] - said["began"],
-        "CPU of the run": said["all"],
-        "longest stall": said["stall"],
-        "longest stall, CPU": said["busy"],
+        "CPU until it leaves": seen["cpu"] - completed["cpu"],
+        "time until it leaves": seen["time"] - completed["began"],
+        "CPU of the run": completed["all"],
+        "longest stall": completed["stall"],
+        "longest stall, CPU": completed["busy"],
     }
 
 
@@ -81,15 +81,17 @@ def main():
     parser.add_argument("wires", nargs="*", default=list(WIRES))
     parser.add_argument("--against", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
-    sources = {"these": HERE} | ({"those": asked.against} if asked.against else {})
-    for wire in asked.wires:
-        taken = {name: [] for name in sources}
-        for _ in range(asked.rounds):
+    arguments = parser.parse_args()
+    sources = {"these": HERE} | ({"those": arguments.against} if arguments.against else {})
+    for wire in arguments.wires:
+        seconds = {name: [] for name in sources}
+        for _ in range(arguments.rounds):
             for name, src in sources.items():
-                taken[name].append(measured(wire, src))
-        for name, rounds in taken.items():
-            shown = ", ".join(f"{what} {median(one[what] for one in rounds):.3f} s" for what in rounds[0])
+                seconds[name].append(measured(wire, src))
+        for name, rounds in seconds.items():
+            shown = ", ".join(
+                f"{name} {median(sample[name] for sample in rounds):.3f} s" for name in rounds[0]
+            )
             print(f"{wire:10} {name:6} {shown}", flush=True)
 
 

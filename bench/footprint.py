@@ -27,12 +27,12 @@ def peak(*, anew: bool = False) -> int:
 
 async def main(subject: str, runs: int) -> None:
     async with Runner("memory:") as runner:
-        who = subjects.agent(subjects.Fake(4, delay=0.05))
-        ask = references.model(4, 0.05)
+        agent = subjects.agent(subjects.Fake(4, delay=0.05))
+        model = references.model(4, 0.05)
         make = {
-            "bare": lambda: references.bare(ask),
-            "featured": lambda: references.featured(ask),
-            "treadle": lambda: subjects.run(runner, who),
+            "bare": lambda: references.bare(model),
+            "featured": lambda: references.featured(model),
+            "treadle": lambda: subjects.run(runner, agent),
         }[subject]
         await asyncio.gather(*[make() for _ in range(3)])
         before = peak(anew=True)

@@ -96,23 +96,23 @@ def main() -> None:
     parser.add_argument("--deltas", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=float, default=1.0, help="microseconds that Timeout may cost a piece")
-    given = parser.parse_args()
-    samples = asyncio.run(measure(given.rounds, given.calls, given.deltas))
+    arguments = parser.parse_args()
+    samples = asyncio.run(measure(arguments.rounds, arguments.calls, arguments.deltas))
     bare = samples["the model alone"]
     print(f"{'layers':22}{'us a call':>12}{'ratio':>8}{'us a piece':>14}{'ratio':>8}{'added':>8}")
     added: dict[str, float] = {}
-    for name, found in samples.items():
-        call, piece = (median(sample[column] for sample in found) for column in (0, 1))
+    for name, values in samples.items():
+        call, piece = (median(sample[column] for sample in values) for column in (0, 1))
         ratios = [
-            median(ours[column] / theirs[column] for ours, theirs in zip(found, bare, strict=True))
+            median(own[column] / bare_value[column] for own, bare_value in zip(values, bare, strict=True))
             for column in (0, 1)
         ]
-        added[name] = median(ours[1] - theirs[1] for ours, theirs in zip(found, bare, strict=True))
+        added[name] = median(own[1] - bare_value[1] for own, bare_value in zip(values, bare, strict=True))
         print(f"{name:22}{call:12.2f}{ratios[0]:8.2f}{piece:14.3f}{ratios[1]:8.2f}{added[name]:8.3f}")
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"\n{given.rounds} rounds; load {load}")
-    if added["Timeout"] > given.limit:
-        sys.exit(f"Timeout costs {added['Timeout']:.3f} us a piece, more than {given.limit:g}")
+    print(f"\n{arguments.rounds} rounds; load {load}")
+    if added["Timeout"] > arguments.limit:
+        sys.exit(f"Timeout costs {added['Timeout']:.3f} us a piece, more than {arguments.limit:g}")
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ async def load(url: str, tasks: int, steps: int) -> int:
     models = [Fake(steps) for _ in range(tasks)]
     async with Runner(url) as runner:
         await runner.run(agent(Fake(2)), "warm up")
-        alone = perf_counter()
+        baseline = perf_counter()
         for _ in range(20):
             await runner.run(agent(Fake(steps)), "alone")
-        alone = (perf_counter() - alone) / 20 / steps
+        baseline = (perf_counter() - baseline) / 20 / steps
         before = peak(anew=True)
         begin = perf_counter()
         results = await asyncio.gather(
@@ -57,10 +57,11 @@ async def load(url: str, tasks: int, steps: int) -> int:
         spent = perf_counter() - begin
         grown = peak() - before
     failed = [r for r in results if isinstance(r, BaseException) or r.state != "completed"]
-    waits = sorted(b - a for model in models for a, b in zip(model.at, model.at[1:], strict=False))
-    p50, p99 = (waits[int(len(waits) * share)] for share in (0.5, 0.99))
+    gaps = sorted(b - a for model in models for a, b in zip(model.at, model.at[1:], strict=False))
+    p50, p99 = (gaps[int(len(gaps) * share)] for share in (0.5, 0.99))
     print(
-        f"{url.partition(':')[0]}: a step alone {alone * 1000:.2f} ms; {tasks} tasks of {steps} steps, {spent:.2f} s, "
+        f"{url.partition(':')[0]}: a step alone {baseline * 1000:.2f} ms; "
+        f"{tasks} tasks of {steps} steps, {spent:.2f} s, "
         f"{tasks * steps / spent:,.0f} steps/s, from step to step p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, "
         f"{grown / tasks:.0f} kB a task, {len(failed)} errors"
     )
@@ -75,9 +76,9 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite")
     parser.add_argument("--tasks", type=int, default=1_000)
     parser.add_argument("--steps", type=int, default=5)
-    given = parser.parse_args()
-    with lent(given.store) as url:
-        return 1 if asyncio.run(load(url, given.tasks, given.steps)) else 0
+    arguments = parser.parse_args()
+    with lent(arguments.store) as url:
+        return 1 if asyncio.run(load(url, arguments.tasks, arguments.steps)) else 0
 
 
 if __name__ == "__main__":

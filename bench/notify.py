@@ -77,8 +77,8 @@ def main() -> None:
             for turn in range(ROUNDS):
                 for way in WAYS:
                     url = server.in_schema(f"n{sessions}_{turn}_{way}")
-                    each = sessions // PROCESSES
-                    work = [(url, way, n * each, each, seconds) for n in range(PROCESSES)]
+                    per_process = sessions // PROCESSES
+                    work = [(url, way, n * per_process, per_process, seconds) for n in range(PROCESSES)]
                     with context.Pool(PROCESSES) as pool:
                         done = sum(pool.map(process, work, chunksize=1))
                     rate = f"{done / seconds:,.0f} commits/s"

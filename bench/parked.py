@@ -122,10 +122,10 @@ def _served(url: str) -> float | None:
     spent = 0
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            number, _, rest = status.read_text().partition(" ")
+            number, _, unit = status.read_text().partition(" ")
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
-        fields = rest.rpartition(")")[2].split()
+        fields = unit.rpartition(")")[2].split()
         if server in (number, fields[1]):
             # The children's are those of sessions that have ended.
             spent += sum(int(ticks) for ticks in fields[11 : 15 if number == server else 13])
@@ -138,24 +138,24 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--limit", type=float, default=2.0, help="share of one processor, in percent")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     met = True
-    with lent(given.store) as url:
+    with lent(arguments.store) as url:
         began = time.monotonic()
-        states = asyncio.run(park(url, given.tasks))
-        told = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
-        took = time.monotonic() - began
-        print(f"{given.store.partition(':')[0]}: {told}; parked in {took:.0f} s", flush=True)
+        states = asyncio.run(park(url, arguments.tasks))
+        counts = ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+        seconds = time.monotonic() - began
+        print(f"{arguments.store.partition(':')[0]}: {counts}; parked in {seconds:.0f} s", flush=True)
         for adopt in (False, True):
-            found = asyncio.run(rest(url, given.seconds, adopt=adopt))
-            server = "" if found.server is None else f", the server {found.server:.2f} %"
+            outcome = asyncio.run(rest(url, arguments.seconds, adopt=adopt))
+            server = "" if outcome.server is None else f", the server {outcome.server:.2f} %"
             print(
-                f"{'adopting' if adopt else 'open'}: {found.share:.2f} % of a processor{server}, "
-                f"{found.wakeups:.1f} wake-ups a second",
+                f"{'adopting' if adopt else 'open'}: {outcome.share:.2f} % of a processor{server}, "
+                f"{outcome.wakeups:.1f} wake-ups a second",
                 flush=True,
             )
-            met = met and found.share + (found.server or 0.0) < given.limit
-    print(f"limit {given.limit:g} %: {'met' if met else 'NOT MET'}")
+            met = met and outcome.share + (outcome.server or 0.0) < arguments.limit
+    print(f"limit {arguments.limit:g} %: {'met' if met else 'NOT MET'}")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     return 0 if met else 1
 

@@ -65,14 +65,14 @@ TYPES = {"add": {"a": int, "b": int}, "nap": {"ms": int}}
 # ----------------------------------------------------------------------------------------------- bare
 
 
-async def bare(ask: Ask, persist: Persist | None = None, past: list[dict[str, Any]] | None = None) -> str:
+async def bare(model: Ask, persist: Persist | None = None, past: list[dict[str, Any]] | None = None) -> str:
     messages = past or [
         {"role": "system", "content": INSTRUCTIONS},
         {"role": "user", "content": QUESTION},
     ]
     turn = len(messages) // 2
     while True:
-        answer = await ask(turn)
+        answer = await model(turn)
         new = [answer]
         calls = answer["calls"]
         if len(calls) == 1:
@@ -102,7 +102,7 @@ class Said:
         self.role, self.content, self.calls, self.key = role, content, calls, key
 
 
-async def featured(ask: Ask) -> str:
+async def featured(model: Ask) -> str:
     events: asyncio.Queue[Any] = asyncio.Queue()
     emit = events.put_nowait
 
@@ -116,7 +116,7 @@ async def featured(ask: Ask) -> str:
     while True:
         emit(("step_started", turn))
         async with asyncio.timeout(TIMEOUT):
-            raw = await ask(turn)
+            raw = await model(turn)
         answer = Said(raw["role"], raw["content"], raw["calls"])
         messages.append(answer)
         if len(answer.calls) == 1:
@@ -220,7 +220,7 @@ class Grouped:
         self._thread.join()
 
 
-async def reopen(path: Path, run: str, ask: Ask) -> str:
+async def reopen(path: Path, run: str, model: Ask) -> str:
     """Open the file, read a run, ask the model once more and commit its answer."""
     connection = connect(path)
     messages: list[dict[str, Any]] = [
@@ -233,7 +233,7 @@ async def reopen(path: Path, run: str, ask: Ask) -> str:
     async def persist(step: int, new: list[dict[str, Any]]) -> None:
         connection.execute(_INSERT, (run, step, json.dumps(new)))
 
-    answer = await bare(ask, persist, messages)
+    answer = await bare(model, persist, messages)
     connection.close()
     return answer
 
@@ -243,4 +243,4 @@ async def deltas(count: int) -> int:
         for _ in range(count):
             yield {"delta": "tok "}
 
-    return len([word async for word in words()])
+    return len([delta async for delta in words()])

@@ -67,22 +67,22 @@ def per_step(work: Callable[[], Awaitable[None]], turns: int, seconds: float) ->
     return sample
 
 
-def in_treadle(store: Callable[[], str], who: Agent, turns: int, seconds: float) -> Sampler:
+def in_treadle(store: Callable[[], str], agent: Agent, turns: int, seconds: float) -> Sampler:
     async def sample() -> float:
         async with Runner(store()) as runner:
-            return await per_step(lambda: subjects.run(runner, who), turns, seconds)()
+            return await per_step(lambda: subjects.run(runner, agent), turns, seconds)()
 
     return sample
 
 
 def in_sqlite(place: BenchFolder, kind: type, turns: int, seconds: float) -> Sampler:
-    ask, runs = references.model(turns), count()
+    model, runs = references.model(turns), count()
 
     async def sample() -> float:
         writer = kind(place.new())
 
         async def work() -> None:
-            await references.bare(ask, writer.of(f"r{next(runs)}"))
+            await references.bare(model, writer.of(f"r{next(runs)}"))
 
         try:
             return await per_step(work, turns, seconds)()
@@ -115,14 +115,14 @@ def steps(place: BenchFolder, seconds: float) -> Iterable[Row]:
         limit=4.0,
     )
     writing = subjects.Fake(4, called="write")
-    for key, what, model, turns, limit in (
+    for key, name, model, turns, limit in (
         ("3", "durable step, read-only tool, 4-turn runs", subjects.Fake(4), 4, 1.6),
         ("3 long", "durable step, read-only tool, 100-turn runs", subjects.Fake(100), 100, 1.6),
         ("3w", "durable step, writing tool, 4-turn runs", writing, 4, 3.0),
     ):
         yield Row(
             key,
-            what,
+            name,
             "us",
             "alone",
             {
@@ -150,16 +150,16 @@ def growth(turns: int, rounds: int) -> Row:
     """Row 2: a step late in a run over one near its tenth turn, in the same run."""
 
     def factor(at: list[float]) -> float:
-        took = [after - before for before, after in pairwise(at)]
-        return median(took[-40:]) / median(took[5:45])
+        seconds = [after - before for before, after in pairwise(at)]
+        return median(seconds[-40:]) / median(seconds[5:45])
 
     async def reference() -> float:
         at: list[float] = []
-        ask = references.model(turns)
+        model = references.model(turns)
 
         async def asked(turn: int) -> dict[str, object]:
             at.append(perf_counter())
-            return await ask(turn)
+            return await model(turn)
 
         await references.featured(asked)
         return factor(at)
@@ -234,25 +234,25 @@ def concurrent(place: BenchFolder, runs: int) -> Iterable[Row]:
     async def grouped() -> float:
         writer = references.Grouped(place.new())
         try:
-            ask = references.model(4, 0.05)
-            return await timed(references.bare(ask, writer.of(f"r{n}")) for n in range(runs))
+            model = references.model(4, 0.05)
+            return await timed(references.bare(model, writer.of(f"r{n}")) for n in range(runs))
         finally:
             writer.close()
 
     def treadle(store: Callable[[], str]) -> Sampler:
         async def sample() -> float:
-            who = subjects.agent(subjects.Fake(4, delay=0.05))
+            agent = subjects.agent(subjects.Fake(4, delay=0.05))
             async with Runner(store()) as runner:
-                await subjects.run(runner, who)
-                return await timed(subjects.run(runner, who) for _ in range(runs))
+                await subjects.run(runner, agent)
+                return await timed(subjects.run(runner, agent) for _ in range(runs))
 
         return sample
 
-    what = f"{runs:,} concurrent 4-turn runs, 50 ms model: wall over ideal"
+    name = f"{runs:,} concurrent 4-turn runs, 50 ms model: wall over ideal"
     samplers = {"bare": bare, "featured": featured, "treadle": treadle(lambda: "memory:")}
-    yield Row("5", f"{what}, memory", "x", "featured", samplers, limit=2.0, absolute=True)
+    yield Row("5", f"{name}, memory", "x", "featured", samplers, limit=2.0, absolute=True)
     samplers = {"grouped": grouped, "treadle": treadle(lambda: str(place.new()))}
-    yield Row("5 sqlite", f"{what}, SQLite", "x", "grouped", samplers, limit=3.0, absolute=True)
+    yield Row("5 sqlite", f"{name}, SQLite", "x", "grouped", samplers, limit=3.0, absolute=True)
 
 
 def memory(runs: int) -> Row:
@@ -281,12 +281,12 @@ def importing(rounds: int) -> Row:
 
     def measured(statement: str) -> Sampler:
         async def sample() -> float:
-            took: list[float] = []
+            seconds: list[float] = []
             for code in ("pass", statement):
                 begin = perf_counter()
                 await _python("-c", code)
-                took.append(perf_counter() - begin)
-            return (took[1] - took[0]) * 1e3
+                seconds.append(perf_counter() - begin)
+            return (seconds[1] - seconds[0]) * 1e3
 
         return sample
 
@@ -322,9 +322,9 @@ def streaming() -> Row:
         assert await references.deltas(words) == words
         return (perf_counter() - begin) / words * MICRO
 
-    async def once(runner: Runner, who: Agent) -> float:
+    async def once(runner: Runner, agent: Agent) -> float:
         begin, seen = perf_counter(), 0
-        async with runner.run_stream(who, references.QUESTION) as stream:
+        async with runner.run_stream(agent, references.QUESTION) as stream:
             async for event in stream:
                 seen += type(event).__name__ == "Delta"
         assert seen == words, seen
@@ -349,11 +349,11 @@ def parallel() -> Row:
         return (perf_counter() - begin) * 1e3
 
     async def treadle() -> float:
-        who = subjects.agent(subjects.Fake(2, fan=50))
+        agent = subjects.agent(subjects.Fake(2, fan=50))
         async with Runner("memory:") as runner:
             await subjects.run(runner, subjects.agent(subjects.Fake(2)))
             begin = perf_counter()
-            await subjects.run(runner, who)
+            await subjects.run(runner, agent)
             return (perf_counter() - begin) * 1e3
 
     samplers = {"featured": featured, "treadle": treadle}
@@ -363,46 +363,46 @@ def parallel() -> Row:
 async def reopening(place: BenchFolder) -> Row:
     """Row 10: open a file, take one more step of a task of 500 steps, close it."""
     turns = 500
-    long, ours = place.new(), place.new()
+    long, own = place.new(), place.new()
     writer = references.Alone(long)
-    ask = references.model(turns + 1)
+    model = references.model(turns + 1)
     persist = writer.of("r")
 
     async def stop_before_the_last(turn: int) -> dict[str, object]:
         if turn > turns:
             raise _Enough
-        return await ask(turn)
+        return await model(turn)
 
     try:
         await references.bare(stop_before_the_last, persist)
     except _Enough:
         writer.size()
         writer.close()
-    who = subjects.agent(subjects.Fake(turns + 1))
-    async with Runner(str(ours)) as runner:
+    agent = subjects.agent(subjects.Fake(turns + 1))
+    async with Runner(str(own)) as runner:
         pause = RunOptions(break_on=[Breakpoint(after_step=turns)])
-        task = (await runner.run(who, references.QUESTION, options=pause)).task_id
+        task = (await runner.run(agent, references.QUESTION, options=pause)).task_id
 
     async def bare() -> float:
         path = place.new()
         shutil.copy(long, path)
         begin = perf_counter()
-        assert await references.reopen(path, "r", ask) == references.ANSWER
+        assert await references.reopen(path, "r", model) == references.ANSWER
         return (perf_counter() - begin) * 1e3
 
     async def treadle() -> float:
         path = place.new()
-        shutil.copy(ours, path)
+        shutil.copy(own, path)
         begin = perf_counter()
         async with Runner(str(path)) as runner:
-            result = await runner.resume(task, agent=who)
-        took = perf_counter() - begin
+            result = await runner.resume(task, agent=agent)
+        seconds = perf_counter() - begin
         assert result.final_text == references.ANSWER, result
         assert result.steps == turns + 1, result.steps
-        return took * 1e3
+        return seconds * 1e3
 
-    what = "reopen a 500-step task, one more step, close"
-    return Row("10", what, "ms", "bare", {"bare": bare, "treadle": treadle}, limit=3.5)
+    name = "reopen a 500-step task, one more step, close"
+    return Row("10", name, "ms", "bare", {"bare": bare, "treadle": treadle}, limit=3.5)
 
 
 class _Enough(Exception):

@@ -261,8 +261,8 @@ def _rows(url: str) -> tuple[int, int]:
 
         with psycopg.connect(url) as connection:
             connection.execute("SET search_path TO treadle")  # the default schema
-            found = connection.execute(f"SELECT {sizes}").fetchone()
-            return (found[0] if found else 0), 0
+            sizes_found = connection.execute(f"SELECT {sizes}").fetchone()
+            return (sizes_found[0] if sizes_found else 0), 0
     file = apsw.Connection(url, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         return file.execute(f"SELECT {sizes}").get, file.execute("PRAGMA page_count").get
@@ -287,13 +287,13 @@ def judge(samples: list[dict[str, float]]) -> list[str]:
         if name in ("memory, MiB", "blocks"):
             risen = growth(values)
             bad = risen > values[0] * MOST_GROWTH
-            told = f"slope {risen:+,.1f} in all"
+            summary = f"slope {risen:+,.1f} in all"
         else:
             late = len(samples) // 3
             before = max(sample[name] for sample in samples[:-late])
             bad = max(values) > 0 if name == "rows" else min(values[-late:]) > before * 1.05
-            told = f"least {min(values):,.0f}, most {max(values):,.0f}"
-        print(f"{name}: {values[0]:,.1f} -> {values[-1]:,.1f}, {told}{'  GROWS' if bad else ''}")
+            summary = f"least {min(values):,.0f}, most {max(values):,.0f}"
+        print(f"{name}: {values[0]:,.1f} -> {values[-1]:,.1f}, {summary}{'  GROWS' if bad else ''}")
         grown += [name] if bad else []
     return grown
 
@@ -311,8 +311,8 @@ async def soak(url: str, seconds: float, workers: int, seed: int) -> int:
             await asyncio.sleep(0.1)
             samples.append(left_over(url))
         report = await runner.verify()
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(stories.told.items()))
-    print(f"{sum(stories.told.values()):,} stories in {seconds:.0f} s, {len(samples)} rounds: {told}")
+    summary = ", ".join(f"{count:,} {name}" for name, count in sorted(stories.told.items()))
+    print(f"{sum(stories.told.values()):,} stories in {seconds:.0f} s, {len(samples)} rounds: {summary}")
     grown = judge(samples)
     print(
         f"findings of verify: {len(report.findings)}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
@@ -326,9 +326,9 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    with lent(given.store) as url:
-        return asyncio.run(soak(url, given.seconds, given.workers, given.seed))
+    arguments = parser.parse_args()
+    with lent(arguments.store) as url:
+        return asyncio.run(soak(url, arguments.seconds, arguments.workers, arguments.seed))
 
 
 if __name__ == "__main__":

@@ -106,6 +106,6 @@ def agent(model: Fake) -> Agent:
     return Agent(model, name="bench", instructions=INSTRUCTIONS, tools=[add, nap, write], limits=limits)
 
 
-async def run(runner: Runner, who: Agent) -> None:
-    result = await runner.run(who, QUESTION)
+async def run(runner: Runner, agent: Agent) -> None:
+    result = await runner.run(agent, QUESTION)
     assert result.final_text == ANSWER, result

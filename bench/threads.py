@@ -82,21 +82,23 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--store", default=None, help="memory, sqlite or an address; default both")
     parser.add_argument("--limit", type=float, default=1.5)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     worst = 0.0
-    for kind in [given.store] if given.store is not None else ["memory", "sqlite"]:
+    for kind in [arguments.store] if arguments.store is not None else ["memory", "sqlite"]:
         with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
-            places = {"memory": "memory:", "sqlite": Path(folder) / "journal.db"}
-            costs = asyncio.run(measure(places.get(kind, kind), given.turns, given.rounds))
+            urls = {"memory": "memory:", "sqlite": Path(folder) / "journal.db"}
+            costs = asyncio.run(measure(urls.get(kind, kind), arguments.turns, arguments.rounds))
         new, long, fresh = (median(costs[name]) for name in ("new", "long", "fresh"))
         worst = max(worst, long / new)
         print(
-            f"{kind.partition(':')[0]:<12} third turn {new:6.2f} ms · turn {given.turns} {long:6.2f} ms"
+            f"{kind.partition(':')[0]:<12} third turn {new:6.2f} ms · turn {arguments.turns} {long:6.2f} ms"
             f" ({long / new:.2f}x) · the same, first of a process {fresh:7.2f} ms"
         )
-    if worst > given.limit:
-        print(f"a turn of a long thread costs {worst:.2f} times one of a new thread, more than {given.limit}")
-    return 1 if worst > given.limit else 0
+    if worst > arguments.limit:
+        print(
+            f"a turn of a long thread costs {worst:.2f} times one of a new thread, more than {arguments.limit}"
+        )
+    return 1 if worst > arguments.limit else 0
 
 
 if __name__ == "__main__":

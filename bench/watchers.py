@@ -39,23 +39,23 @@ async def follow(runner: Runner, task_id: str, *, stalls: bool) -> int:
     return seen
 
 
-async def watched(runner: Runner, who: Agent, watchers: int, stalled: int) -> tuple[float, float]:
+async def watched(runner: Runner, agent: Agent, watchers: int, stalled: int) -> tuple[float, float]:
     """Run once under watch; return wall and processor seconds until the run's result is there."""
     gc.collect()
     spent, began = time.process_time(), time.perf_counter()
-    handle = await runner.start(who, "Go")
+    handle = await runner.start(agent, "Go")
     stalling = [
         asyncio.ensure_future(follow(runner, handle.task_id, stalls=n < stalled)) for n in range(watchers)
     ]
     result = await handle.result()
-    took = time.perf_counter() - began, time.process_time() - spent
+    seconds = time.perf_counter() - began, time.process_time() - spent
     assert result.state == "completed", result
     seen = await asyncio.gather(*stalling[stalled:])
     assert all(number >= STEPS * 5 for number in seen), seen
     for work in stalling[:stalled]:
         work.cancel()
     await asyncio.gather(*stalling[:stalled], return_exceptions=True)
-    return took
+    return seconds
 
 
 async def compare(url: str, rounds: int, watchers: int, stalled: int) -> tuple[float, float, float]:
@@ -65,16 +65,16 @@ async def compare(url: str, rounds: int, watchers: int, stalled: int) -> tuple[f
     processors: list[float] = []
     chance = random.Random(1)
     async with Runner(url) as runner:
-        who = agent(Fake(STEPS, delay=DELAY, words=PIECES, pause=PAUSE))
-        await watched(runner, who, watchers, stalled)
+        subject = agent(Fake(STEPS, delay=DELAY, words=PIECES, pause=PAUSE))
+        await watched(runner, subject, watchers, stalled)
         for _ in range(rounds):
-            took: dict[int, tuple[float, float]] = {}
+            durations: dict[int, tuple[float, float]] = {}
             for number in chance.sample([0, watchers], 2):
-                who = agent(Fake(STEPS, delay=DELAY, words=PIECES, pause=PAUSE))
-                took[number] = await watched(runner, who, number, min(stalled, number))
-            plain.append(took[0][0])
-            walls.append(took[watchers][0] / took[0][0])
-            processors.append(took[watchers][1] / took[0][1])
+                subject = agent(Fake(STEPS, delay=DELAY, words=PIECES, pause=PAUSE))
+                durations[number] = await watched(runner, subject, number, min(stalled, number))
+            plain.append(durations[0][0])
+            walls.append(durations[watchers][0] / durations[0][0])
+            processors.append(durations[watchers][1] / durations[0][1])
     return median(plain), median(walls), median(processors)
 
 
@@ -100,8 +100,8 @@ async def held(url: str, stalled: int) -> float:
     tracemalloc.start()
     try:
         await grown(1)
-        alone = await grown(0)
-        return (await grown(stalled) - alone) / 1024 / stalled
+        baseline = await grown(0)
+        return (await grown(stalled) - baseline) / 1024 / stalled
     finally:
         tracemalloc.stop()
 
@@ -113,18 +113,23 @@ def main() -> int:
     parser.add_argument("--stalled", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--limit", type=float, default=5.0, help="how much slower, in percent")
-    given = parser.parse_args()
-    with lent(given.store) as url:
-        alone, wall, processor = asyncio.run(compare(url, given.rounds, given.watchers, given.stalled))
-        kib = asyncio.run(held(url, max(given.stalled, 1)))
+    arguments = parser.parse_args()
+    with lent(arguments.store) as url:
+        baseline, wall, processor = asyncio.run(
+            compare(url, arguments.rounds, arguments.watchers, arguments.stalled)
+        )
+        kib = asyncio.run(held(url, max(arguments.stalled, 1)))
     slower = (wall - 1) * 100
-    print(f"{STEPS} steps of {DELAY + PIECES * PAUSE:g} s: {alone:.2f} s unwatched, n = {given.rounds}")
     print(
-        f"{given.watchers} watchers, {given.stalled} stalled: {slower:+.1f} % wall, {processor:.1f} times the processor"
+        f"{STEPS} steps of {DELAY + PIECES * PAUSE:g} s: {baseline:.2f} s unwatched, n = {arguments.rounds}"
+    )
+    print(
+        f"{arguments.watchers} watchers, {arguments.stalled} stalled: {slower:+.1f} % wall, "
+        f"{processor:.1f} times the processor"
     )
     print(f"a stalled watcher holds {kib:,.0f} KiB after {FLOOD:,} pieces")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    return 0 if slower < given.limit and kib < KIB_A_WATCHER else 1
+    return 0 if slower < arguments.limit and kib < KIB_A_WATCHER else 1
 
 
 if __name__ == "__main__":

@@ -27,15 +27,15 @@ async def reflect(ctx: StepContext) -> StepResult:
     Both are asked for on the side, after the conversation; only the last draft becomes part of it, as the answer.
     """
     before = ctx.input or {"round": 0}
-    words = "Write it."
+    prompt = "Write it."
     if before["round"] > 0:
-        words = f"Your draft:\n{before['draft']}\n\nThe editor: {before['critique']}\n\nWrite it without that fault."
-    draft = (await ctx.call_model(words, after_conversation=True)).message.text
+        prompt = f"Your draft:\n{before['draft']}\n\nThe editor: {before['critique']}\n\nWrite it without that fault."
+    draft = (await ctx.call_model(prompt, after_conversation=True)).message.text
     now = {"round": before["round"] + 1, "draft": draft}
     if now["round"] == ROUNDS:
         return StepResult(draft, is_last=True)
-    asked = f"The text:\n{draft}"
-    critique = (await ctx.call_model(asked, instructions=CRITIC, after_conversation=True)).message.text
+    question = f"The text:\n{draft}"
+    critique = (await ctx.call_model(question, instructions=CRITIC, after_conversation=True)).message.text
     if critique.strip(" .") == "OK":
         return StepResult(draft, is_last=True)
     now["critique"] = critique
@@ -44,10 +44,10 @@ async def reflect(ctx: StepContext) -> StepResult:
 
 def script(request: ModelRequest) -> str:
     """What a model may say: the critic finds one fault, which the second draft has no more."""
-    words = request.messages[-1].text
+    prompt = request.messages[-1].text
     if request.instructions == CRITIC:
-        return "OK" if "renew" in words else "It does not say how the holder keeps it."
-    if "The editor:" in words:
+        return "OK" if "renew" in prompt else "It does not say how the holder keeps it."
+    if "The editor:" in prompt:
         return "A lease is ownership for a while: who does not renew it in time has lost it."
     return "A lease is ownership for a while."
 
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("task", nargs="?", default="Say in one sentence what a lease is.")
     parser.add_argument("--model", help="provider:name, such as openai:gpt-5.4-mini; a script by default")
     parser.add_argument("--task-id", help="an id of your own, with which a task that was cut off goes on")
-    given = parser.parse_args(arguments)
-    return asyncio.run(work(given.model, given.task, given.task_id))
+    parsed = parser.parse_args(arguments)
+    return asyncio.run(work(parsed.model, parsed.task, parsed.task_id))
 
 
 if __name__ == "__main__":

@@ -80,18 +80,18 @@ class Outcome:
 
 def commands() -> list[str]:
     """Return the README's first command and its test command."""
-    found = [block.code for block in blocks(ROOT / "README.md") if block.language == "sh"][:2]
-    assert "treadle demo" in found[0], found
-    assert "pytest" in found[1], found
-    return found
+    commands_found = [block.code for block in blocks(ROOT / "README.md") if block.language == "sh"][:2]
+    assert "treadle demo" in commands_found[0], commands_found
+    assert "pytest" in commands_found[1], commands_found
+    return commands_found
 
 
-def tried(environment: Environment, place: Path, given: Namespace) -> list[Outcome]:
+def tried(environment: Environment, folder: Path, arguments: Namespace) -> list[Outcome]:
     """Run the commands in a fresh clone under `place`; the second only if the first ended well."""
-    place.mkdir(mode=0o700 if environment.closed else 0o755)
-    home = place / "home"
+    folder.mkdir(mode=0o700 if environment.closed else 0o755)
+    home = folder / "home"
     home.mkdir()
-    subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, place / "clone"], check=True)
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, folder / "clone"], check=True)
     variables = {name: value for name, value in os.environ.items() if not NOT_FRESH.fullmatch(name)}
     variables |= environment.variables
     user: int | None = None
@@ -104,17 +104,17 @@ def tried(environment: Environment, place: Path, given: Namespace) -> list[Outco
             "PATH": _path_of_all(),
             "USER": ORDINARY,
             "LOGNAME": ORDINARY,
-            "TMPDIR": str(place / "tmp"),
+            "TMPDIR": str(folder / "tmp"),
         }
-        (place / "tmp").mkdir()
-        for part in (place, *place.rglob("*")):
+        (folder / "tmp").mkdir()
+        for part in (folder, *folder.rglob("*")):
             os.chown(part, user, -1, follow_symlinks=False)
     first, tests = commands()
-    tests = f"{tests.rstrip()} {join(_for_pytest(given))}"
+    tests = f"{tests.rstrip()} {join(_for_pytest(arguments))}"
     outcomes: list[Outcome] = []
     for number, command in enumerate((first, tests), 1):
-        log = place / f"log-{number}"
-        outcomes.append(_ran(f"{environment.before}\n{command}", place / "clone", log, variables, user))
+        log = folder / f"log-{number}"
+        outcomes.append(_ran(f"{environment.before}\n{command}", folder / "clone", log, variables, user))
         print(f"{environment.name}: {outcomes[-1]}", flush=True)
         if outcomes[-1].code != 0:
             print("\n".join(log.read_text(errors="replace").splitlines()[-40:]), flush=True)
@@ -147,8 +147,8 @@ def _ran(command: str, folder: Path, log: Path, variables: Mapping[str, str], us
     return Outcome(code, time.monotonic() - began, lines[-1].strip() if lines else "")
 
 
-def _for_pytest(given: Namespace) -> list[str]:
-    return [*(("-k", given.k) if given.k else ()), *given.tests]
+def _for_pytest(arguments: Namespace) -> list[str]:
+    return [*(("-k", arguments.k) if arguments.k else ()), *arguments.tests]
 
 
 def _path_of_all() -> str:
@@ -181,24 +181,24 @@ def main() -> int:
     parser.add_argument("-k", help="which tests to run, as for pytest; default: all")
     parser.add_argument("--keep", action="store_true", help="leave the clones and what the commands said")
     parser.add_argument("tests", nargs="*", help="files of tests to run; default: all")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="treadle-environments-"))
     scratch.chmod(0o755)
     rows: list[tuple[str, list[str]]] = []
     failed = False
     try:
-        for name in given.only or ENVIRONMENTS:
+        for name in arguments.only or ENVIRONMENTS:
             environment = ENVIRONMENTS[name]
             if environment.unavailable:
                 rows.append((name, [f"skipped: {environment.unavailable}"]))
                 continue
-            outcomes = tried(environment, scratch / name, given)
+            outcomes = tried(environment, scratch / name, arguments)
             rows.append((name, [str(outcome) for outcome in outcomes]))
             failed |= any(outcome.code != 0 for outcome in outcomes)
-            if not given.keep:
+            if not arguments.keep:
                 shutil.rmtree(scratch / name)
     finally:
-        if given.keep:
+        if arguments.keep:
             print(f"kept: {scratch}")
         else:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -87,13 +87,13 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 @cache
 def functions() -> list[Function]:
     """Return all functions and methods, the longest first."""
-    found = [
+    functions_found = [
         Function(module, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
         for module, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    return sorted(found, key=lambda function: -function.lines)
+    return sorted(functions_found, key=lambda function: -function.lines)
 
 
 def percentile(share: float) -> int:
@@ -111,8 +111,12 @@ def used_once() -> tuple[list[Function], list[Function]]:
                 uses[node.id] += 1
             elif isinstance(node, ast.Attribute):
                 uses[node.attr] += 1
-    private = [each for each in functions() if each.name.startswith("_") and not each.name.startswith("__")]
-    return [each for each in private if uses[each.name] == 1], private
+    private = [
+        function
+        for function in functions()
+        if function.name.startswith("_") and not function.name.startswith("__")
+    ]
+    return [function for function in private if uses[function.name] == 1], private
 
 
 def vague_subjects() -> list[str]:

@@ -42,8 +42,8 @@ class Scene:
     folder: Path
     patch: pytest.MonkeyPatch
 
-    async def completed(self, **how: Any) -> Any:
-        return await self.runner.run(calculator(), "?", **how)
+    async def completed(self, **options: Any) -> Any:
+        return await self.runner.run(calculator(), "?", **options)
 
     async def waiting(self, *answers: Any) -> str:
         """A task with a lost call that a person is to settle."""
@@ -67,9 +67,9 @@ TABLE: list[Any] = []
 
 
 def misuse(name: str, error: type[Exception], *says: str) -> Callable[[Misuse], Misuse]:
-    def enter(what: Misuse) -> Misuse:
-        TABLE.append(pytest.param(what, error, says, id=name))
-        return what
+    def enter(case: Misuse) -> Misuse:
+        TABLE.append(pytest.param(case, error, says, id=name))
+        return case
 
     return enter
 
@@ -723,19 +723,19 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: 
 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.parametrize(("what", "error", "says"), TABLE)
+@pytest.mark.parametrize(("case", "error", "says"), TABLE)
 async def test_a_misuse_is_told_what_it_is_and_what_to_do(
-    scene: Scene, what: Misuse, error: type[Exception], says: tuple[str, ...]
+    scene: Scene, case: Misuse, error: type[Exception], says: tuple[str, ...]
 ) -> None:
     with pytest.raises(error) as caught:
-        await what(scene)
+        await case(scene)
     message = str(caught.value)
-    for words in says:
-        assert words in message, message
+    for phrase in says:
+        assert phrase in message, message
     assert type(caught.value) is error
     assert isinstance(caught.value, (err.TreadleError, AttributeError))
-    left = await scene.runner.list_tasks()
-    assert not any(task.driven for task in left.items), "nothing is left driven"
+    listed = await scene.runner.list_tasks()
+    assert not any(task.driven for task in listed.items), "nothing is left driven"
 
 
 @pytest.mark.anyio

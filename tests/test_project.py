@@ -25,11 +25,11 @@ OPTIONAL = ["anthropic", "mcp", "openai", "opentelemetry", "psycopg", "starlette
 
 
 def in_fresh_interpreter(script: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd="/"
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def tracked_files() -> list[Path]:
@@ -94,23 +94,23 @@ def test_the_pure_part_asks_nobody_for_time_ids_or_chance():
         r"datetime\.(now|utcnow|today)|uuid[147]\(|^\s*(import|from) (time|random|secrets|logging|asyncio)\b",
         re.MULTILINE,
     )
-    found = [
+    matches = [
         f"{path.relative_to(ROOT)}: {hit.group().strip()}"
         for part in PURE
         for path in sorted((SOURCES / part).rglob("*.py"))
         for hit in asks.finditer(path.read_text())
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_sources_name_no_machine_and_no_private_folder():
     private = [part.encode() for part in ("/" + "work/", "shared" + "/design", "/" + "root/")]
-    found = [
+    matches = [
         str(path.relative_to(ROOT))
         for path in tracked_files()
         if any(p in path.read_bytes() for p in private)
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_the_wheel_builds_and_says_it_is_typed(tmp_path: Path):
@@ -173,7 +173,7 @@ def test_every_module_of_the_core_and_above_it_has_a_test_file_of_its_name():
 
 
 def test_functions_are_short():
-    assert [each for each in shape.functions() if each.lines > 70] == []
+    assert [function for function in shape.functions() if function.lines > 70] == []
     assert shape.percentile(0.99) <= 45
 
 

@@ -134,8 +134,8 @@ async def _with_a_child(runner: Runner) -> None:
 
 
 async def _compacted(runner: Runner) -> None:
-    said = [Message("user", (Text("hello"),)), Message("assistant", (Text("hi"),))]
-    await runner.import_thread("talk", said)
+    conversation = [Message("user", (Text("hello"),)), Message("assistant", (Text("hi"),))]
+    await runner.import_thread("talk", conversation)
     for number in range(2):
         await runner.run(AGENTS[0], "Go.", task_id=f"compacted-{number}", thread_id="talk")
     await runner.compact_thread("talk", keep=1, model=ScriptedModel(lambda _: text("They talked.")))
@@ -181,17 +181,17 @@ async def _read(runner: Runner, name: str) -> Export:
 
 async def corpus() -> list[Export]:
     """Return all recorded journals, and those of the stories told here."""
-    found: list[Export] = []
+    exports: list[Export] = []
     for file in sorted(JOURNALS.glob("*/*.jsonl")):
         async with Runner("memory:") as runner:
             await runner.import_tasks(file)
-            found.append(await _read(runner, f"{file.parent.name} {file.stem}"))
-    for story in STORIES:
+            exports.append(await _read(runner, f"{file.parent.name} {file.stem}"))
+    for history in STORIES:
         async with Runner("memory:", agents=EVERYBODY) as runner:
             with suppress(StepFailed, TaskParked):  # what is left behind is what the story is about
-                await story(runner)
-            found.append(await _read(runner, story.__name__))
-    return found
+                await history(runner)
+            exports.append(await _read(runner, history.__name__))
+    return exports
 
 
 # -------------------------------------------------------------------------------------- how it is changed
@@ -252,26 +252,26 @@ def _slots(value: Any) -> Iterator[Slot]:
 
 def _other(rng: random.Random, events: list[Any], slot: Slot) -> Any:
     """Return a value from elsewhere in the journal, of the same type or not."""
-    found = [there[key] for event in events for there, key in _slots(event)]
-    alike = [value for value in found if type(value) is type(slot[0][slot[1]])]
-    return deepcopy(rng.choice(alike if alike and rng.random() < 0.8 else found))
+    values = [parent[key] for event in events for parent, key in _slots(event)]
+    alike = [value for value in values if type(value) is type(slot[0][slot[1]])]
+    return deepcopy(rng.choice(alike if alike and rng.random() < 0.8 else values))
 
 
-def _change_value(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
+def _change_value(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
     event = rng.choice(journal.events)
-    there, key = slot = rng.choice(list(_slots(event)))
-    how = rng.random()
-    if how < 0.15:
-        there.pop(key)
+    parent, key = slot = rng.choice(list(_slots(event)))
+    chance = rng.random()
+    if chance < 0.15:
+        parent.pop(key)
         return f"{event.get('k')}.{key} missing"
-    value = deepcopy(rng.choice(HOSTILE)) if how < 0.65 else _other(rng, journal.events, slot)
-    if isinstance(there[key], int) and how > 0.9:
-        value = there[key] + rng.choice([-2, -1, 1, 2, 1000])
-    there[key] = value
+    value = deepcopy(rng.choice(HOSTILE)) if chance < 0.65 else _other(rng, journal.events, slot)
+    if isinstance(parent[key], int) and chance > 0.9:
+        value = parent[key] + rng.choice([-2, -1, 1, 2, 1000])
+    parent[key] = value
     return f"{event.get('k')}.{key} = {value!r:.40}"
 
 
-def _add_field(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
+def _add_field(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
     event = rng.choice(journal.events)
     cls = EVENTS.get(event.get("k") if isinstance(event.get("k"), str) else "")
     names = [*(cls.__dataclass_fields__ if cls else ()), "extra", "__class__", "p", "$x"]
@@ -285,39 +285,39 @@ def _place(rng: random.Random, journal: Journal) -> tuple[list[Any], int]:
     return document["e"], rng.randrange(len(document["e"]))
 
 
-def _double(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
-    events, place = _place(rng, journal)
-    events.insert(place, deepcopy(events[place]))
-    return f"{events[place].get('k')} doubled"
+def _double(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
+    events, index = _place(rng, journal)
+    events.insert(index, deepcopy(events[index]))
+    return f"{events[index].get('k')} doubled"
 
 
-def _remove(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
-    events, place = _place(rng, journal)
-    return f"{events.pop(place).get('k')} removed"
+def _remove(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
+    events, index = _place(rng, journal)
+    return f"{events.pop(index).get('k')} removed"
 
 
-def _move(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
-    events, place = _place(rng, journal)
-    event = events.pop(place)
-    others, there = _place(rng, journal) if journal.events else (events, 0)
-    others.insert(there, event)
+def _move(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
+    events, index = _place(rng, journal)
+    event = events.pop(index)
+    source_events, source_index = _place(rng, journal) if journal.events else (events, 0)
+    source_events.insert(source_index, event)
     return f"{event.get('k')} moved"
 
 
-def _insert(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
-    events, place = _place(rng, journal)
-    event = deepcopy(rng.choice(rng.choice([other for other in everything if other.events]).events))
-    events.insert(place, event)
+def _insert(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
+    events, index = _place(rng, journal)
+    event = deepcopy(rng.choice(rng.choice([other for other in journals if other.events]).events))
+    events.insert(index, event)
     return f"{event.get('k')} inserted"
 
 
-def _rename(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
+def _rename(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
     event = rng.choice(journal.events)
     before, event["k"] = event.get("k"), rng.choice([*EVENTS, "os.system", 5, None, ["k"]])
     return f"{before} called {event['k']}"
 
 
-def _retime(rng: random.Random, journal: Journal, everything: list[Journal]) -> str:
+def _retime(rng: random.Random, journal: Journal, journals: list[Journal]) -> str:
     if rng.random() < 0.5:
         _, document, _ = rng.choice(journal.records)
         document[name] = value = deepcopy(rng.choice(HOSTILE)) if (name := rng.choice(["t", "v", "b"])) else 0
@@ -332,7 +332,7 @@ MUTATIONS = [*[_change_value] * 8, _add_field, _add_field, _double, _remove, _mo
 
 def mutated(rng: random.Random, exports: list[Export]) -> tuple[Export, Journal, str]:
     """Return tasks of which one was changed, that one, and what was done to it."""
-    everything = [journal for export in exports for journal in export.journals]
+    journals = [journal for export in exports for journal in export.journals]
     while True:
         export = deepcopy(rng.choice(exports))
         journal = rng.choice(export.journals)
@@ -343,7 +343,7 @@ def mutated(rng: random.Random, exports: list[Export]) -> tuple[Export, Journal,
         if not [event for event in journal.events if isinstance(event, dict)] or len(journal.events) < 1:
             break
         try:
-            done.append(rng.choice(MUTATIONS)(rng, journal, everything))
+            done.append(rng.choice(MUTATIONS)(rng, journal, journals))
         except (AttributeError, TypeError, IndexError):
             continue  # an earlier change left nothing there that this one could change
     return export, journal, f"{export.name}, task {journal.row.task_id}: {'; '.join(done)}"
@@ -353,12 +353,12 @@ def sealed(
     export: Export,
 ) -> tuple[list[tuple[TaskRow, list[Record], bytes]], list[tuple[str, int, list[Any]]]]:
     """Return rows and records whose chains fit, the digest that each fork begins with, and the threads."""
-    found: dict[str, tuple[TaskRow, list[Record], bytes]] = {}
+    tasks: dict[str, tuple[TaskRow, list[Record], bytes]] = {}
     moved: dict[str, int] = {}
     for journal in export.journals:
         row, base_digest = replace(journal.row), b""
         if row.base is not None:
-            parent, records, base_digest = found[row.base]
+            parent, records, base_digest = tasks[row.base]
             row.base_seq = min(row.base_seq, parent.head)
             holds = [record for record in records if record.seq >= row.base_seq]
             base_digest = holds[0].digest if holds and row.base_seq > parent.base_seq else base_digest
@@ -375,29 +375,29 @@ def sealed(
         row.head = seq
         row.mark = None if row.deleted else JournalEnd(seq, previous if sealed_records else base_digest)
         row.state = "interrupted" if row.state == "running" else row.state
-        found[row.task_id] = row, sealed_records, base_digest
+        tasks[row.task_id] = row, sealed_records, base_digest
     threads = [
         (name, version, [replace(m, seq=max(1, m.seq + moved.get(m.task_id, 0))) for m in members])
         for name, version, members in export.threads
     ]
-    return list(found.values()), threads
+    return list(tasks.values()), threads
 
 
 def write(path: Path, export: Export, changed: Journal, rng: random.Random) -> str:
     """Write an export as a file; sometimes its row is hostile too. Returns what was done to that."""
     tasks, threads = sealed(export)
-    said = ""
+    summary = ""
     with path.open("wb") as out:
         writer = ExportWriter(out)
         line, spoil = writer.line, rng.random() < 0.15
 
         def spoiled(document: dict[str, Any]) -> None:
-            nonlocal spoil, said
+            nonlocal spoil, summary
             if spoil and rng.random() < 0.3:
                 spoil = False
                 key = rng.choice([key for key in document if key != "check"])
                 document = {**document, key: rng.choice([value for value in HOSTILE if value == value])}
-                said = f"; line of {next(iter(document))}: {key} = {document[key]!r:.40}"
+                summary = f"; line of {next(iter(document))}: {key} = {document[key]!r:.40}"
             try:
                 line(document)
             except ValueError:
@@ -414,7 +414,7 @@ def write(path: Path, export: Export, changed: Journal, rng: random.Random) -> s
         for name, version, members in threads:
             writer.thread(name, version, members)
         writer.close()
-    return said
+    return summary
 
 
 # ------------------------------------------------------------------------------------- what is asked of it
@@ -428,7 +428,7 @@ async def _show(runner: Runner, task: str) -> None:
     from treadle.cli.views import undone_steps
 
     records = await runner.store.read(task)
-    journal = [event for _, found in unfold(task, records) for event in found]
+    journal = [event for _, unfolded in unfold(task, records) for event in unfolded]
     snapshot, result = await runner.get_task(task), await runner.result(task)
     as_document({"task": snapshot, "result": result, "events": journal})
     screen = Screen(json=True)
@@ -493,10 +493,10 @@ class Found:
     error: BaseException | str
 
     def __str__(self) -> str:
-        said = (
+        text_of_finding = (
             self.error if isinstance(self.error, str) else f"{type(self.error).__name__}: {self.error!s:.300}"
         )
-        return f"seed {self.seed}: {self.verb}: {said}\n    {self.what}"
+        return f"seed {self.seed}: {self.verb}: {text_of_finding}\n    {self.what}"
 
 
 async def _snapshot(runner: Runner) -> Any:
@@ -519,10 +519,10 @@ async def attack(
 ) -> tuple[list[Found], str]:
     """Make one case of a seed, and return what went wrong, and how the case went in."""
     rng = random.Random(seed)
-    export, changed, what = mutated(rng, exports)
+    export, changed, change = mutated(rng, exports)
     store = folder / f"{seed}.db" if rng.random() < 0.1 else "memory:"
     by_file = rng.random() < 0.5
-    found: list[Found] = []
+    findings: list[Found] = []
     task, thread = changed.row.task_id, changed.row.thread_id
     async with Runner(store, agents=[*EVERYBODY, GOOD]) as runner:
         await runner.run(GOOD, "go", task_id="good", thread_id="good thread")
@@ -530,17 +530,19 @@ async def attack(
         before = await _snapshot(runner)
         if by_file:
             file = folder / f"{seed}.jsonl"
-            what += write(file, export, changed, rng)
+            change += write(file, export, changed, rng)
             try:
                 await runner.import_tasks(file)
             except TreadleError as error:
                 if isinstance(error, WRONG):
-                    found.append(Found(seed, what, "import", error))
+                    findings.append(Found(seed, change, "import", error))
                 rows = [row.task_id for row in await runner.store.rows(TaskFilter())]
                 if sorted(rows) != ["good", "good too"]:
-                    found.append(Found(seed, what, "import", f"refused, and left {rows} behind ({error})"))
+                    findings.append(
+                        Found(seed, change, "import", f"refused, and left {rows} behind ({error})")
+                    )
             except Exception as error:  # noqa: BLE001  this is what is looked for
-                found.append(Found(seed, what, "import", error))
+                findings.append(Found(seed, change, "import", error))
             finally:
                 file.unlink()
         else:
@@ -552,17 +554,17 @@ async def attack(
                     await verb(runner)
             except TreadleError as error:
                 if isinstance(error, WRONG):
-                    found.append(Found(seed, what, name, error))
+                    findings.append(Found(seed, change, name, error))
             except TimeoutError:
-                found.append(Found(seed, what, name, f"no end within {bound} s"))
+                findings.append(Found(seed, change, name, f"no end within {bound} s"))
             except Exception as error:  # noqa: BLE001  this is what is looked for
-                found.append(Found(seed, what, name, error))
+                findings.append(Found(seed, change, name, error))
         if await _snapshot(runner) != before:
-            found.append(Found(seed, what, "all of them", "another task is not what it was"))
+            findings.append(Found(seed, change, "all of them", "another task is not what it was"))
         report = await runner.verify("good")
         if report.findings:
-            found.append(Found(seed, what, "verify", f"another task is damaged: {report.findings}"))
-    return found, "refused" if by_file and not taken_in else "imported" if by_file else "in the store"
+            findings.append(Found(seed, change, "verify", f"another task is damaged: {report.findings}"))
+    return findings, "refused" if by_file and not taken_in else "imported" if by_file else "in the store"
 
 
 async def main(arguments: argparse.Namespace) -> int:
@@ -572,27 +574,27 @@ async def main(arguments: argparse.Namespace) -> int:
     exports = await corpus()
     seeds = arguments.only or range(arguments.seed, arguments.seed + arguments.runs)
     print(f"{len(exports)} exports; seeds {seeds[0]} to {seeds[-1]}", flush=True)
-    went, kinds, total = Counter[str](), Counter[str](), 0
+    outcomes, kinds, total = Counter[str](), Counter[str](), 0
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(seeds, 1):
-            found, how = await attack(seed, exports, Path(folder))
-            went[how] += 1
-            total += bool(found)
-            for one in found:
-                error = one.error
+            findings, outcome = await attack(seed, exports, Path(folder))
+            outcomes[outcome] += 1
+            total += bool(findings)
+            for finding in findings:
+                error = finding.error
                 frames = traceback.extract_tb(error.__traceback__) if isinstance(error, BaseException) else []
                 where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-                kind = f"{one.verb}: {type(error).__name__} {where}"
+                kind = f"{finding.verb}: {type(error).__name__} {where}"
                 kinds[kind] += 1
                 if kinds[kind] <= 2:
-                    print(one, where, flush=True)
+                    print(finding, where, flush=True)
                 if arguments.only and isinstance(error, BaseException):
                     traceback.print_exception(error)
             if number % 500 == 0:
-                print(f"{number} runs, {total} wrong, {dict(went)}", flush=True)
+                print(f"{number} runs, {total} wrong, {dict(outcomes)}", flush=True)
     for kind, times in kinds.most_common():
         print(f"{times:5} {kind}")
-    print(f"{len(seeds)} runs, {total} wrong, {dict(went)}, {time.monotonic() - began:.0f} s")
+    print(f"{len(seeds)} runs, {total} wrong, {dict(outcomes)}, {time.monotonic() - began:.0f} s")
     return 1 if total else 0
 
 

@@ -20,12 +20,12 @@ class Interposed(SQLiteStore):
 
     deletes: str | None = None
 
-    async def thread(self, thread_id: str, **which: Any) -> tuple[int, Sequence[ThreadMember]]:
-        found = await super().thread(thread_id, **which)
-        if which.get("version") is None and self.deletes == thread_id:
+    async def thread(self, thread_id: str, **options: Any) -> tuple[int, Sequence[ThreadMember]]:
+        history = await super().thread(thread_id, **options)
+        if options.get("version") is None and self.deletes == thread_id:
             self.deletes = None
             await self.delete_thread(thread_id)
-        return found
+        return history
 
 
 @pytest.mark.anyio
@@ -54,12 +54,12 @@ class Meanwhile(SQLiteStore):
 
     then: Callable[[], Awaitable[object]] | None = None
 
-    async def thread(self, thread_id: str, **which: Any) -> tuple[int, list[ThreadMember]]:
-        found = await super().thread(thread_id, **which)
+    async def thread(self, thread_id: str, **options: Any) -> tuple[int, list[ThreadMember]]:
+        history = await super().thread(thread_id, **options)
         then, self.then = self.then, None
         if then is not None:
             await then()
-        return found
+        return history
 
 
 @pytest.mark.anyio
@@ -96,11 +96,11 @@ class Listed(SQLiteStore):
     then: Callable[[], Awaitable[object]] | None = None
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        found = await super().rows(wanted)
+        rows = await super().rows(wanted)
         then, self.then = self.then, None
         if then is not None:
             await then()
-        return found
+        return rows
 
 
 @pytest.mark.anyio

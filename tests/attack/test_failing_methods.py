@@ -72,7 +72,7 @@ async def prepared(store: JournalStore, agent: Agent[Any]) -> dict[str, Any]:
 
 
 async def others(store: JournalStore) -> dict[str, Any]:
-    return {name: found for name, found in (await dump(store)).items() if name in OTHERS}
+    return {name: content for name, content in (await dump(store)).items() if name in OTHERS}
 
 
 async def nothing_is_lost(method: str, fault: PortFault, at: int, place: Path | None) -> bool:

@@ -146,16 +146,16 @@ async def test_a_claimed_task_that_could_neither_be_read_nor_released_is_free_la
     class Unreadable(Failing):
         away = False
 
-        async def read(self, *what: Any, **how: Any) -> Any:
+        async def read(self, *args: Any, **options: Any) -> Any:
             self.away = self.fails(0)
             if self.away:
                 raise StoreUnavailable("the disk cannot be read")
-            return await self.inner.read(*what, **how)
+            return await self.inner.read(*args, **options)
 
-        async def row(self, *what: Any, **how: Any) -> Any:
+        async def row(self, *args: Any, **options: Any) -> Any:
             if self.away and self.fails(1):
                 raise StoreUnavailable("nor can it now")
-            return await self.inner.row(*what, **how)
+            return await self.inner.row(*args, **options)
 
     inner, agent = MemoryStore(), booking(Counter())
     async with Runner(inner, agents=[agent]) as maker:

@@ -80,11 +80,11 @@ async def test_a_model_that_answers_wrongly_fails_its_task_and_hangs_nothing(nam
 async def test_garbage_between_deltas_fails_with_and_without_a_watcher() -> None:
     agent = Agent(Own(5, said(Text("a"))))
     async with Runner("memory:") as runner:
-        alone = await runner.run(agent, "Go.")
+        result = await runner.run(agent, "Go.")
         async with runner.run_stream(agent, "Go.") as stream:
             async for _ in stream:
                 pass
-    assert alone.state == stream.result.state == "failed"
+    assert result.state == stream.result.state == "failed"
 
 
 class OwnTool:
@@ -136,8 +136,8 @@ async def changes_its_arguments(anything: Any, inner: dict[str, Any]) -> str:
 
 
 async def test_a_tool_that_changes_its_arguments_does_not_change_the_journal() -> None:
-    given = {"anything": {}, "inner": {"list": []}}
-    model = ScriptedModel([call("changes_its_arguments", **given), "done"])
+    arguments = {"anything": {}, "inner": {"list": []}}
+    model = ScriptedModel([call("changes_its_arguments", **arguments), "done"])
     result = await ends(Agent(model, tools=[changes_its_arguments]))
     assert result.tool_executions[0].arguments == {"anything": {}, "inner": {"list": []}}
     assert model.requests[-1].messages[1].tool_calls[0].arguments == {"anything": {}, "inner": {"list": []}}
@@ -182,7 +182,7 @@ async def test_a_timer_that_a_tool_leaves_behind_does_not_hit_the_call_after_it(
     agent = Agent(ScriptedModel([call("forgetful"), call("slow"), "Both ran."]), tools=[forgetful, slow])
     async with asyncio.timeout(5), Runner("memory:") as runner:
         result = await runner.run(agent, "go")
-    assert [(done.name, done.outcome) for done in result.tool_executions] == [
+    assert [(execution.name, execution.outcome) for execution in result.tool_executions] == [
         ("forgetful", "ok"),
         ("slow", "ok"),
     ]

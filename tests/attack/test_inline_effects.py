@@ -42,18 +42,18 @@ async def test_an_inline_call_that_times_out_is_not_run_a_second_time(read_only:
 @pytest.mark.anyio
 async def test_tools_see_the_context_variables_of_the_caller_that_runs_the_task_not_of_a_sender() -> None:
     seen: list[str] = []
-    begun, heard = asyncio.Event(), asyncio.Event()
+    begun, message_arrived = asyncio.Event(), asyncio.Event()
 
     @tool(read_only=True)
     async def look() -> None:
         seen.append(SPEAKER.get())
         begun.set()
-        await heard.wait()
+        await message_arrived.wait()
 
     async def speak(runner: Runner) -> None:
         SPEAKER.set("another")
         await runner.send("t", "Hello.")
-        heard.set()
+        message_arrived.set()
 
     agent = Agent(ScriptedModel([call("look"), call("look"), "done"]), tools=[look])
     async with asyncio.timeout(5), Runner("memory") as runner:

@@ -39,8 +39,8 @@ def in_a_loop_that_is_closed(runner: Runner, agent: Agent[Any]) -> None:
             await asyncio.sleep(0.05)
 
         loop.run_until_complete(begin())
-        for left in asyncio.all_tasks(loop):
-            left._log_destroy_pending = False  # type: ignore[attr-defined]
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         loop.close()
 
     thread = threading.Thread(target=work)

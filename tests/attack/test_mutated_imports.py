@@ -18,12 +18,12 @@ async def test_a_changed_journal_is_read_or_reported_as_damaged_and_harms_its_ow
 ) -> None:
     if not _CORPUS:
         _CORPUS.extend(await corpus())
-    found, _ = await attack(seed, _CORPUS, tmp_path)
-    assert not found, "\n".join(map(str, found))
+    findings, _ = await attack(seed, _CORPUS, tmp_path)
+    assert not findings, "\n".join(map(str, findings))
 
 
 @pytest.mark.full
 async def test_many_changed_journals_are_read_or_reported_as_damaged(tmp_path: Path) -> None:
     exports = await corpus()
-    found = [one for seed in range(2_000) for one in (await attack(seed, exports, tmp_path))[0]]
-    assert not found, "\n".join(map(str, found))
+    findings = [finding for seed in range(2_000) for finding in (await attack(seed, exports, tmp_path))[0]]
+    assert not findings, "\n".join(map(str, findings))

@@ -39,8 +39,8 @@ async def test_a_resume_lifts_a_pause_that_was_requested_before_it(
         result = await runner.resume("t")
         assert (result.state, result.final_text) == ("completed", "done")
         kinds = [event.kind async for event in runner.handle("t").events(deltas=False)]
-        asked = kinds.index(f"{verb}_requested")
-        assert kinds[asked : asked + 2] == [f"{verb}_requested", "resumed"]
+        requested_at = kinds.index(f"{verb}_requested")
+        assert kinds[requested_at : requested_at + 2] == [f"{verb}_requested", "resumed"]
         assert await runner.store.inbox("t") == []
 
 

@@ -184,7 +184,7 @@ def without(part: tuple[float, float], hole: tuple[float, float]) -> list[tuple[
     (begin, end), (since, to) = part, hole
     if to <= begin or end <= since:
         return [part]
-    return [rest for rest in ((begin, since), (to, end)) if rest[0] < rest[1]]
+    return [remainder for remainder in ((begin, since), (to, end)) if remainder[0] < remainder[1]]
 
 
 def file_lock(url: str) -> Callable[[], bool]:
@@ -377,11 +377,11 @@ class Storm:
                 rows = await runner.store.orphans(1_000)
                 now = time.time()
                 orphans = {(row.task_id, row.epoch): row.driver for row in rows}
-                for gone in since.keys() - orphans.keys():
-                    listed, heard = since.pop(gone)
+                for task_id in since.keys() - orphans.keys():
+                    listed, first_heard = since.pop(task_id)
                     self.report.taken_up.append(now - listed)
-                    self.orphaned[gone] = (time.monotonic() - (now - listed), time.monotonic())
-                    self.report.unheard.append(now - heard)
+                    self.orphaned[task_id] = (time.monotonic() - (now - listed), time.monotonic())
+                    self.report.unheard.append(now - first_heard)
                 for orphan, driver in orphans.items():
                     if orphan not in first:
                         ends = (
@@ -420,12 +420,12 @@ class Storm:
         for driver in [*self.drivers, *self.dead]:
             warranted = sum(newest[task] > epoch for task, epoch in driver.lost)
             self.report.refused += warranted
-            told = sum(entry["kind"] == "lost" for entry in driver.entries)
+            lost = sum(entry["kind"] == "lost" for entry in driver.entries)
             self.report.paused += sum(entry["kind"] == "given_up" for entry in driver.entries)
             self.report.waited += [
                 to - since for since, to in driver.waits if all(e < since or b > to for b, e in driver.stops)
             ]
-            self.report.unwarranted += told - warranted
+            self.report.unwarranted += lost - warranted
         self._judge_orphans()
         command = [sys.executable, "-m", "treadle.testing.auditor", self.plan.store, "--ended"]
         command += ["--ledger", str(self.ledger)]
@@ -445,7 +445,7 @@ class Storm:
         self.report.locked = sum(to - since for since, to in self.locked)
         # A server ends the transactions of those who are stopped before their tasks are orphans; a file waits for them.
         for down in self.locked if "sqlite" in self.plan.store else self.down:
-            up = [rest for part in up for rest in without(part, down)]
+            up = [remainder for part in up for remainder in without(part, down)]
         for orphan, (since, to) in self.orphaned.items():
             if orphan in suspects:
                 self.report.suspects.append(to - since)
@@ -463,18 +463,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--no-restarts", action="store_true", help="do not restart the server")
     parser.add_argument("--store", help="URL; by default a fresh SQLite file; `postgres` starts a server")
-    given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(
             Path(folder),
-            given.store or f"sqlite:///{folder}/journal.db",
-            given.seconds,
-            given.tasks,
-            given.drivers,
+            arguments.store or f"sqlite:///{folder}/journal.db",
+            arguments.seconds,
+            arguments.tasks,
+            arguments.drivers,
         )
-        plan.work, plan.seed = given.work, given.seed
-        if given.store == "postgres":
+        plan.work, plan.seed = arguments.work, arguments.seed
+        if arguments.store == "postgres":
             from treadle.testing.postgres import PostgresServer
 
             with PostgresServer() as server:
@@ -483,7 +483,7 @@ def main() -> int:
                     server.stop(immediate=True)
                     server.start()
 
-                plan.store, plan.restart = server.url, None if given.no_restarts else restart
+                plan.store, plan.restart = server.url, None if arguments.no_restarts else restart
                 report = asyncio.run(Storm(plan).run())
         else:
             report = asyncio.run(Storm(plan).run())
@@ -492,7 +492,7 @@ def main() -> int:
             print((Path(folder) / "drivers.log").read_text()[-3_000:])
     good = not report.violations and not report.unended and not any(report.exits)
     good = good and share(report.left, 0.99) <= SCAN
-    return 0 if good and (report.refused >= 50 or given.seconds < 60) else 1
+    return 0 if good and (report.refused >= 50 or arguments.seconds < 60) else 1
 
 
 if __name__ == "__main__":

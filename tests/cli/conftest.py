@@ -217,9 +217,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def treadle(project: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Run a command in this process."""
 
-    def type_(*words: str) -> Ended:
+    def type_(*arguments: str) -> Ended:
         capfd.readouterr()
-        code = main(words)
+        code = main(arguments)
         out, err = capfd.readouterr()
         return Ended(code, out, err)
 
@@ -231,10 +231,10 @@ def begin(project: Path):
     """Start a command in a process of its own, which ends with the test."""
     begun: list[subprocess.Popen[str]] = []
 
-    def type_(*words: str, **env: str) -> subprocess.Popen[str]:
+    def type_(*arguments: str, **env: str) -> subprocess.Popen[str]:
         with interruptible():
             process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", *words],
+                [sys.executable, "-m", "treadle", *arguments],
                 cwd=project,
                 env={**os.environ, **env},
                 text=True,

@@ -24,15 +24,15 @@ def demo(*options: str) -> list[str]:
     return [sys.executable, "-m", "treadle.cli.main", "demo", *options]
 
 
-def run(place: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+def run(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        demo(*options), cwd=place, env=WITHOUT_KEYS, capture_output=True, text=True, timeout=120, check=False
+        demo(*options), cwd=path, env=WITHOUT_KEYS, capture_output=True, text=True, timeout=120, check=False
     )
 
 
-def folder_of(place: Path) -> Path:
+def folder_of(path: Path) -> Path:
     """The scratch folder of the only demonstration at a place."""
-    (folder,) = (place / ".treadle").glob("demo-*")
+    (folder,) = (path / ".treadle").glob("demo-*")
     return folder
 
 
@@ -46,33 +46,33 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def check(place: Path, folder: Path | None = None) -> None:
+def check(path: Path, folder: Path | None = None) -> None:
     """Check a demonstration that ended: journal, log and files agree, and nothing ran twice."""
-    asyncio.run(_check(place, folder or folder_of(place)))
+    asyncio.run(_check(path, folder or folder_of(path)))
 
 
-async def _check(place: Path, folder: Path) -> None:
+async def _check(path: Path, folder: Path) -> None:
     log = lines_of(folder)
-    async with Runner(place / ".treadle" / "journal.db") as runner:
+    async with Runner(path / ".treadle" / "journal.db") as runner:
         tasks = [
             task
             for task in (await runner.list_tasks(agent="treadle-demo")).items
             if task.labels["folder"] == folder.name
         ]
-        (mine,) = [task.task_id for task in tasks if task.forked_from is None]
-        (fork,) = [task.task_id for task in tasks if task.forked_from == mine]
-        journal = [event async for event in runner.handle(mine).events(deltas=False)]
+        (root,) = [task.task_id for task in tasks if task.forked_from is None]
+        (fork,) = [task.task_id for task in tasks if task.forked_from == root]
+        journal = [event async for event in runner.handle(root).events(deltas=False)]
         forked = [event async for event in runner.handle(fork).events(deltas=False)]
         shared = (await runner.get_task(fork)).forked_at
         assert (await runner.result(fork)).state == "completed"
         answer = (await runner.result(fork)).final_text
-        difference = await runner.diff(mine, fork)
+        difference = await runner.diff(root, fork)
     assert journal[:shared] == forked[:shared]
-    _nothing_twice(mine, journal, log)
+    _nothing_twice(root, journal, log)
     _nothing_twice(fork, [event for event in forked if event.seq > shared], log)
-    assert {line["task"] for line in log if line["kind"] == "start"} == {mine, fork}
-    _killed_once(mine, journal, log)
-    _files(mine, folder)
+    assert {line["task"] for line in log if line["kind"] == "start"} == {root, fork}
+    _killed_once(root, journal, log)
+    _files(root, folder)
     ended = [event for event in journal if isinstance(event, e.TaskEnded)]
     assert ended[-1].output == "The month is closed: 7595 in total. The strongest region is north."
     assert answer == "The strongest region is north with 3320. Nothing was booked."

@@ -21,9 +21,9 @@ def test_a_task_of_another_process_is_paused_and_resumed_here(patient, treadle, 
     ended = treadle("pause", "patient", "--reason", "lunch", "--by", "ann")
     assert ended.code == 0
     assert "paused" in ended.out
-    there = ended_process(patient)
-    assert there.code == 5
-    assert there.document["state"] == "paused"
+    process = ended_process(patient)
+    assert process.code == 5
+    assert process.document["state"] == "paused"
     assert "pause requested  by ann: lunch" in treadle("show", "patient").out
     assert treadle("send", "patient", "stop").code == 0
     assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
@@ -51,8 +51,8 @@ def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended
 
 def test_a_run_whose_step_another_process_undoes_does_not_exit_with_0(patient, treadle, ended_process):
     assert treadle("undo", "patient").code == 0
-    there = ended_process(patient)
-    assert (there.code, there.document["state"]) == (6, "running")
+    process = ended_process(patient)
+    assert (process.code, process.document["state"]) == (6, "running")
 
 
 def test_a_message_reaches_a_task_of_another_process(patient, treadle, ended_process):
@@ -60,9 +60,9 @@ def test_a_message_reaches_a_task_of_another_process(patient, treadle, ended_pro
     assert ended.code == 0
     assert "recorded" in ended.out
     assert "treadle resume" not in ended.out  # a process is at work on it, or it is over
-    there = ended_process(patient)
-    assert there.code == 0
-    assert there.document["final_text"] == "I stop."
+    process = ended_process(patient)
+    assert process.code == 0
+    assert process.document["final_text"] == "I stop."
 
 
 def test_resume_attaches_to_a_task_of_another_process(patient, begin, treadle, ended_process):

@@ -210,21 +210,27 @@ def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
 
 
 def test_on_a_terminal_it_offers_a_model_at_hand_and_takes_its_time(tmp_path):
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     env = {**os.environ, "OPENAI_API_KEY": "none", "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(
-        demo(), cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
+        demo(),
+        cwd=tmp_path,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=env,
+        start_new_session=True,
     )
-    os.close(theirs)
+    os.close(terminal)
     output = b""
     while b"costs money" not in output and b"money?" not in output and b"[y/n]" not in output:
-        output += os.read(ours, 1000)
-    os.write(ours, b"n\n")
+        output += os.read(controller, 1000)
+    os.write(controller, b"n\n")
     while b"SCRIPTED" not in output:
-        output += os.read(ours, 1000)
+        output += os.read(controller, 1000)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
-    os.close(ours)
+    os.close(controller)
     assert b"Use openai:" in output
 
 
@@ -274,7 +280,7 @@ def another_way(request: ProviderRequest) -> object:
 def test_what_it_claims_is_computed_so_it_holds_for_a_model_that_goes_another_way(tmp_path):
     with ProviderServer(another_way) as server:
         env = {**WITHOUT_KEYS, "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.openai_base_url}
-        done = subprocess.run(
+        completed = subprocess.run(
             demo("--model", "openai:gpt-test"),
             cwd=tmp_path,
             env=env,
@@ -283,10 +289,10 @@ def test_what_it_claims_is_computed_so_it_holds_for_a_model_that_goes_another_wa
             timeout=120,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "The model is openai:gpt-test" in done.stdout
-    assert "exit status -9" in done.stdout
-    assert "BROKEN" not in done.stdout
+    assert (completed.returncode, completed.stderr) == (0, ""), completed.stdout
+    assert "The model is openai:gpt-test" in completed.stdout
+    assert "exit status -9" in completed.stdout
+    assert "BROKEN" not in completed.stdout
     folder = folder_of(tmp_path)
     assert (folder / "ledger.csv").read_text().count("\n") == 1
     assert (folder / "sales-north.csv").exists()

@@ -16,13 +16,13 @@ LINES = 75
 """About how many lines a demonstration prints. Instants are told by its lines: time depends on the machine."""
 
 
-def killed(place: Path, *options: str, chance: random.Random, group: bool = True) -> None:
+def killed(path: Path, *options: str, chance: random.Random, group: bool = True) -> None:
     """Start a demonstration and kill it, or only its first process, at some instant."""
     lines, delay = chance.randrange(LINES), chance.uniform(0, 0.3)
     print(f"killed {delay:.3f} s after line {lines}")
     with subprocess.Popen(
         demo(*options),
-        cwd=place,
+        cwd=path,
         env={**WITHOUT_KEYS, "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
         stdout=subprocess.PIPE,
@@ -38,22 +38,22 @@ def killed(place: Path, *options: str, chance: random.Random, group: bool = True
         process.kill()
 
 
-def until_it_ends_right(place: Path) -> None:
-    done = run(place, "--resume")
+def until_it_ends_right(path: Path) -> None:
+    done = run(path, "--resume")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     assert "BROKEN" not in done.stdout
-    for folder in (place / ".treadle").glob("demo-*"):
+    for folder in (path / ".treadle").glob("demo-*"):
         if (folder / "effects.log").exists():
-            check(place, folder)
+            check(path, folder)
 
 
-def attack(place: Path, seed: int, kills: int = 1, *, group: bool = True) -> None:
+def attack(path: Path, seed: int, kills: int = 1, *, group: bool = True) -> None:
     """Kill the demonstration at random instants, let it go on after each, and at last to its end."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     for number in range(kills):
-        killed(place, *(["--resume"] if number else []), chance=chance, group=group)
-    until_it_ends_right(place)
+        killed(path, *(["--resume"] if number else []), chance=chance, group=group)
+    until_it_ends_right(path)
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ class OfOneTask(Demo):
 
 
 async def test_an_undo_that_ended_with_what_was_settled_is_not_asked_for_once_more() -> None:
-    life = MortalStore(MemoryStore())
-    await life.real.open()
+    store = MortalStore(MemoryStore())
+    await store.real.open()
 
     async def unwrite(written: ToolCall, ctx: ToolContext) -> None:
-        life.die()
+        store.die()
         await asyncio.sleep(0)
 
     @tool(undo=unwrite)
@@ -39,10 +39,10 @@ async def test_an_undo_that_ended_with_what_was_settled_is_not_asked_for_once_mo
         """Write."""
 
     agent = Agent(ScriptedModel([call("write"), text("Done.")]), tools=[write])
-    async with Runner(life, agents=[agent]) as runner:
+    async with Runner(store, agents=[agent]) as runner:
         task = (await runner.run(agent, "go")).task_id
         with pytest.raises(StoreError):
             await runner.undo_step(task, to=0)
-    async with Runner(await next_life(life, None), agents=[agent]) as runner:
+    async with Runner(await next_life(store, None), agents=[agent]) as runner:
         await OfOneTask(runner, agent, task).undo()
         assert (await runner.get_task(task)).steps == 0

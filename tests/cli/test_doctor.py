@@ -38,7 +38,7 @@ def test_doctor_does_not_advise_to_change_the_mode_of_a_device(treadle):
 
 def test_doctor_names_agents_with_a_tool_selection(treadle):
     assert "chooser on scripted: add, nap (offered by offer_add)" in treadle("doctor").out
-    agents = {each["name"]: each["offer"] for each in treadle("doctor", "--json").document["agents"]}
+    agents = {agent["name"]: agent["offer"] for agent in treadle("doctor", "--json").document["agents"]}
     assert (agents["chooser"], agents["math"]) == ("offer_add", None)
 
 

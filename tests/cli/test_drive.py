@@ -29,10 +29,10 @@ async def test_a_driver_whose_reader_has_gone_releases_its_tasks(monkeypatch):
     async with Runner(store, agents=[agent]) as first, Runner(store, agents=[agent]) as second:
         handle = await first.start(agent, "hi")
         await first.drain()
-        with os.fdopen(writing, "w") as gone, monkeypatch.context() as patched:
-            patched.setattr(sys, "stdout", gone)
+        with os.fdopen(writing, "w") as pipe, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", pipe)
             with pytest.raises(BrokenPipeError):
                 await asyncio.wait_for(_drive(second, Screen(json=False), at_most=5, grace=0.0), 10)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), gone.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), pipe.fileno())
         task = await second.get_task(handle.task_id)
         assert (task.state, task.driven) == ("interrupted", False)

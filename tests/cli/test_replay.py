@@ -20,10 +20,10 @@ def test_replay_writes_a_test_that_names_later_changes(treadle, project):
     team.write_text(team.read_text().replace('"""Add two numbers."""', '"""Sum up."""'))
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
     env = {**os.environ, "PYTHONPATH": str(project)}
-    done = subprocess.run(run, cwd=project, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout
-    assert "tools.add.description" in done.stdout
-    assert "recorded: Add two numbers." in done.stdout
+    completed = subprocess.run(run, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1, completed.stdout
+    assert "tools.add.description" in completed.stdout
+    assert "recorded: Add two numbers." in completed.stdout
     del sys.modules["team"]
     replayed = treadle("replay", str(recording), "--json")
     assert replayed.code == 1

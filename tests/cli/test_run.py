@@ -198,8 +198,8 @@ def test_help_imports_no_model_library_and_no_server():
         "import sys; from treadle.cli.main import main; main(['--help']); "
         "print([m for m in ('pydantic_ai', 'starlette', 'openai', 'anthropic', 'uvicorn') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines()[-1] == "[]"
 
 
 def test_ctrl_c_while_agents_are_imported_exits_6(treadle, project):
@@ -231,16 +231,16 @@ def test_an_error_in_user_code_is_reported_with_its_line_and_not_as_our_bug(trea
 
 def test_a_reader_that_has_gone_causes_no_traceback(begin, treadle):
     treadle("run", "math", "hi")
-    for words in (["tasks"], ["show", "last", "--json"]):
-        process = begin(*words)
+    for arguments in (["tasks"], ["show", "last", "--json"]):
+        process = begin(*arguments)
         process.stdout.close()
         assert process.wait(timeout=30) == 1
         assert process.stderr.read() == ""
 
 
 def test_usage_errors_exit_2_and_are_one_document_too(treadle):
-    for words in ([], ["--nonsense"], ["last", "--limit", "many"], ["a", "b", "c"]):
-        ended = treadle("run", *words, "--json")
+    for arguments in ([], ["--nonsense"], ["last", "--limit", "many"], ["a", "b", "c"]):
+        ended = treadle("run", *arguments, "--json")
         assert ended.code == 2
         assert set(ended.document["error"]) == {"type", "message"}
     assert treadle("nonsense").code == 2

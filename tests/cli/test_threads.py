@@ -8,20 +8,28 @@ from treadle.errors import ThreadNotFound
 
 
 def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_path):
-    for words in ("1 + 2?", "1 + 2?", "1 + 2?"):
+    for message in ("1 + 2?", "1 + 2?", "1 + 2?"):
         treadle(
-            "run", "math", words, "--thread", "ada", "--on-busy-thread", "reject", "--context-tokens", "4000"
+            "run",
+            "math",
+            message,
+            "--thread",
+            "ada",
+            "--on-busy-thread",
+            "reject",
+            "--context-tokens",
+            "4000",
         )
     (item,) = treadle("threads", "list", "--json").document["items"]
     assert item == {"thread_id": "ada", "turns": 3, "version": 3}
     assert treadle("threads", "list").out == "ada\t3\t3\n"
     shown = treadle("threads", "show", "ada").out.splitlines()
     assert shown[0] == "user: 1 + 2?"
-    whole = treadle("threads", "show", "ada", "--json").document["items"]
+    items = treadle("threads", "show", "ada", "--json").document["items"]
     report = treadle("threads", "compact", "ada", "--keep", "1", "--json")
     assert report.code in (0, 1)
-    assert report.document["messages_before"] == len(whole)
-    assert treadle("threads", "show", "ada", "--json").document["items"] == whole
+    assert report.document["messages_before"] == len(items)
+    assert treadle("threads", "show", "ada", "--json").document["items"] == items
     file = tmp_path / "words.json"
     file.write_text(json.dumps([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]))
     assert treadle("threads", "import", "bob", str(file)).code == 0

@@ -32,16 +32,16 @@ def test_a_fork_with_another_result_of_a_call_has_another_answer(treadle):
     ended = treadle("fork", "sum", "--replace", "s1-0=42", "--run", "--json")
     assert ended.code == 0
     assert ended.document["tool_executions"][0]["output"] == 42
-    found = treadle("diff", "sum", ended.document["task_id"], "--json").document
-    assert (found["value_a"], found["value_b"]) == (3, 42)
+    difference = treadle("diff", "sum", ended.document["task_id"], "--json").document
+    assert (difference["value_a"], difference["value_b"]) == (3, 42)
     assert "forked from sum" in treadle("show", ended.document["task_id"]).out
 
 
 def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
     treadle("run", "steppy", "add", "--task-id", "sum")
-    made = treadle("fork", "sum", "--at", "s1", "--input", "go on", "--thread", "aside", "--json").document
-    assert (made["state"], made["forked_from"], made["thread_id"]) == ("created", "sum", "aside")
-    assert treadle("resume", made["task_id"]).code == 0
+    fork = treadle("fork", "sum", "--at", "s1", "--input", "go on", "--thread", "aside", "--json").document
+    assert (fork["state"], fork["forked_from"], fork["thread_id"]) == ("created", "sum", "aside")
+    assert treadle("resume", fork["task_id"]).code == 0
     assert treadle("fork", "sum", "--at", "1").code == 0
     assert treadle("fork", "sum", "--at", "s9").code == 2
     assert treadle("fork", "sum", "--replace", "s1-0").code == 2
@@ -49,5 +49,5 @@ def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
 
 def test_a_fork_may_use_another_agent(treadle):
     treadle("run", "math", "hi", "--task-id", "sum")
-    made = treadle("fork", "sum", "--agent", "booker", "--json").document
-    assert made["agent"] == "booker"
+    fork = treadle("fork", "sum", "--agent", "booker", "--json").document
+    assert fork["agent"] == "booker"

@@ -56,8 +56,8 @@ def test_show_names_sources_and_artifacts_and_prints_no_bytes(treadle, project):
     def report() -> ToolOutput:
         """Write a report."""
         source = {"title": "Atlas", "url": "https://e.org/atlas"}
-        made = [File(data=b"secret bytes", name="r.pdf"), File(url="https://e.org/b.png")]
-        return ToolOutput("done", sources=[source], artifacts=made)
+        artifacts = [File(data=b"secret bytes", name="r.pdf"), File(url="https://e.org/b.png")]
+        return ToolOutput("done", sources=[source], artifacts=artifacts)
 
     store = str(project / "reports.db")
     agent = Agent(ScriptedModel([call("report"), text("Here.")]), tools=[report])
@@ -73,7 +73,9 @@ def test_show_names_sources_and_artifacts_and_prints_no_bytes(treadle, project):
     shown = treadle("show", "t", "--store", store, "--json")
     result = shown.document["result"]
     assert result["sources"] == [{"title": "Atlas", "url": "https://e.org/atlas"}]
-    assert [(made["artifact_id"], made["name"], made["size"]) for made in result["artifacts"]] == [
+    assert [
+        (artifact["artifact_id"], artifact["name"], artifact["size"]) for artifact in result["artifacts"]
+    ] == [
         ("s1-0-a1", "r.pdf", 12),
         ("s1-0-a2", "b.png", None),
     ]
@@ -177,10 +179,10 @@ def test_show_draws_the_graph_of_steps_while_some_wait_and_after_all_have_ended(
     document = treadle("show", "last", "--json").document
     assert [info["name"] for info in document["upcoming"]] == ["tell", "mail", "(answer)"]
     (project / "ready").touch()
-    again = treadle("resume", "last")
-    assert "step 5, attempt 2: tell  after seats, book, weather\n  = 12A for two\n" in again.out
-    whole = treadle("show", "last")
-    assert "        ✓ mail        after tell\n" in whole.out
+    resumed = treadle("resume", "last")
+    assert "step 5, attempt 2: tell  after seats, book, weather\n  = 12A for two\n" in resumed.out
+    shown = treadle("show", "last")
+    assert "        ✓ mail        after tell\n" in shown.out
     assert (
         "  ✓ seats" not in treadle("show", treadle("run", "math", "1 + 2?", "--json").document["task_id"]).out
     )

@@ -29,7 +29,7 @@ def reader(pages: int, *, size: int = 600, name: str = "reader") -> Agent[Any]:
 
 
 def tokens(agent: Agent[Any], request: Any) -> int:
-    tools = [each.spec for each in agent.tools]
+    tools = [tool.spec for tool in agent.tools]
     return request_tokens(request.instructions, tools) + sum(map(message_tokens, request.messages))
 
 
@@ -95,7 +95,7 @@ async def test_an_older_conversation_is_cut_between_turns(runner: Runner) -> Non
             assert_well_formed(request.messages)
             roles = [message.role for message in request.messages]
             assert roles[0] == "user"
-            notes = [at for at, (_, words) in enumerate(said(request.messages)) if "not shown" in words]
+            notes = [at for at, (_, text) in enumerate(said(request.messages)) if "not shown" in text]
             if notes and request.turn == 0:
                 assert roles[notes[0] + 1] == "user", "what follows the note is a whole turn"
         assert ("user", f"Turn {number}.") in said(agent.model.requests[-1].messages)
@@ -161,8 +161,8 @@ async def test_instructions_that_leave_no_room_fail_the_model_call_and_say_so(ru
     assert result.error is not None
     assert (result.state, result.error.kind) == ("failed", "too_large")
     assert "context_tokens=1000" in result.error.message
-    again = await runner.resume(result.task_id, options=RunOptions(context_tokens=9_000), agent=agent)
-    assert again.state == "completed"
+    resumed = await runner.resume(result.task_id, options=RunOptions(context_tokens=9_000), agent=agent)
+    assert resumed.state == "completed"
 
 
 async def test_without_a_window_the_conversation_is_shared_whole(runner: Runner) -> None:

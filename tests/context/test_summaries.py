@@ -4,8 +4,8 @@ from treadle.context.summaries import PART_CHARS, transcript
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
 
 
-def said(words: str) -> list[Message]:
-    return [Message("user", (Text(words),))]
+def said(content: str) -> list[Message]:
+    return [Message("user", (Text(content),))]
 
 
 def test_as_many_turns_are_told_as_fit_and_one_at_least() -> None:

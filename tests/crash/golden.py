@@ -44,10 +44,10 @@ def _work(name: str, ctx: ToolContext) -> str:
         return OUTPUTS[name]
 
 
-async def _take_back(asked: ToolCall, ctx: ToolContext) -> None:
-    assert asked.output == OUTPUTS[asked.name]
-    with ledger().call(f"undo {asked.name}", ctx):
-        match trouble().get(asked.name):
+async def _take_back(tool_call: ToolCall, ctx: ToolContext) -> None:
+    assert tool_call.output == OUTPUTS[tool_call.name]
+    with ledger().call(f"undo {tool_call.name}", ctx):
+        match trouble().get(tool_call.name):
             case "raises":
                 raise OSError("the line is busy")
             case "hangs":
@@ -60,9 +60,9 @@ def trouble() -> dict[str, str]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def _did_it_happen(asked: ToolCall, ctx: ToolContext) -> Happened | NotHappened:
-    crash.reach(crash.numbered(f"reconcile {asked.id}"))
-    return Happened(OUTPUTS[asked.name]) if ledger().happened(ctx.idempotency_key) else NotHappened()
+def _did_it_happen(tool_call: ToolCall, ctx: ToolContext) -> Happened | NotHappened:
+    crash.reach(crash.numbered(f"reconcile {tool_call.id}"))
+    return Happened(OUTPUTS[tool_call.name]) if ledger().happened(ctx.idempotency_key) else NotHappened()
 
 
 async def look(place: str, ctx: ToolContext) -> str:
@@ -103,8 +103,8 @@ def answer(request: ModelRequest) -> Any:
     results = [
         part.text for message in request.messages for part in message.parts if type(part) is ToolResult
     ]
-    told = [message.text for message in request.messages if message.role == "user"][1:]
-    return text("; ".join(results + told))
+    feedback = [message.text for message in request.messages if message.role == "user"][1:]
+    return text("; ".join(results + feedback))
 
 
 def ill_formed(messages: Sequence[Message]) -> str | None:
@@ -204,11 +204,11 @@ async def _carry_on(store: Path, variant: str) -> None:
                 if not waiting:
                     return
             for pending in waiting:
-                asked = pending.request_id
-                ledger().note("settled by hand", call=asked)
+                request_id = pending.request_id
+                ledger().note("settled by hand", call=request_id)
                 happened = ledger().happened(pending.idempotency_key)
                 verdict = Happened(OUTPUTS[pending.tool]) if happened else NotHappened()
-                await runner.settle(TASK, asked, verdict)
+                await runner.settle(TASK, request_id, verdict)
 
 
 async def _undo(store: Path, variant: str) -> None:
@@ -262,5 +262,5 @@ class Acknowledgements:
             self._last = event.seq  # type: ignore[union-attr]
             self._write(self._last, name_of(event))
 
-    def _write(self, *what: Any) -> None:
-        os.write(self._file, json.dumps(what).encode() + b"\n")
+    def _write(self, *args: Any) -> None:
+        os.write(self._file, json.dumps(args).encode() + b"\n")

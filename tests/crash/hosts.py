@@ -73,8 +73,8 @@ def body(name: str, host: str) -> Any:
     return in_process if host == "subprocess" else inline
 
 
-async def take_back(asked: ToolCall, ctx: ToolContext) -> None:
-    act(f"undo-{asked.name}", ctx.idempotency_key)
+async def take_back(tool_call: ToolCall, ctx: ToolContext) -> None:
+    act(f"undo-{tool_call.name}", ctx.idempotency_key)
 
 
 def answer(request: ModelRequest) -> Any:
@@ -82,8 +82,8 @@ def answer(request: ModelRequest) -> Any:
         return [call("look", n=1), call("book", n=2), call("pay", n=3)]
     parts = [part for message in request.messages for part in message.parts]
     results = [part.text for part in parts if type(part) is ToolResult]
-    told = [message.text for message in request.messages if message.role == "user"][1:]
-    return text("; ".join(results + told))
+    feedback = [message.text for message in request.messages if message.role == "user"][1:]
+    return text("; ".join(results + feedback))
 
 
 def agent(host: str) -> Agent[None]:
@@ -121,8 +121,8 @@ async def script(runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResu
         try:
             if result.pending:
                 for pending in result.pending:
-                    there = happened(str(pending.idempotency_key))
-                    verdict = Happened(f"{pending.tool} done") if there else NotHappened()
+                    happened_there = happened(str(pending.idempotency_key))
+                    verdict = Happened(f"{pending.tool} done") if happened_there else NotHappened()
                     await runner.settle(task_id, pending.request_id, verdict)
             elif not done["rewound"] and done["step_completed"]:
                 await runner.undo_step(task_id, agent=agent)

@@ -45,8 +45,8 @@ class Journal:
                 return cls()
             handle = runner.handle(golden.TASK)
             events = [event async for event in handle.events(deltas=False) if isinstance(event, e.Event)]
-            found = await audit_store(runner.store, Evidence(ledger=list(_for_the_audit(ledger))))
-            return cls(events, await runner.get_thread(golden.THREAD), tuple(map(str, found)))
+            violations = await audit_store(runner.store, Evidence(ledger=list(_for_the_audit(ledger))))
+            return cls(events, await runner.get_thread(golden.THREAD), tuple(map(str, violations)))
 
     def open_calls(self) -> dict[str, e.ToolStarted]:
         """Return the calls, compensations too, that have begun and not ended."""
@@ -92,28 +92,28 @@ def audit(
     broken = [*end.violations, *_ends(end), *_effects(ledger, end)]
     for killed in kills:
         broken += [*killed.journal.violations, *lost(killed, end), *_repeated(killed, ledger, end)]
-    asked = {note.call for note in ledger if note.tool == "settled by hand"}
-    broken += _unknown(kills, end, asked, reconciles=variant.endswith("reconcile"))
+    settled = {note.call for note in ledger if note.tool == "settled by hand"}
+    broken += _unknown(kills, end, settled, reconciles=variant.endswith("reconcile"))
     return broken + [f"ill-formed: {note.text} ({note.call})" for note in ledger if note.tool == "ill-formed"]
 
 
 def lost(killed: KilledProcess, end: Journal) -> Iterator[str]:
     """No acknowledged event is lost, what a verb returned is there, and nothing written is changed later."""
-    there = {event.seq: name_of(event) for event in killed.journal.events}
+    events = {event.seq: name_of(event) for event in killed.journal.events}
     returned: Counter[str] = Counter()
     for what, name in killed.acknowledged:
         if what == "returned":
             returned[name] += 1
-        elif there.get(what) != name:
-            yield f"lost: event {what} {name} was acknowledged, the journal has {there.get(what)}"
+        elif events.get(what) != name:
+            yield f"lost: event {what} {name} was acknowledged, the journal has {events.get(what)}"
     kinds = Counter(event.kind for event in killed.journal.events)
-    made = {
+    made_calls = {
         "create_task": "task_created",
         "undo_step": "rewound",
         "run_step": "step_completed",
         "resume": "task_ended",
     }
-    for verb, kind in made.items():
+    for verb, kind in made_calls.items():
         if kinds[kind] < returned[verb]:
             yield f"lost: {verb} returned {returned[verb]} times, the journal has {kind} {kinds[kind]} times"
     if returned["send"] and len(end.of(e.InputReceived)) != 1:
@@ -175,20 +175,20 @@ def _unknown(
         for call, begin in killed.journal.open_calls().items()
         if begin.effect == "write"
     }
-    left = Counter(call for call, _ in begins)
+    unended = Counter(call for call, _ in begins)
     settled = Counter(event.call for event in end.of(e.OutcomeSettled))
-    if settled != left:
-        yield f"unknown: {dict(left)} were left open, {dict(settled)} were settled"
+    if settled != unended:
+        yield f"unknown: {dict(unended)} were left open, {dict(settled)} were settled"
     writes = {event.call for event in end.of(e.ToolStarted) if event.effect == "write"}
     stopped = Counter(event.call for event in end.of(e.ToolStopped) if event.call in writes)
-    if stopped != left:
-        yield f"unknown: {dict(left)} were left open, {dict(stopped)} were marked"
-    by_hand = {call for call in left if not reconciles or call.endswith("-undo")}
+    if stopped != unended:
+        yield f"unknown: {dict(unended)} were left open, {dict(stopped)} were marked"
+    by_hand = {call for call in unended if not reconciles or call.endswith("-undo")}
     if asked != by_hand:
         yield f"unknown: {by_hand} were for a person to settle, {asked} were asked about"
 
 
 def expected_answer(end: Journal) -> str:
     """Return the task's expected answer: the tools' results and the message, if it was ever sent."""
-    told = [golden.FEEDBACK] if end.of(e.InputReceived) else []
-    return "; ".join([*golden.OUTPUTS.values(), *told])
+    feedback = [golden.FEEDBACK] if end.of(e.InputReceived) else []
+    return "; ".join([*golden.OUTPUTS.values(), *feedback])

@@ -61,11 +61,11 @@ class Cell:
 
 
 @contextmanager
-def cells(given: Namespace) -> Iterator[list[Cell]]:
+def cells(arguments: Namespace) -> Iterator[list[Cell]]:
     """Lend the cells to try, those that take longest first."""
-    hosts = list(reversed(given.host or AGENTS))
-    if given.store:
-        yield [Cell(url.partition(":")[0], host, url) for url in given.store for host in hosts]
+    hosts = list(reversed(arguments.host or AGENTS))
+    if arguments.store:
+        yield [Cell(url.partition(":")[0], host, url) for url in arguments.store for host in hosts]
         return
     # Processes are killed here and the server is not: what it was given, it has, and no disk has to hurry.
     with PostgresServer(fsync="off") as server:
@@ -78,22 +78,22 @@ def main() -> int:
     parser.add_argument("--store", action="append", default=[])
     parser.add_argument("--host", action="append", choices=list(AGENTS), default=[])
     parser.add_argument("--brief", action="store_true", help="one line for each cell")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     began, reports = time.monotonic(), list[CrashReport]()
-    with cells(given) as all_cells, ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as workers:
+    with cells(arguments) as all_cells, ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as workers:
         for done in as_completed([workers.submit(Cell.tried, cell) for cell in all_cells]):
             cell = done.result()
             reports.append(cell.report)
             print(f"\n== {cell}")
-            if cell.report.broken or not given.brief:
+            if cell.report.broken or not arguments.brief:
                 print(cell.report, flush=True)
-    places, missed, broken = (
+    points, missed, broken = (
         sum(len(listed) for listed in lists)
         for lists in zip(*((r.places, r.missed, r.broken) for r in reports), strict=True)
     )
     tasks, kills = sum(report.tasks for report in reports), sum(report.kills for report in reports)
     print(
-        f"\n{len(reports)} cells, {tasks} tasks, {kills} kills at {places} places, {missed} never hit, "
+        f"\n{len(reports)} cells, {tasks} tasks, {kills} kills at {points} places, {missed} never hit, "
         f"{broken} violations, {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}"
     )
     return 1 if broken or missed else 0

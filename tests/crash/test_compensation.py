@@ -23,9 +23,9 @@ from treadle.testing.ledger import Ledger
 class TaskCache:
     """A task whose first step holds two calls that can be taken back, and what went on outside of it."""
 
-    def __init__(self, place: Path) -> None:
-        self.store = place / "journal.db"
-        self.path = place / "ledger"
+    def __init__(self, path: Path) -> None:
+        self.store = path / "journal.db"
+        self.path = path / "ledger"
 
     def trouble(self, **kinds: str) -> None:
         Path(f"{self.path}.trouble").write_text(json.dumps(kinds))
@@ -137,8 +137,8 @@ def test_a_compensation_that_was_killed_is_settled_by_a_person_and_finished_ones
         }
         assert "its outcome is not known" in report["problem"]
         assert compensations()["s1-1-undo"] == compensations()["s1-2-undo"] == 1
-    said = ["--happened"] if verdict is Happened else ["--not-happened"]
-    assert trial.command("settle", "s1-1-undo", *said) == COMPLETED, trial.trouble
+    option = ["--happened"] if verdict is Happened else ["--not-happened"]
+    assert trial.command("settle", "s1-1-undo", *option) == COMPLETED, trial.trouble
     if verdict is NotHappened:
         assert trial.with_agent("resume") not in (COMPLETED, WAITING)
         assert json.loads(trial.output)["error"]["type"] == "UndoUnfinished"

@@ -46,9 +46,9 @@ def records(path: Path, task_id: str) -> list[tuple[int, int, bytes]]:
     """Return of each record its row, the sequence number of its last event, and its data."""
     connection = apsw.Connection(str(path))
     query = "SELECT r.pos, r.seq, r.data FROM records r JOIN tasks t ON t.id = r.task WHERE t.key = ? ORDER BY r.seq"
-    found = list(connection.execute(query, (task_id,)))
+    records = list(connection.execute(query, (task_id,)))
     connection.close()
-    return found
+    return records
 
 
 def write(path: Path, row: int, column: str, value: object) -> None:
@@ -57,8 +57,8 @@ def write(path: Path, row: int, column: str, value: object) -> None:
     connection.close()
 
 
-def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
-    return data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :]
+def flipped(data: bytes, offset: int, bit: int = 0) -> bytes:
+    return data[:offset] + bytes([data[offset] ^ (1 << bit)]) + data[offset + 1 :]
 
 
 @pytest.mark.anyio
@@ -73,8 +73,8 @@ async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_other
                 await verb("second")
             assert (raised.value.task_id, raised.value.seq) == ("second", seq)
         assert len(LOOKS) == looked
-        found = (await runner.verify()).findings
-        assert [(f.task_id, f.seq, f.problem) for f in found] == [("second", seq, "journal")]
+        findings = (await runner.verify()).findings
+        assert [(f.task_id, f.seq, f.problem) for f in findings] == [("second", seq, "journal")]
         for task_id in ("first", "third"):
             assert (await runner.verify(task_id)).findings == ()
             assert (await runner.resume(task_id)).final_text == "free"
@@ -137,20 +137,20 @@ async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_says_so(
     async with Runner(path) as runner:
         await runner.run(AGENT, "go", task_id="one", thread_id="talk")
         await runner.run(AGENT, "on", task_id="two", thread_id="talk")
-        words = await runner.get_thread("talk")
-        assert words.damaged == ()
+        thread = await runner.get_thread("talk")
+        assert thread.damaged == ()
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM records WHERE pos = ?", (records(path, "one")[-1][0],))
     connection.execute("UPDATE tasks SET mark_seq = NULL, mark_digest = NULL")
     connection.close()
     async with Runner(path, agents=[AGENT]) as runner:
-        left = await runner.get_thread("talk")
-        assert left == words[len(words) // 2 :]
-        [turn] = left.damaged
+        thread = await runner.get_thread("talk")
+        assert thread == thread[len(thread) // 2 :]
+        [turn] = thread.damaged
         assert turn.task_id == "one"
         assert "are missing" in turn.reason
         await runner.run(AGENT, "go", task_id="three", thread_id="talk")
-        assert len((await runner.driver.cache.load("three")).state.history) == len(left)
+        assert len((await runner.driver.cache.load("three")).state.history) == len(thread)
         assert "task three begins without the messages of task one" in caplog.text
         assert (await runner.resume("two")).state == "completed"
         findings = (await runner.verify()).findings

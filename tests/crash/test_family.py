@@ -24,7 +24,7 @@ async def kill_at(folder: Path, at: int) -> None:
 
 @pytest.mark.parametrize(
     "kills",
-    [(6, 12), *[pytest.param(each, marks=pytest.mark.full) for each in [(2,), (5, 9, 12), (17,), (18,)]]],
+    [(6, 12), *[pytest.param(epochs, marks=pytest.mark.full) for epochs in [(2,), (5, 9, 12), (17,), (18,)]]],
 )
 async def test_a_killed_tree_spends_no_more_than_its_budget_and_repeats_nothing(
     tmp_path: Path, kills: tuple[int, ...]
@@ -61,21 +61,21 @@ async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Pat
     await kill_at(tmp_path, 4)
     async with Runner(tmp_path / "journal.db") as runner:
         [child] = (await runner.list_tasks(parent="job")).items
-        known = (await runner.driver.cache.load(child.task_id)).state.driven
-        assert known >= 300_000
-        assert (await runner.driver.cache.load("job")).state.driven < known
+        driven = (await runner.driver.cache.load(child.task_id)).state.driven
+        assert driven >= 300_000
+        assert (await runner.driver.cache.load("job")).state.driven < driven
     result = await drive(tmp_path)
     assert result.final_text == "That is all."
     async with Runner(tmp_path / "journal.db") as runner:
-        assert (await runner.driver.cache.load("job")).state.driven >= known + 100_000
+        assert (await runner.driver.cache.load("job")).state.driven >= driven + 100_000
         assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 
 @pytest.mark.full
 async def test_a_task_whose_child_makes_progress_is_not_taken_for_a_poison_task(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("12")
-    for life in range(1, 12):
-        await kill_at(tmp_path, 2 * life)
+    for number in range(1, 12):
+        await kill_at(tmp_path, 2 * number)
     async with Runner(tmp_path / "journal.db", agents=[slow(tmp_path)], adopt=True) as runner:
         async with asyncio.timeout(30):
             while (state := (await runner.get_task("job")).state) not in ("completed", "paused"):  # noqa: ASYNC110

@@ -43,8 +43,8 @@ def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recov
     assert len(report.places) > 150
 
 
-def around_calls(place: str) -> bool:
-    return " s1-" in place and place.startswith(("enter", "start", "done", "before tool", "after tool"))
+def around_calls(point: str) -> bool:
+    return " s1-" in point and point.startswith(("enter", "start", "done", "before tool", "after tool"))
 
 
 @pytest.mark.parametrize("host", ["thread", "subprocess"])
@@ -55,8 +55,8 @@ def test_wherever_a_tool_runs_a_kill_around_its_calls_is_survived(crashing: Cras
     assert len(report.places) > 20
 
 
-def in_transactions_of_a_call_and_a_claim(place: str) -> bool:
-    return place.startswith(("inside", "committing")) and place.endswith(("created", "claim", "s1-2"))
+def in_transactions_of_a_call_and_a_claim(point: str) -> bool:
+    return point.startswith(("inside", "committing")) and point.endswith(("created", "claim", "s1-2"))
 
 
 def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
@@ -76,7 +76,7 @@ def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
 
 
 def test_a_tool_that_is_not_idempotent_as_declared_is_found(crashing: Crashing) -> None:
-    report = crashing("lying", recovery=False, only=lambda place: place == "done pay s1-2")
+    report = crashing("lying", recovery=False, only=lambda point: point == "done pay s1-2")
     assert [line for line in report.broken if line.startswith("happened twice: pay")]
 
 

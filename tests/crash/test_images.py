@@ -78,10 +78,10 @@ def misspelt(image: bytearray, chance: random.Random) -> None:
 
 
 def swapped(image: bytearray, chance: random.Random) -> None:
-    one, other = (PAGE * n for n in chance.sample(range(1, len(image) // PAGE), 2))
-    image[one : one + PAGE], image[other : other + PAGE] = (
+    first_page, other = (PAGE * n for n in chance.sample(range(1, len(image) // PAGE), 2))
+    image[first_page : first_page + PAGE], image[other : other + PAGE] = (
         image[other : other + PAGE],
-        image[one : one + PAGE],
+        image[first_page : first_page + PAGE],
     )
 
 
@@ -159,20 +159,21 @@ async def test_damaged_bytes_are_confined_to_one_task_which_is_named(
 async def test_what_can_be_read_of_a_file_with_damaged_pages_goes_on_in_a_new_one(
     sound: Path, damage: Callable[[bytearray, random.Random], None], images: int
 ) -> None:
-    words, rescued, there = await inputs(sound), 0, 0
+    inputs_found, rescued, carried_over = await inputs(sound), 0, 0
     for path in made(sound, damage, images):
         carried = await carried_away(path)
-        there += carried is not None
+        carried_over += carried is not None
         async with Runner("memory:", agents=[AGENT]) as fresh:
             for file in carried or ():
                 await fresh.import_tasks(file)
             assert (await fresh.verify()).findings == ()
             for row in await fresh.store.rows(TaskFilter()):
                 result = await fresh.resume(row.task_id)
-                assert (result.state, result.messages[0].text) == ("completed", words[row.task_id])
+                assert (result.state, result.messages[0].text) == ("completed", inputs_found[row.task_id])
                 rescued += 1
     print(
-        f"{images} images {damage.__name__}: {there} opened, {rescued} of {there * len(TASKS)} tasks rescued"
+        f"{images} images {damage.__name__}: {carried_over} opened, "
+        f"{rescued} of {carried_over * len(TASKS)} tasks rescued"
     )
 
 

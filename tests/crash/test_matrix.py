@@ -13,15 +13,15 @@ from tests.crash.trials import Trials
 ALL = pytest.mark.parametrize("trials", VARIANTS, indirect=True)
 
 
-def survives(trials: Trials, places: list[str]) -> None:
+def survives(trials: Trials, points: list[str]) -> None:
     """Kill a fresh golden task at each place; name every promise that broke, and where."""
     broken: dict[str, list[str]] = {}
-    for place in places:
+    for point in points:
         trial = trials.new()
-        trial.kill_at("script", place)
+        trial.kill_at("script", point)
         found = trial.broken()
         if found:
-            broken[f"{trials.variant}: {place} ({trial.path}: {trial.commands})"] = found
+            broken[f"{trials.variant}: {point} ({trial.path}: {trial.commands})"] = found
     assert not broken, broken
 
 
@@ -49,12 +49,12 @@ def survives_twice(trials: Trials, first: str, every: int) -> None:
     before = len(rehearsal.places)
     assert rehearsal.job("carry_on", rehearsal.store, trials.variant) == 0, rehearsal.trouble
     broken: dict[str, list[str]] = {}
-    for place in rehearsal.places[before:][::every]:
+    for point in rehearsal.places[before:][::every]:
         trial = killed.copy(trials.folder())
-        trial.kill_at("carry_on", place)
+        trial.kill_at("carry_on", point)
         found = trial.broken()
         if found:
-            broken[f"{trials.variant}: {first}, then {place} ({trial.path})"] = found
+            broken[f"{trials.variant}: {first}, then {point} ({trial.path})"] = found
     assert not broken, broken
 
 
@@ -76,7 +76,7 @@ def test_a_recovery_that_is_killed_in_its_turn_is_recovered(trials: Trials, firs
 @pytest.mark.full
 @ALL
 def test_recovery_is_killed_at_each_place_after_each_kill_around_a_tool(trials: Trials) -> None:
-    tools = [place for place in trials.places() if place.startswith(("enter", "start", "done"))]
+    tools = [point for point in trials.places() if point.startswith(("enter", "start", "done"))]
     for first in tools:
         survives_twice(trials, first, every=1)
 
@@ -110,12 +110,12 @@ def test_resuming_in_a_process_of_its_own_is_no_different_from_a_fork(trials: Tr
 def test_a_writing_tool_that_is_started_twice_is_noticed(trials: Trials) -> None:
     trial = trials.new()
     trial.kill_at("script", "done pay s1-2")
-    assert any("effects: pay s1-2 happened 2 times" in found for found in trial.broken())
+    assert any("effects: pay s1-2 happened 2 times" in violation for violation in trial.broken())
 
 
 @pytest.mark.parametrize("trials", ["hasty"], indirect=True)
 def test_an_acknowledged_event_that_is_lost_is_noticed(trials: Trials) -> None:
     # The process may die before it wrote down what it was told: one of three is enough.
     kills = [trials.new().kill_at("script", "before tool_ended s1-1-undo") for _ in range(3)]
-    found = [text for killed in kills for text in lost(killed, killed.journal)]
-    assert any("tool_ended s1-2-undo was acknowledged" in text for text in found)
+    violations = [text for killed in kills for text in lost(killed, killed.journal)]
+    assert any("tool_ended s1-2-undo was acknowledged" in text for text in violations)

@@ -53,7 +53,7 @@ def test_a_second_plan_is_made_once_though_its_driver_is_killed_around_it(tmp_pa
         "Pay.",
         cwd=tmp_path,
         recovery=False,
-        only=lambda place: place == "after step_completed s5",
+        only=lambda point: point == "after step_completed s5",
     )
     assert (report.broken, report.missed) == ([], [])
     assert report.answer == ("completed", "Paid.")

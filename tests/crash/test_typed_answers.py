@@ -27,15 +27,15 @@ prompt_agent = Agent(ScriptedModel(in_words), name="typed", tools=[mark], output
 """
 
 
-def killed(folder: Path, agent: str, *places: str) -> CrashReport:
+def killed(folder: Path, agent: str, *points: str) -> CrashReport:
     (folder / "typed_crashes.py").write_text(AGENT)
     return crash_at_every_boundary(
         f"typed_crashes:{agent}",
         "Where?",
         cwd=folder,
         kills_per_task=4,
-        recovery=not places,
-        only=lambda place: not places or place.startswith(places),
+        recovery=not points,
+        only=lambda point: not points or point.startswith(points),
     )
 
 

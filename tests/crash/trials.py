@@ -107,8 +107,8 @@ class Trial:
     def command(self, *argv: str) -> int:
         """Call the command line with the task and its store."""
         self.commands.append(argv[0])
-        verb, *rest = argv
-        words = [verb, golden.TASK, *rest, "--store", self.store, "--json"]
+        verb, *arguments = argv
+        words = [verb, golden.TASK, *arguments, "--store", self.store, "--json"]
         if not self.real:
             return self.server.run(
                 "tests.crash.golden:cli", *words, output=self.path / "output", env=self.environment

@@ -42,14 +42,14 @@ def sample(schema: dict[str, Any], definitions: dict[str, Any] | None = None) ->
     definitions = schema.get("$defs", {}) if definitions is None else definitions
     if "$ref" in schema:
         return sample(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    for word in ("const", "default"):
-        if word in schema:
-            return schema[word]
+    for keyword in ("const", "default"):
+        if keyword in schema:
+            return schema[keyword]
     if "enum" in schema:
         return schema["enum"][0]
-    for word in ("anyOf", "oneOf", "allOf"):
-        if word in schema:
-            return sample(schema[word][0], definitions)
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if keyword in schema:
+            return sample(schema[keyword][0], definitions)
     match schema.get("type"):
         case "object":
             fields = schema.get("properties", {})

@@ -45,11 +45,11 @@ class Block:
     @property
     def shown(self) -> list[str]:
         """The lines the block says it prints."""
-        return [found.group(1).strip() for found in re.finditer(r"^# ?>(.*)$", self.code, re.MULTILINE)]
+        return [match.group(1).strip() for match in re.finditer(r"^# ?>(.*)$", self.code, re.MULTILINE)]
 
 
 def blocks(path: Path) -> list[Block]:
-    found: list[Block] = []
+    blocks_found: list[Block] = []
     lines = path.read_text(encoding="utf-8").splitlines()
     start, fence, above = 0, "", ""
     for number, line in enumerate(lines, 1):
@@ -57,10 +57,12 @@ def blocks(path: Path) -> list[Block]:
         if fence:
             if text == fence:
                 indent = len(line) - len(line.lstrip())
-                code = "\n".join(each[indent:] for each in lines[start : number - 1])
+                code = "\n".join(line[indent:] for line in lines[start : number - 1])
                 language = lines[start - 1].strip().removeprefix(fence).strip()
                 comment = COMMENT.fullmatch(above)
-                found.append(Block(path, start + 1, language, code, *(comment.groups() if comment else ())))
+                blocks_found.append(
+                    Block(path, start + 1, language, code, *(comment.groups() if comment else ()))
+                )
                 fence, above = "", ""
         elif text.startswith("```"):
             start, fence = number, re.match("`+", text).group()
@@ -68,7 +70,7 @@ def blocks(path: Path) -> list[Block]:
             above = text
     if fence:
         raise ValueError(f"{path}:{start}: this block is never closed")
-    return found
+    return blocks_found
 
 
 def run(path: Path) -> None:
@@ -88,11 +90,11 @@ def run(path: Path) -> None:
 
 
 def run_shell(block: Block) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.code], stdin=subprocess.DEVNULL, check=False
     )
-    if done.returncode:
-        sys.exit(f"{block.path}:{block.line}: exit status {done.returncode}")
+    if completed.returncode:
+        sys.exit(f"{block.path}:{block.line}: exit status {completed.returncode}")
 
 
 def run_python(block: Block, names: dict[str, object], loop: asyncio.Runner) -> None:

@@ -38,9 +38,9 @@ def tree_of_errors(cls: type[BaseException] = errors.TreadleError, depth: int = 
     ]
     also = f" Also a `{foreign[0]}`." if foreign else ""
     children = [
-        found
-        for found in vars(errors).values()
-        if isinstance(found, type) and cls in found.__bases__ and found.__bases__[0] is cls
+        var
+        for var in vars(errors).values()
+        if isinstance(var, type) and cls in var.__bases__ and var.__bases__[0] is cls
     ]
     line = f"{'  ' * depth}- `{cls.__name__}`: {says(cls)}{also}"
     return "\n".join([line, *(tree_of_errors(child, depth + 1) for child in children)])

@@ -66,10 +66,10 @@ def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dic
         **provider_addresses,
     }
     command = [sys.executable, "-W", "default", str(DRIVER), str(document)]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_a_block_is_left_out_only_for_a_known_reason():
@@ -140,11 +140,11 @@ raise RuntimeError("the end")
 """
     )
     run = [sys.executable, str(DRIVER), str(document)]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout == "3\n"
-    assert 'page.md", line 22' in done.stderr
-    assert done.stderr.endswith("RuntimeError: the end\n")
+    completed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert completed.stdout == "3\n"
+    assert 'page.md", line 22' in completed.stderr
+    assert completed.stderr.endswith("RuntimeError: the end\n")
 
 
 def test_what_a_page_shows_as_printed_is_what_its_block_prints(tmp_path: Path):
@@ -160,6 +160,6 @@ print("four")
 ```
 """)
     run = [sys.executable, str(DRIVER), str(document)]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "task 7 completed\nfour\n"
-    assert "page.md:7: printed ['four'], the page shows ['five']" in done.stderr
+    completed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.stdout == "task 7 completed\nfour\n"
+    assert "page.md:7: printed ['four'], the page shows ['five']" in completed.stderr

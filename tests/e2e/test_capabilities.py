@@ -101,7 +101,7 @@ async def test_parallel_steps_are_bounded_and_merged_in_the_order_of_the_plan(
     agent = Agent(ScriptedModel(lambda request: f"in {request.step}"), worker=worker)
     result = await runner.run(agent, "go", options=RunOptions(max_parallel_steps=2))
     assert (result.state, result.output, most) == ("completed", ["a", "b", "c"], 2)
-    assert [words for _, words in said(result)][:4] == ["go", "in s2", "in s3", "in s4"]
+    assert [message for _, message in said(result)][:4] == ["go", "in s2", "in s3", "in s4"]
     assert {len(request.messages) for request in requests(agent)} == {1}  # none saw a sibling's words
 
 
@@ -164,8 +164,12 @@ class Countdown(AgentWorker):
         return NextStep("count", 3)
 
     async def run_step(self, ctx: StepContext) -> StepResult:
-        left = await ctx.call_tool("add", {"a": ctx.input, "b": -1})
-        return StepResult(left, is_last=left == 0, next_steps=[NextStep("count", left)] if left else ())
+        difference = await ctx.call_tool("add", {"a": ctx.input, "b": -1})
+        return StepResult(
+            difference,
+            is_last=difference == 0,
+            next_steps=[NextStep("count", difference)] if difference else (),
+        )
 
     def finalize_task(self, task: RunContext[Any], output: Any) -> str:
         return f"from 3 to {output}"
@@ -189,8 +193,8 @@ async def test_a_custom_worker_has_all_that_a_task_can_do(
     task = await runner.create_task(agent, "go")
     await runner.run_step(task)
     await runner.undo_step(task)  # stepped, taken back, and driven on
-    again = await runner.resume(task, agent=agent)
-    assert (again.state, again.output, again.steps) == ("completed", output, steps)
+    resumed = await runner.resume(task, agent=agent)
+    assert (resumed.state, resumed.output, resumed.steps) == ("completed", output, steps)
 
 
 async def test_a_plain_function_is_an_agent_and_needs_no_event_loop(runner: Runner) -> None:
@@ -232,8 +236,8 @@ async def test_a_worker_criticises_and_improves_its_own_drafts(runner: Runner) -
     assert "It does not say how" in second.messages[-1].text  # the writer is told what is wrong with it
     assert "who does not renew it" in content.messages[-1].text
     assert result.final_text.endswith("has lost it.")
-    spoken = [message.text for message in await runner.get_thread("talk")]
-    assert spoken == ["What is a lease?", result.final_text]  # in the place of the drafts
+    messages = [message.text for message in await runner.get_thread("talk")]
+    assert messages == ["What is a lease?", result.final_text]  # in the place of the drafts
     undone = await runner.undo_step(result.task_id)
     assert undone.steps == ("s2",)
     assert (await runner.resume(result.task_id, agent=agent)).final_text == result.final_text
@@ -288,8 +292,11 @@ async def test_the_model_may_see_how_many_steps_are_left(runner: Runner) -> None
     limits = Limits(steps=3)
     await runner.run(agent, "go", options=RunOptions(limits=limits, tell_steps_left=True))
     await runner.run(agent, "go", options=RunOptions(limits=limits))
-    told = [request.instructions for request in requests(agent)]
-    assert told == [f"Add.\n\nSteps left after this one: {left}." for left in (2, 1)] + ["Add.", "Add."]
+    instructions = [request.instructions for request in requests(agent)]
+    assert instructions == [f"Add.\n\nSteps left after this one: {steps_left}." for steps_left in (2, 1)] + [
+        "Add.",
+        "Add.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -355,8 +362,8 @@ async def test_an_answer_of_the_wrong_type_goes_back_to_the_model_with_the_probl
     ("kind", "answer"), [(bool, False), (int, 0), (str | None, None), (list[int], []), (dict[str, int], {})]
 )
 async def test_an_answer_that_is_falsy_is_an_answer(runner: Runner, kind: Any, answer: Any) -> None:
-    given = answer if isinstance(answer, dict) else {"answer": answer}
-    typed = agent_of(call("final_answer", **given), text("not asked"), output_type=kind)
+    answer_given = answer if isinstance(answer, dict) else {"answer": answer}
+    typed = agent_of(call("final_answer", **answer_given), text("not asked"), output_type=kind)
     result = await runner.run(typed, "So?")
     assert (result.state, result.output, type(result.output)) == ("completed", answer, type(answer))
 
@@ -383,17 +390,17 @@ async def test_the_sources_of_all_steps_are_collected_in_call_order(runner: Runn
     result = await runner.run(agent, "go")
     assert [source["title"] for source in result.sources] == ["slow", "index", "quick", "last"]
     await runner.undo_step(result.task_id, to=1)
-    left = await runner.result(result.task_id)
-    assert [source["title"] for source in left.sources] == ["slow", "index", "quick"]
+    saved = await runner.result(result.task_id)
+    assert [source["title"] for source in saved.sources] == ["slow", "index", "quick"]
 
 
 async def test_artifacts_of_tools_are_stored_with_the_task_under_an_id(runner: Runner) -> None:
     result = await runner.run(agent_of(call("research", topic="oaks"), text("Done."), tools=[research]), "go")
-    [made] = result.artifacts
-    assert (made.name, made.media_type, made.size) == ("oaks.txt", "text/plain", 4)
-    assert (await runner.get_artifact(result.task_id, made.artifact_id)).data == b"oaks"
+    [artifact] = result.artifacts
+    assert (artifact.name, artifact.media_type, artifact.size) == ("oaks.txt", "text/plain", 4)
+    assert (await runner.get_artifact(result.task_id, artifact.artifact_id)).data == b"oaks"
     fork = await runner.fork(result.task_id, at="s1")
-    assert (await runner.get_artifact(fork, made.artifact_id)).data == b"oaks"
+    assert (await runner.get_artifact(fork, artifact.artifact_id)).data == b"oaks"
 
 
 @pytest.mark.parametrize("worker", ["function_calling", "react"])
@@ -403,8 +410,8 @@ async def test_images_and_files_reach_the_model_with_the_text(runner: Runner, wo
         """Take a picture."""
         return ["taken:", Image(data=b"another picture", media_type="image/png")]
 
-    asks = call("snap") if worker == "function_calling" else text("Action: snap\nAction Input: {}")
-    agent = agent_of(asks, text("Answer: Two pictures."), tools=[snap], worker=worker)
+    request_for = call("snap") if worker == "function_calling" else text("Action: snap\nAction Input: {}")
+    agent = agent_of(request_for, text("Answer: Two pictures."), tools=[snap], worker=worker)
     picture, page = Image(data=b"a picture", media_type="image/png"), File(url="https://e.org/page.pdf")
     result = await runner.run(agent, ["What is this?", picture, page])
     first, last = requests(agent)
@@ -427,15 +434,15 @@ async def test_a_new_thread_is_a_new_conversation(runner: Runner) -> None:
 
 
 async def test_a_function_of_instructions_is_called_once_per_run(runner: Runner) -> None:
-    asked: list[str] = []
+    instructions_asked: list[str] = []
 
     def instructions(run: RunContext[str]) -> str:
-        asked.append(run.context)
+        instructions_asked.append(run.context)
         return f"Serve {run.context}. They ask: {run.input[0].text}"  # type: ignore[union-attr]
 
     agent = agent_of(call("add", a=1, b=2), text("3"), instructions=instructions)
-    for who in ("Ada", "Bob"):
-        await runner.run(agent, "1 + 2?", context=who)
+    for name in ("Ada", "Bob"):
+        await runner.run(agent, "1 + 2?", context=name)
     told = [request.instructions for request in requests(agent)]
-    assert told == [f"Serve {who}. They ask: 1 + 2?" for who in ("Ada", "Ada", "Bob", "Bob")]
-    assert asked == ["Ada", "Bob"]
+    assert told == [f"Serve {name}. They ask: 1 + 2?" for name in ("Ada", "Ada", "Bob", "Bob")]
+    assert instructions_asked == ["Ada", "Bob"]

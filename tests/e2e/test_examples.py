@@ -15,14 +15,14 @@ def test_reflection_runs_as_it_is_and_goes_on_under_its_id(
 ) -> None:
     monkeypatch.setenv("TREADLE_STORE", str(tmp_path / "journal.db"))
     assert reflection.main(["--task-id", "lease"]) == 0
-    told = capsys.readouterr().out
-    assert told.splitlines() == [
+    output = capsys.readouterr().out
+    assert output.splitlines() == [
         "draft 1: A lease is ownership for a while.",
         " critic: It does not say how the holder keeps it.",
         "answer : A lease is ownership for a while: who does not renew it in time has lost it.",
     ]
     assert reflection.main(["--task-id", "lease"]) == 0
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == output
     with Runner(tmp_path / "journal.db").sync as runner:
         assert runner.result("lease").usage.model_calls == 4
 

@@ -38,7 +38,7 @@ asyncio.run(main(float(sys.argv[2])))
 
 
 def python(code: str, *arguments: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
@@ -46,8 +46,8 @@ def python(code: str, *arguments: str) -> str:
         env=dict(os.environ),
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_two_hours_that_a_provider_asks_for_are_waited_by_no_process(serve: Any, tmp_path: Path) -> None:

@@ -67,15 +67,15 @@ async def test_a_stream_has_the_text_as_it_comes_and_the_same_result(serve: Any,
     async with Runner("memory:") as runner:
         async with runner.run_stream(calculator(model), QUESTION) as stream:
             seen = [event async for event in stream]
-        words: dict[str, list[str]] = {}
+        messages: dict[str, list[str]] = {}
         for event in seen:
             if isinstance(event, Delta) and event.is_text:
-                words.setdefault(event.step, []).append(event.text)
-        assert {step: "".join(pieces) for step, pieces in words.items()} == {
+                messages.setdefault(event.step, []).append(event.text)
+        assert {step: "".join(pieces) for step, pieces in messages.items()} == {
             "s1": "Let me see.",
             "s2": "It is 363, I am sure.",
         }
-        assert len(words["s2"]) > 1
+        assert len(messages["s2"]) > 1
         plain = await runner.run(calculator(model), QUESTION)
         assert stream.result.final_text == plain.final_text
         assert [m.text for m in stream.result.messages] == [m.text for m in plain.messages]
@@ -122,7 +122,7 @@ async def test_the_second_turn_of_a_thread_holds_calls_and_results_of_the_first(
         result = await runner.run(calculator(model), "doubled?", thread_id="t")
     assert result.final_text == "Four."
     sent = str(server.requests[-1].messages)
-    assert [sent.count(words) for words in ("1 + 1?", "Two.", "doubled?")] == [1, 1, 1]
+    assert [sent.count(message) for message in ("1 + 1?", "Two.", "doubled?")] == [1, 1, 1]
     assert "t1-s1-0" in sent
 
 
@@ -233,8 +233,8 @@ async def test_histories_stay_well_formed_after_interrupt_cancel_undo_and_fork(
         third = await runner.run(agent, "third", thread_id="t")
         assert third.state == "completed"
         await runner.undo_step(third.task_id, to=0, force=True)
-        again = await runner.resume(third.task_id)
-        assert again.state == "completed"
+        resumed = await runner.resume(third.task_id)
+        assert resumed.state == "completed"
         fork = await runner.fork(third.task_id, at="s1b1", input="in the fork")
         assert (await runner.resume(fork)).state == "completed"
         other = await runner.fork(first.task_id, replace={"s1-0": "replaced"})

@@ -42,14 +42,14 @@ def colour_of(picture: bytes) -> str:
 
 def seen(body: dict[str, Any]) -> list[str]:
     """The colours of all pictures in a request of either provider, in order."""
-    found: list[str] = []
+    texts: list[str] = []
     for message in body["messages"]:
         for part in message["content"] if isinstance(message["content"], list) else []:
             if part["type"] == "image_url":
-                found.append(colour_of(base64.b64decode(part["image_url"]["url"].partition("base64,")[2])))
+                texts.append(colour_of(base64.b64decode(part["image_url"]["url"].partition("base64,")[2])))
             elif part["type"] == "image":
-                found.append(colour_of(base64.b64decode(part["source"]["data"])))
-    return found
+                texts.append(colour_of(base64.b64decode(part["source"]["data"])))
+    return texts
 
 
 @tool(read_only=True)
@@ -66,22 +66,24 @@ def add(a: float, b: float) -> float:
     return a + b
 
 
-def react(name: str, **given: Any) -> Any:
+def react(name: str, **options: Any) -> Any:
     return text(
-        f"Thought: I want {name}.\nAction: {name}\nAction Input: {json.dumps(given)}\nObservation: made up"
+        f"Thought: I want {name}.\nAction: {name}\nAction Input: {json.dumps(options)}\nObservation: made up"
     )
 
 
-def planner(name: str, **given: Any) -> Any:
-    return text(json.dumps({"thought": f"I want {name}.", "name": name, "arguments": given}))
+def planner(name: str, **options: Any) -> Any:
+    return text(json.dumps({"thought": f"I want {name}.", "name": name, "arguments": options}))
 
 
 CALLS = {"react": react, "planner": planner}
 
 
-def answers(worker: str, words: str) -> Any:
+def answers(worker: str, content: str) -> Any:
     return (
-        text(f"Thought: I know.\nAnswer: {words}") if worker == "react" else planner("finish", answer=words)
+        text(f"Thought: I know.\nAnswer: {content}")
+        if worker == "react"
+        else planner("finish", answer=content)
     )
 
 
@@ -131,14 +133,14 @@ async def test_a_stream_brings_thought_arguments_and_answer_as_they_come(
         agent = Agent(model, tools=[add], worker=worker)
         async with runner.run_stream(agent, "1 + 2?") as stream:
             deltas = [event async for event in stream if isinstance(event, Delta)]
-    told = {
+    expected = {
         channel: [d.text for d in deltas if d.channel == channel]
         for channel in ("reasoning", "arguments", "final")
     }
-    assert "".join(told["final"]) == stream.result.final_text == "It is three, as far as I can see."
-    assert len(told["final"]) > 1
-    assert "".join(told["reasoning"]).startswith("I want add.")
-    assert json.loads("".join(told["arguments"])) == {"a": 1, "b": 2}
+    assert "".join(expected["final"]) == stream.result.final_text == "It is three, as far as I can see."
+    assert len(expected["final"]) > 1
+    assert "".join(expected["reasoning"]).startswith("I want add.")
+    assert json.loads("".join(expected["arguments"])) == {"a": 1, "b": 2}
 
 
 @pytest.mark.anyio
@@ -153,17 +155,17 @@ async def test_a_thread_passes_between_workers_and_no_provider_refuses_it(
         garbled, CALLS[worker]("add", a=1, b=1), answers(worker, "Two."), *native, answers(worker, "Still.")
     )
     async with Runner("memory:") as runner:
-        words = Agent(model, tools=[add], worker=worker, name="words")
+        texts_agent = Agent(model, tools=[add], worker=worker, name="words")
         tools = Agent(model, tools=[add], name="tools")
-        await runner.run(words, "1 + 1?", thread_id="t")
+        await runner.run(texts_agent, "1 + 1?", thread_id="t")
         assert (await runner.run(tools, "1 + 2?", thread_id="t")).final_text == "Three."
-        (spoken,) = [
+        (answer,) = [
             m for m in server.requests[3].messages if m["role"] == "assistant" and "I want add." in str(m)
         ]
         assert "thinking" not in str(server.requests[3].body)
-        assert "add" in str(spoken)
-        last = await runner.run(words, "sure?", thread_id="t")
+        assert "add" in str(answer)
+        last = await runner.run(texts_agent, "sure?", thread_id="t")
     assert (last.state, last.final_text) == ("completed", "Still.")
     sent = str(server.requests[-1].body)
-    assert [sent.count(said) for said in ("1 + 1?", "1 + 2?", "sure?")] == [1, 1, 1]
+    assert [sent.count(message) for message in ("1 + 1?", "1 + 2?", "sure?")] == [1, 1, 1]
     assert "Observation: 3" in sent

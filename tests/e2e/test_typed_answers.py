@@ -69,20 +69,20 @@ def said(agent: Agent[Any], answer: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        pytest.param(name, mode, marks=() if number % 6 == 2 * place else pytest.mark.full)
+        pytest.param(name, mode, marks=() if number % 6 == 2 * index else pytest.mark.full)
         for number, name in enumerate(CASES)
-        for place, mode in enumerate(MODES)
+        for index, mode in enumerate(MODES)
     ],
 )
 def test_118_the_request_shows_what_is_asked_for_and_a_wrong_answer_is_sent_back(
     runner: Runner, provider: Provider, model: OpenAIChat, name: str, mode: Any
 ) -> None:
-    kind, right, meant, wrong = CASES[name]
+    kind, right, valid, wrong = CASES[name]
     agent = Agent(model, tools=[look], output_type=kind, output_mode=mode)
     provider.script = [said(agent, wrong), said(agent, right)]
     result = runner.sync.run(agent, "Which is it?")
     assert (result.error, result.state, result.steps) == (None, "completed", 2)
-    assert same(result.output, meant)
+    assert same(result.output, valid)
     first, second = provider.bodies
     assert second["messages"][-1]["role"] == ("tool" if mode == "tool" else "user")
     assert "This is not the answer that was asked for" in second["messages"][-1]["content"]
@@ -92,8 +92,8 @@ def test_118_the_request_shows_what_is_asked_for_and_a_wrong_answer_is_sent_back
     if mode == "native":
         assert first["response_format"]["json_schema"]["schema"]["type"] == "object"
     elif mode == "tool" and agent.typed is not None:
-        given, schema = offered["final_answer"], agent.typed.schema
-        assert given.get("properties", {}).keys() == schema.get("properties", {}).keys()
+        schema_given, schema = offered["final_answer"], agent.typed.schema
+        assert schema_given.get("properties", {}).keys() == schema.get("properties", {}).keys()
 
 
 @every_mode
@@ -186,14 +186,14 @@ def test_118_the_answer_is_seen_while_it_comes_over_the_wire(
     runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
 ) -> None:
     agent = Agent(model, tools=[look], output_type=Country, output_mode=mode)
-    whole = {"name": "Italy", "capital": IN_ROME}
-    provider.script = [turn(call("look", where="map"), said(agent, {"name": "Spain"})), said(agent, whole)]
+    complete = {"name": "Italy", "capital": IN_ROME}
+    provider.script = [turn(call("look", where="map"), said(agent, {"name": "Spain"})), said(agent, complete)]
     if mode != "tool":
         provider.script[0] = turn(call("look", where="map"))
     with runner.sync.run_stream(agent, "Which?") as stream:
         seen = list(stream.partials())
     assert stream.result.output == Country(name="Italy", capital=ROME)
-    assert seen[-1] == whole
+    assert seen[-1] == complete
     assert {"name": "Italy", "capital": {}} in seen or {"name": "Italy"} in seen
     assert ({"name": "Spain"} in seen) == (mode == "tool")
 

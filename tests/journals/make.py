@@ -22,17 +22,17 @@ async def record(folder: Path, stories: list[Story]) -> None:
     """Write each story's export, and what is to be expected of it, beside what is expected of those there."""
     file = folder / "expected.json"
     expected: dict[str, dict[str, object]] = json.loads(file.read_text()) if file.exists() else {}
-    for story in stories:
-        name = story.__name__
+    for history in stories:
+        name = history.__name__
         async with Runner("memory:", agents=AGENTS) as runner:
-            await story(runner)
+            await history(runner)
             await runner.export_tasks(folder / f"{name}.jsonl", name)
             events = (await runner.verify(name)).events
         async with Runner("memory:", agents=AGENTS) as runner:
             await runner.import_tasks(folder / f"{name}.jsonl")
             task = await runner.get_task(name)
-            state, words = await goes_on(runner, name)
-        expected[name] = {"events": events, "state": task.state, "ends": state, "says": words}
+            state, feedback = await goes_on(runner, name)
+        expected[name] = {"events": events, "state": task.state, "ends": state, "says": feedback}
         print(f"{name}: {expected[name]}")
     file.write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 

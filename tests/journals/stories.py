@@ -57,7 +57,7 @@ async def book(place: str, ctx: ToolContext[Taking]) -> str:
     return f"{place} booked"
 
 
-async def _give_back(asked: ToolCall, ctx: ToolContext[Taking]) -> None:
+async def _give_back(tool_call: ToolCall, ctx: ToolContext[Taking]) -> None:
     if ctx.context is not None:
         await ctx.context()
 
@@ -96,7 +96,11 @@ def _agent(name: str, *turns: Any, **more: Any) -> Agent[Any]:
 
 
 LOOKER = _agent(
-    "looker", call("look", place="oslo"), text("Oslo is free."), text("Still free."), instructions="Be brief."
+    "looker",
+    call("look", place="oslo"),
+    text("Oslo is free."),
+    text("Still free."),
+    instructions="Be brief.",
 )
 BOOKER = _agent("booker", call("look", place="rome"), call("book", place="rome"), text("Rome is booked."))
 UNDOER = _agent("undoer", call("reserve", place="bonn"), call("reserve", place="bern"), text("Two places."))
@@ -163,7 +167,10 @@ async def research(place: str) -> ToolOutput:
 
 RESEARCHER = Agent(
     ScriptedModel(
-        [turn(calls=[call("research", place="rome"), call("research", place="oslo")]), text("Both are old.")]
+        [
+            turn(calls=[call("research", place="rome"), call("research", place="oslo")]),
+            text("Both are old."),
+        ]
     ),
     name="researcher",
     tools=[research],

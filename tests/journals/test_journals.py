@@ -60,16 +60,16 @@ async def test_a_recorded_journal_is_read_verified_and_driven_on(file: Path, tmp
         assert await audit_store(runner.store) == []
         events = {task.task_id: task.events for task in report.tasks}[name]
         assert (events, (await runner.get_task(name)).state) == (wanted["events"], wanted["state"])
-        again = io.BytesIO()
-        await runner.export_tasks(again, name)
+        second_export = io.BytesIO()
+        await runner.export_tasks(second_export, name)
         if (name, file.parent.name) == (
             TOO_NEW,
             "0.1.0",
         ):  # the first release did not say what a driver must know
             format_ = f'"format":{e.JOURNAL_FORMAT + 1},'.encode()
-            assert again.getvalue().replace(format_, b"").splitlines()[1:-2] == lines(file)[1:-2]
+            assert second_export.getvalue().replace(format_, b"").splitlines()[1:-2] == lines(file)[1:-2]
         else:
-            assert again.getvalue().splitlines()[1:-1] == lines(file)[1:-1]
+            assert second_export.getvalue().splitlines()[1:-1] == lines(file)[1:-1]
         assert await goes_on(runner, name) == (wanted["ends"], wanted["says"])
         assert (await runner.verify()).findings == ()
 
@@ -106,7 +106,7 @@ async def test_observers_make_sense_of_a_recorded_journal_from_wherever_they_beg
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     traces = OpenTelemetry(provider, content=True)
-    others = [Console(io.StringIO(), content=True), JsonLines(io.StringIO(), content=True)]
+    observers = [Console(io.StringIO(), content=True), JsonLines(io.StringIO(), content=True)]
     async with Runner("memory:") as runner:
         await runner.import_tasks(file)
         events = await journal_of(runner.store, file.stem)
@@ -114,16 +114,18 @@ async def test_observers_make_sense_of_a_recorded_journal_from_wherever_they_beg
     for begin in range(len(events)):
         began = DriveBegan(begin, 2, 1, {}, copy_context())
         gap = [Notice(None, Missed(1, 0))] if begin % 3 == 1 else []
-        told = [Notice(task, event) for event in (began, *events[begin:], DriveEnded("paused", len(events)))]
-        for notice in [*told[:3], *gap, *told[3:]]:
-            for observer in (traces, *others) if begin % 5 == 0 else (traces,):
+        notices = [
+            Notice(task, event) for event in (began, *events[begin:], DriveEnded("paused", len(events)))
+        ]
+        for notice in [*notices[:3], *gap, *notices[3:]]:
+            for observer in (traces, *observers) if begin % 5 == 0 else (traces,):
                 observer.observe(notice)
         spans = exporter.get_finished_spans()
         exporter.clear()
-        known = {span.context.span_id for span in spans}
-        assert {span.parent.span_id for span in spans if span.parent is not None} <= known
+        span_ids = {span.context.span_id for span in spans}
+        assert {span.parent.span_id for span in spans if span.parent is not None} <= span_ids
         assert all(span.start_time <= span.end_time for span in spans)
-        assert len([span for span in spans if span.parent is None]) == (2 if gap and len(told) > 4 else 1)
+        assert len([span for span in spans if span.parent is None]) == (2 if gap and len(notices) > 4 else 1)
     assert not traces._open
     provider.shutdown()
 
@@ -133,7 +135,7 @@ def lines(file: Path) -> list[bytes]:
 
 
 def test_each_story_is_recorded() -> None:
-    assert {file.stem for file in RECORDED} == {story.__name__ for story in STORIES}
+    assert {file.stem for file in RECORDED} == {history.__name__ for history in STORIES}
 
 
 # ------------------------------------------------------------------------------- a newer format, older records

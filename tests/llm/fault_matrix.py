@@ -170,7 +170,7 @@ BY_HALF = {"chunk_size": 4}
 
 def each(name, make, want, **options):
     """A fault that is made in another way on each wire that `make` knows."""
-    return [fault(name, made, want=want, wires=(wire,), **options) for wire, made in make.items()]
+    return [fault(name, make_fault, want=want, wires=(wire,), **options) for wire, make_fault in make.items()]
 
 
 TRANSPORT = [
@@ -200,15 +200,15 @@ def stream(body):
 
 def broken(wire, code):
     """A stream that begins well and then sends an error with this code, after the status 200."""
-    speaks = {"chat": OpenAIChat(), "responses": OpenAIResponses(), "anthropic": AnthropicMessages()}[wire]
-    begun = speaks.events(turn(HALF), {"model": "m"})[:2]
-    told = {
+    dialects = {"chat": OpenAIChat(), "responses": OpenAIResponses(), "anthropic": AnthropicMessages()}[wire]
+    begun = dialects.events(turn(HALF), {"model": "m"})[:2]
+    answers_of = {
         "chat": {"error": {"message": "No.", "type": code, "param": None, "code": None}},
         "responses": {"type": "error", "code": code, "message": "No.", "param": None, "sequence_number": 9},
         "anthropic": {"type": "error", "error": {"type": code, "message": "No."}},
     }[wire]
     event = "" if wire == "chat" else "event: error\n"
-    return stream(b"".join(begun) + f"{event}data: {json.dumps(told)}\n\n".encode())
+    return stream(b"".join(begun) + f"{event}data: {json.dumps(answers_of)}\n\n".encode())
 
 
 def in_the_middle(code, want, *wires):
@@ -262,10 +262,10 @@ GARBAGE = [
 ]  # fmt: skip
 
 
-def bad(name, raw_arguments, told, **options):
+def bad(name, raw_arguments, problem, **options):
     """A call with invalid arguments: the model gets an error, and the sibling call runs."""
     items = (turn(call("add", a=1, b=2), raw_call("add", raw_arguments), answers=True),)
-    return Fault(name, items, Want(2, runs=1, told=told), **options)
+    return Fault(name, items, Want(2, runs=1, told=problem), **options)
 
 
 # Where arguments travel as an object, what is none cannot be sent: Google says so, and nothing of the answer runs.
@@ -350,14 +350,14 @@ def is_answer(item):
 
 def cases():
     """All cases."""
-    found = []
-    for one in FAULTS:
-        for wire in one.wires:
-            for way in one.ways:
-                found += [Case(one, wire, way, place) for place in one.places]
-            if one.forever:
-                found.append(Case(one, wire, one.ways[0], "first", forever=True))
-    return found
+    cases_found = []
+    for fault in FAULTS:
+        for wire in fault.wires:
+            for way in fault.ways:
+                cases_found += [Case(fault, wire, way, point) for point in fault.places]
+            if fault.forever:
+                cases_found.append(Case(fault, wire, fault.ways[0], "first", forever=True))
+    return cases_found
 
 
 # ----------------------------------------------------------------------------------------------- running
@@ -458,9 +458,9 @@ def judge(case, seen):
     before = 1 if case.place == "after a tool" else 0
     wrong = []
 
-    def must(holds, words):
+    def must(holds, problem):
         if not holds:
-            wrong.append(words)
+            wrong.append(problem)
 
     must(result.state == want.state, f"state {result.state}, not {want.state} ({result.error})")
     sent = len(seen.requests) - before
@@ -507,24 +507,24 @@ CASE = ContextVar("CASE", default="")
 """The case that is being played."""
 
 
-async def run(chosen, at_once=12, tell=lambda name, words: None):
+async def run(chosen, at_once=12, tell=lambda name, problem: None):
     """Run cases, several at once; return the differences, by the case's name."""
     scripts = {number: case.script() for number, case in enumerate(chosen)}
     wrong = {}
     turnstile = asyncio.Semaphore(at_once)
-    async with bench(scripts) as there:
+    async with bench(scripts) as test_bench:
 
         async def one(number, case):
             async with turnstile:
                 CASE.set(case.name)
                 try:
                     async with asyncio.timeout(60):
-                        found = judge(case, await play(there, number, case))
+                        problem = judge(case, await play(test_bench, number, case))
                 except TimeoutError:
-                    found = ["hangs"]
-                if found:
-                    wrong[case.name] = found
-                tell(case.name, found)
+                    problem = ["hangs"]
+                if problem:
+                    wrong[case.name] = problem
+                tell(case.name, problem)
 
         await asyncio.gather(*(one(number, case) for number, case in enumerate(chosen)))
     return wrong
@@ -608,13 +608,13 @@ if __name__ == "__main__":
     import sys
 
     words = sys.argv[1:]
-    every = [case for case in cases() if not words or any(word in case.name for word in words)]
+    every = [case for case in cases() if not words or any(pattern in case.name for pattern in words)]
     done = []
 
-    def tell(name, found):
+    def tell(name, problem):
         done.append(name)
-        if found:
-            print(name, *found, sep="\n    ", flush=True)
+        if problem:
+            print(name, *problem, sep="\n    ", flush=True)
         if len(done) % 50 == 0:
             print(f"-- {len(done)} of {len(every)}, {time.monotonic() - began:.0f} s", flush=True)
 

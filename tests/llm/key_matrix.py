@@ -123,55 +123,55 @@ class Case:
     def item(self, elsewhere):
         """The provider's answer."""
         shown, at = FORMS[self.form](self.key), self.number
-        how = {"split": 5} if self.form == "split over chunks" else {}
+        options = {"split": 5} if self.form == "split over chunks" else {}
         sentence = f"Incorrect API key provided: {shown}. Find yours in the console."
         if self.place == "error":
-            return fail(STATUSES[at % 5], sentence, code="invalid_api_key", **how)
+            return fail(STATUSES[at % 5], sentence, code="invalid_api_key", **options)
         if self.place == "body":
-            return self._body(shown, sentence, how)
+            return self._body(shown, sentence, options)
         value = re.sub(r"\s+", " ", shown)
         if self.place == "header":
             headers = dict.fromkeys(HEADERS, value)
             status = 200 if at % 2 else STATUSES[at % 5]
-            return raw("{}", status=status, headers=headers, **how)
+            return raw("{}", status=status, headers=headers, **options)
         location = f"{elsewhere}/v1/{quote(value)}?key={quote(value)}"
-        return raw(sentence, status=REDIRECTS[at % 5], headers={"location": location}, **how)
+        return raw(sentence, status=REDIRECTS[at % 5], headers={"location": location}, **options)
 
-    def _body(self, shown, sentence, how):
+    def _body(self, shown, sentence, options):
         kind = self.number % 5
         if kind == 0:  # the answer of the model itself
-            chunks = {"chunk_size": 5} if how else {}
+            chunks = {"chunk_size": 5} if options else {}
             return turn(sentence, **chunks)
         if kind == 1:
             return raw(
                 f"<html><title>{sentence}</title>{sentence}</html>",
                 status=403,
                 content_type="text/html",
-                **how,
+                **options,
             )
         if kind == 2:
-            return raw(sentence, status=502, content_type="text/plain", **how)
+            return raw(sentence, status=502, content_type="text/plain", **options)
         if kind == 3:
-            return raw(json.dumps({"why": {"it": sentence}}), status=422, **how)
+            return raw(json.dumps({"why": {"it": sentence}}), status=422, **options)
         event = json.dumps(
             {"type": "error", "error": {"type": "api_error", "code": 500, "message": sentence}}
         )
-        return raw(f"event: error\ndata: {event}\n\n", content_type="text/event-stream", **how)
+        return raw(f"event: error\ndata: {event}\n\n", content_type="text/event-stream", **options)
 
 
 def cases(keys=KEYS):
     """Every case of these keys."""
     every = product(keys, WIRES, FORMS, PLACES)
-    return [Case(number, *one) for number, one in enumerate(every)]
+    return [Case(number, *case_fields) for number, case_fields in enumerate(every)]
 
 
 def sample():
     """Each form in each place once, cycling through the wires and the ways to pass the key."""
-    found, wires = [], list(WIRES)
-    for (at, form), (there, place) in product(enumerate(FORMS), enumerate(PLACES)):
-        key = KEYS[(2 * at + at // 2 + there) % len(GIVEN)]
-        found.append(Case(len(found), key, wires[(at + there) % len(wires)], form, place))
-    return found
+    cases_found, wires = [], list(WIRES)
+    for (at, form), (place_of_key, place) in product(enumerate(FORMS), enumerate(PLACES)):
+        key = KEYS[(2 * at + at // 2 + place_of_key) % len(GIVEN)]
+        cases_found.append(Case(len(cases_found), key, wires[(at + place_of_key) % len(wires)], form, place))
+    return cases_found
 
 
 # ------------------------------------------------------------------------------------------------ searching
@@ -185,9 +185,9 @@ def bones(text):
 
 
 STEPS = (
-    lambda text: re.sub(r"\\+u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text),
+    lambda text: re.sub(r"\\+u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text),
     lambda text: re.sub(r"\\+[nrt]", " ", text),
-    lambda text: re.sub(r"%([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), text),
+    lambda text: re.sub(r"%([0-9a-fA-F]{2})", lambda match: chr(int(match[1], 16)), text),
     html.unescape,
     lambda text: re.sub(r"<[^<>]*>", "", text),
 )
@@ -222,7 +222,7 @@ class Haystack:
 
     def __init__(self, text):
         readings = {text, clean(text), *(step(text) for step in STEPS)}
-        coded = {there for reading in (text, clean(text)) for there in uncoded(reading)}
+        coded = {decoded for reading in (text, clean(text)) for decoded in uncoded(reading)}
         self._bones = {bones(reading) for reading in readings | coded | set(map(clean, coded))}
 
     def holds(self, key):
@@ -244,18 +244,22 @@ class Elsewhere:
 
     @property
     def with_keys(self):
-        return [seen for seen in self.requests if any(key in seen or quote(key) in seen for key in KEYS)]
+        return [
+            request
+            for request in self.requests
+            if any(key in request or quote(key) in request for key in KEYS)
+        ]
 
 
 @contextmanager
 def another_host():
     """A real server at 127.0.0.2, which is another host than 127.0.0.1."""
-    found = Elsewhere()
+    other_host = Elsewhere()
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self):
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            found.requests.append(f"{self.headers}\n{body.decode('latin-1')}")
+            other_host.requests.append(f"{self.headers}\n{body.decode('latin-1')}")
             self.send_response(404)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -266,11 +270,11 @@ def another_host():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.2", 0), Handler)
-    found.url = f"http://127.0.0.2:{server.server_address[1]}"
+    other_host.url = f"http://127.0.0.2:{server.server_address[1]}"
     thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield found
+        yield other_host
     finally:
         server.shutdown()
         server.server_close()
@@ -321,25 +325,25 @@ class Bench:
         self._models = {}
 
     def model(self, case):
-        given = GIVEN[KEYS.index(case.key) % len(GIVEN)]
+        secrets_given = GIVEN[KEYS.index(case.key) % len(GIVEN)]
         streams = case.number % 3 != 0
-        known = (case.key, case.wire, streams)
-        if known not in self._models:
+        is_known = (case.key, case.wire, streams)
+        if is_known not in self._models:
             url = {"chat": self.server.openai_base_url, "responses": self.server.openai_base_url}.get(
                 case.wire
             )
             url = url or self.server.url
-            options = {"api_key": case.key if given == "argument" else "another-key-0123456789"}
-            if given == "environment":
+            options = {"api_key": case.key if secrets_given == "argument" else "another-key-0123456789"}
+            if secrets_given == "environment":
                 options = {}
-            if given == "address":
+            if secrets_given == "address":
                 url = url.replace("//", f"//me:{quote(case.key, safe='')}@")
             model = WIRES[case.wire](
                 "gemini-3-x" if case.wire == "google" else "x-1", base_url=url, stream=streams, **options
             )
-            extra = {"extra_headers": {"X-Api-Key": case.key}} if given == "header" else {}
-            self._models[known] = Agent(model, name=case.wire, model_settings=ModelSettings(extra=extra))
-        return self._models[known]
+            extra = {"extra_headers": {"X-Api-Key": case.key}} if secrets_given == "header" else {}
+            self._models[is_known] = Agent(model, name=case.wire, model_settings=ModelSettings(extra=extra))
+        return self._models[is_known]
 
 
 def number_of(request):
@@ -363,8 +367,8 @@ async def play(bench, case):
         seen.append(chain(error))
 
     try:
-        asked = request(user(f"case {case.number}"), settings=agent.model_settings)
-        seen += [repr(item) async for item in agent.model.stream(asked)]
+        asked_request = request(user(f"case {case.number}"), settings=agent.model_settings)
+        seen += [repr(item) async for item in agent.model.stream(asked_request)]
     except Exception as error:  # noqa: BLE001  whatever it is, it must show no key
         seen.append(chain(error))
     return result, "\n".join(seen)
@@ -392,7 +396,7 @@ def contents(folder, when):
 async def run(chosen, at_once=8):
     """Run cases; return where keys were found, as lines, and how many requests with a key another host got."""
     by_number = {case.number: case for case in chosen}
-    found, told = [], {}
+    leaks, counts = [], {}
     with (
         tempfile.TemporaryDirectory() as place,
         another_host() as elsewhere,
@@ -416,11 +420,11 @@ async def run(chosen, at_once=8):
 
         async def one(case):
             async with gate:
-                result, told[case] = await play(bench, case)
+                result, counts[case] = await play(bench, case)
                 if case.place == "redirect":
                     arrived = sum(number_of(request) == case.number for request in server.requests)
                     if result.state != "failed" or arrived != 2:
-                        found.append(
+                        leaks.append(
                             f"{case.name}: {result.state} after {arrived - 1} requests, not failed after 1"
                         )
 
@@ -442,15 +446,15 @@ async def run(chosen, at_once=8):
         files["command line"] = await asyncio.to_thread(
             lambda: "".join(cli(case, folder / "journal.db") for case in chosen[:: max(1, len(chosen) // 4)])
         )
-    for case, text in told.items():
+    for case, text in counts.items():
         if Haystack(text).holds(case.key):
-            found.append(f"{case.name}: told to the caller")
+            leaks.append(f"{case.name}: told to the caller")
     for name, text in files.items():
         pile = Haystack(text)
-        found += [
+        leaks += [
             f"key {KEYS.index(key)}: in {name}" for key in {case.key for case in chosen} if pile.holds(key)
         ]
-    return found, elsewhere
+    return leaks, elsewhere
 
 
 def main(arguments):
@@ -460,9 +464,9 @@ def main(arguments):
     chosen = cases(keys)
     for first in range(0, len(keys), 2):  # a few keys at a time: what looks for them reads everything
         part = [case for case in chosen if case.key in keys[first : first + 2]]
-        found, elsewhere = asyncio.run(run(part))
+        leaks, elsewhere = asyncio.run(run(part))
         sent += len(elsewhere.with_keys)
-        for line in found:
+        for line in leaks:
             wrong[re.sub(r"key \d+", "a key", line)] += 1
         print(f"{min(first + 2, len(keys))} of {len(keys)} keys: {sum(wrong.values())} found", flush=True)
     for line, times in sorted(wrong.items()):

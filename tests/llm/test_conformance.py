@@ -15,17 +15,17 @@ def in_process(script):
     yield ScriptedModel(script)
 
 
-def over(made):
+def over(make_model):
     @contextmanager
     def scripted(script):
         with ProviderServer(provider_script(script)) as server:
-            yield made(server)
+            yield make_model(server)
         assert server.problems == []
 
     return scripted
 
 
-ALL = {"in process": in_process} | {name: over(made) for name, made in {**WIRES, **WHOLE}.items()}
+ALL = {"in process": in_process} | {name: over(make_model) for name, make_model in {**WIRES, **WHOLE}.items()}
 PARSED = {"google", "google whole", "anthropic whole"}
 """The wire formats that carry the arguments of calls as objects."""
 CASES = [

@@ -54,9 +54,9 @@ def test_the_status_is_more_precise_than_most_codes_and_less_than_some(status, b
 
 
 def test_the_text_of_a_message_decides_nothing():
-    words = "429 rate limit exceeded, timeout, connection reset, please retry after 5 seconds"
-    error = model_error(Raised(words))
-    assert (error.kind, error.retry_after, str(error)) == ("unknown", None, words)
+    message = "429 rate limit exceeded, timeout, connection reset, please retry after 5 seconds"
+    error = model_error(Raised(message))
+    assert (error.kind, error.retry_after, str(error)) == ("unknown", None, message)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ KEY = "sk-proj-abcdefghijklmnop0123456789"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "message",
     [
         f"Incorrect API key provided: {KEY}.",
         f"GET https://generativelanguage.googleapis.com/v1/models?key={KEY}&alt=sse failed",
@@ -98,12 +98,12 @@ KEY = "sk-proj-abcdefghijklmnop0123456789"
         f'{{"api_key": "{KEY}"}}',
     ],
 )
-@pytest.mark.parametrize("known", [True, False])
-def test_no_key_is_shown_whether_it_is_known_or_only_looks_like_one(words, known):
-    told = str(model_error(Raised(words, status_code=401), secrets=Secrets([KEY] if known else [])))
-    assert KEY not in told
-    assert KEY[3:12] not in told
-    assert "[secret]" in told
+@pytest.mark.parametrize("is_known", [True, False])
+def test_no_key_is_shown_whether_it_is_known_or_only_looks_like_one(message, is_known):
+    text_of = str(model_error(Raised(message, status_code=401), secrets=Secrets([KEY] if is_known else [])))
+    assert KEY not in text_of
+    assert KEY[3:12] not in text_of
+    assert "[secret]" in text_of
 
 
 def test_a_known_secret_is_found_in_every_form_before_the_message_is_cut():
@@ -113,7 +113,7 @@ def test_a_known_secret_is_found_in_every_form_before_the_message_is_cut():
 
 
 @pytest.mark.parametrize(
-    "words",
+    "message",
     [
         "The model `gpt-5` does not exist or you do not have access to it.",
         "max_tokens=4096 is too large; the key is to ask for less.",
@@ -122,8 +122,8 @@ def test_a_known_secret_is_found_in_every_form_before_the_message_is_cut():
         "basic usage is shown at https://host/docs?page=2",
     ],
 )
-def test_a_message_without_secrets_is_unchanged(words):
-    assert shortened(words) == words
+def test_a_message_without_secrets_is_unchanged(message):
+    assert shortened(message) == message
 
 
 def test_failures_that_may_pass_are_of_the_service_or_of_the_moment():

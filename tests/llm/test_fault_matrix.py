@@ -23,7 +23,7 @@ SLOW = ("a date", "5 MB", "nothing arrives", "falls silent", "200 calls", "deep"
 
 def sample():
     """Some cases of every wire and way, the same in each run, none of the slow ones."""
-    quick = [case for case in CASES if not any(word in case.name for word in SLOW)]
+    quick = [case for case in CASES if not any(pattern in case.name for pattern in SLOW)]
     return sorted(quick, key=lambda case: zlib.crc32(case.name.encode()))[:SAMPLE]
 
 
@@ -49,10 +49,10 @@ def test_every_fault_ends_as_it_must(wire):
 @pytest.mark.parametrize("way", ["streamed", "whole"])
 @pytest.mark.parametrize("wire", fault_matrix.WIRES)
 @pytest.mark.parametrize(
-    ("place", "kind"), fault_matrix.UNREACHABLE.items(), ids=[name for name, _ in fault_matrix.UNREACHABLE]
+    ("point", "kind"), fault_matrix.UNREACHABLE.items(), ids=[name for name, _ in fault_matrix.UNREACHABLE]
 )
-async def test_a_server_that_never_answers_gets_four_attempts(place, kind, wire, way):
-    with place[1]() as url:
+async def test_a_server_that_never_answers_gets_four_attempts(point, kind, wire, way):
+    with point[1]() as url:
         assert await fault_matrix.reach(url, wire, way) == ("failed", [kind] * 4)
 
 
@@ -104,9 +104,9 @@ def by_hand(name, entry):
     if name == "_BY_TYPE" and entry in NEVER_MET:
         return NEVER_MET[entry], type(entry, (Exception,), {})("no")
     if name == "_BY_CODE_ALONE" and entry in NEVER_ALONE:
-        told = Exception("no")
-        told.body = {"error": {"type": entry}}
-        return NEVER_ALONE[entry], told
+        error = Exception("no")
+        error.body = {"error": {"type": entry}}
+        return NEVER_ALONE[entry], error
     return None
 
 
@@ -149,12 +149,12 @@ def test_each_entry_of_the_classification_is_needed(monkeypatch):
         for entry, kind in table.items():
             with monkeypatch.context() as patch:
                 patch.setitem(table, entry, other(kind))
-                if said := by_hand(name, entry):
-                    found = model_error(said[1]).kind != said[0]
+                if problem := by_hand(name, entry):
+                    is_wrong = model_error(problem[1]).kind != problem[0]
                 else:
                     touched = [chosen[case] for case in sorted(seen[name, entry])[:4]]
-                    found = bool(touched and asyncio.run(fault_matrix.run(touched)))
-                if not found:
+                    is_wrong = bool(touched and asyncio.run(fault_matrix.run(touched)))
+                if not is_wrong:
                     missed.append((name, entry))
     assert missed == []
 

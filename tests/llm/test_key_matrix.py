@@ -8,16 +8,16 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_key_that_a_provider_sends_back_is_found_nowhere_and_reaches_no_other_host():
-    found, elsewhere = await key_matrix.run(key_matrix.sample())
-    assert found == []
+    leaks, elsewhere = await key_matrix.run(key_matrix.sample())
+    assert leaks == []
     assert elsewhere.requests == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("key", key_matrix.KEYS)
 async def test_no_key_leaves_in_any_form_from_any_place_on_any_wire(key):
-    found, elsewhere = await key_matrix.run([case for case in key_matrix.cases() if case.key == key])
-    assert found == []
+    leaks, elsewhere = await key_matrix.run([case for case in key_matrix.cases() if case.key == key])
+    assert leaks == []
     assert elsewhere.requests == []
 
 
@@ -26,5 +26,5 @@ async def test_no_key_leaves_in_any_form_from_any_place_on_any_wire(key):
 def test_the_search_finds_each_key_in_each_form_and_nothing_else(key, form):
     shown = key_matrix.FORMS[form](key)
     assert key_matrix.Haystack(f'{{"message": "a key: {shown}", "n": 1}}').holds(key)
-    others = [other for other in key_matrix.KEYS if other != key]
-    assert not any(key_matrix.Haystack(shown).holds(other) for other in others[:3])
+    other_keys = [other for other in key_matrix.KEYS if other != key]
+    assert not any(key_matrix.Haystack(shown).holds(other) for other in other_keys[:3])

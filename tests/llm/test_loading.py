@@ -44,11 +44,11 @@ def test_the_event_loop_imports_nothing_of_a_provider(kind):
     with ProviderServer([text("Hello.")]) as server:
         url = server.openai_base_url if kind.startswith("OpenAI") else server.url
         command = [sys.executable, "-c", CHILD, kind, url]
-        said, seen = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    assert said == "Hello."
+        modules, seen = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert modules == "Hello."
     # The names of packages are looked up, to see whether they are installed.
     looked_up = {"pydantic_ai", "google", WIRES[kind]}
-    theirs = (
+    foreign = (
         "pydantic_ai",
         "openai",
         "anthropic",
@@ -60,7 +60,7 @@ def test_the_event_loop_imports_nothing_of_a_provider(kind):
         "anyio",
     )
     assert [
-        name for name in seen if name.partition(".")[0].startswith(theirs) and name not in looked_up
+        name for name in seen if name.partition(".")[0].startswith(foreign) and name not in looked_up
     ] == []
 
 

@@ -176,13 +176,13 @@ def test_prices_are_a_function_or_a_table(wrong: Any) -> None:
 @given(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_price_adds_up_over_parts(plain: int, output: int, cached: int, written: int) -> None:
     price = Price("0.375", "2.25", cached="0.0375", cache_write="0.46875")
-    whole = price.of(Usage(plain + cached + written, output, cached, cache_write_tokens=written))
+    total = price.of(Usage(plain + cached + written, output, cached, cache_write_tokens=written))
     parts = [
         price.of(Usage(plain, output)),
         price.of(Usage(cached, 0, cached)),
         price.of(Usage(written, 0, cache_write_tokens=written)),
     ]
-    assert whole == sum(part for part in parts if part is not None)
+    assert total == sum(part for part in parts if part is not None)
 
 
 def test_an_unusual_tier_of_service_is_part_of_the_usage() -> None:
@@ -191,12 +191,14 @@ def test_an_unusual_tier_of_service_is_part_of_the_usage() -> None:
 
     from treadle.llm.mapping import our_usage
 
-    def tier(said: Any) -> str:
+    def tier(service_tier: Any) -> str:
         usage = RequestUsage(input_tokens=1, output_tokens=1)
-        told = our_usage(ModelResponse([TextPart("x")], usage=usage, provider_details={"service_tier": said}))
-        return told.tier if told is not None else "none"
+        usage_of = our_usage(
+            ModelResponse([TextPart("x")], usage=usage, provider_details={"service_tier": service_tier})
+        )
+        return usage_of.tier if usage_of is not None else "none"
 
-    assert [tier(said) for said in ("flex", "priority", "default", None, 5)] == [
+    assert [tier(service_tier) for service_tier in ("flex", "priority", "default", None, 5)] == [
         "flex",
         "priority",
         "",

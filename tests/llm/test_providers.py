@@ -102,7 +102,12 @@ async def test_keys_and_addresses_come_from_the_environment(monkeypatch):
         for model in models:
             assert (await ask(model, request()))[1].message.text == "Hello."
         *named, last = server.requests
-        assert [asked.body["model"] for asked in named] == ["gpt-x", "gpt-y", "claude-x", "qwen3:4b"]
+        assert [request_seen.body["model"] for request_seen in named] == [
+            "gpt-x",
+            "gpt-y",
+            "claude-x",
+            "qwen3:4b",
+        ]
         assert last.path == "/v1beta/models/gemini-x:streamGenerateContent"
 
 
@@ -118,8 +123,8 @@ async def test_a_server_at_another_address_needs_no_key(monkeypatch):
 @every
 @pytest.mark.anyio
 async def test_a_refused_key_is_reported_and_never_shown(made):
-    words = f"Incorrect API key provided: {SECRET}. " + "x" * 2_000
-    with scripted(made, fail(401, words)) as (_, model):
+    message = f"Incorrect API key provided: {SECRET}. " + "x" * 2_000
+    with scripted(made, fail(401, message)) as (_, model):
         error = await error_of(model)
     assert (error.kind, error.status) == ("authentication", 401)
     assert "Incorrect API key provided: [secret]" in str(error)
@@ -145,10 +150,10 @@ async def test_the_sdk_retries_nothing(made):
 async def test_a_provider_may_ask_for_a_wait_in_seconds_or_as_a_date(made):
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     with scripted(made, fail(429, retry_after=1.5), fail(429, retry_after=later), fail(429)) as (_, model):
-        waits = [(await error_of(model)).retry_after for _ in range(3)]
-    assert waits[0] == 1.5
-    assert 60 < waits[1] <= 90
-    assert waits[2] is None
+        waits_found = [(await error_of(model)).retry_after for _ in range(3)]
+    assert waits_found[0] == 1.5
+    assert 60 < waits_found[1] <= 90
+    assert waits_found[2] is None
 
 
 @every
@@ -222,7 +227,7 @@ async def test_refused_and_filtered_answers_have_that_finish_and_call_nothing(ma
     with scripted(made, turn(call("add", a=1, b=2), finish="content_filter")) as (_, model):
         answer = (await ask(model, request()))[1]
     assert answer.finish == ("refusal" if made is anthropic else "content_filter")
-    assert [asked.problem for asked in answer.message.tool_calls] == ["truncated"]
+    assert [call.problem for call in answer.message.tool_calls] == ["truncated"]
 
 
 @every
@@ -232,7 +237,7 @@ async def test_an_unknown_finish_reason_leads_to_no_action(made):
     with scripted(made, turn(call("add", a=1, b=2), finish="because")) as (_, model):
         answer = (await ask(model, request()))[1]
     assert answer.finish == "unknown"
-    assert [asked.problem for asked in answer.message.tool_calls] == ["truncated"]
+    assert [call.problem for call in answer.message.tool_calls] == ["truncated"]
 
 
 @pytest.mark.anyio
@@ -240,20 +245,20 @@ async def test_missing_argument_text_means_no_arguments_only_for_tools_without_p
     asked = request()
     asked.tools = (NOW, LIST)
     script = turn(raw_call("now", ""), raw_call("list", ""))
-    for made in WIRES.values():
-        with scripted(made, script) as (_, model):
+    for wire in WIRES.values():
+        with scripted(wire, script) as (_, model):
             now, listed = (await ask(model, asked))[1].message.tool_calls
         assert (now.problem, now.arguments) == (None, {})
         # Where arguments are an object, or none is written for an empty one, nothing got lost.
-        assert (listed.problem, listed.arguments) == ("unparsable" if made in (chat, responses) else None, {})
+        assert (listed.problem, listed.arguments) == ("unparsable" if wire in (chat, responses) else None, {})
 
 
 @every
 @pytest.mark.anyio
 async def test_usage_is_mapped(made):
-    told = Usage(100, 20, cached_tokens=60, reasoning_tokens=0)
-    with scripted(made, turn("Hello.", usage=told)) as (_, model):
-        assert (await ask(model, request()))[1].usage == told
+    expected = Usage(100, 20, cached_tokens=60, reasoning_tokens=0)
+    with scripted(made, turn("Hello.", usage=expected)) as (_, model):
+        assert (await ask(model, request()))[1].usage == expected
 
 
 @pytest.mark.parametrize(
@@ -290,17 +295,17 @@ async def test_reasoning_tokens_are_counted(made):
 @pytest.mark.anyio
 async def test_arguments_of_parallel_calls_may_alternate():
     parts = [call("add", a=n, b=n * 1000) for n in range(3)]
-    for made in (chat, responses):
-        with scripted(made, turn(*parts, interleave=True, chunk_size=3)) as (_, model):
+    for make_model in (chat, responses):
+        with scripted(make_model, turn(*parts, interleave=True, chunk_size=3)) as (_, model):
             answer = (await ask(model, request()))[1]
-        assert [asked.arguments["b"] for asked in answer.message.tool_calls] == [0, 1000, 2000]
+        assert [call.arguments["b"] for call in answer.message.tool_calls] == [0, 1000, 2000]
 
 
 @pytest.mark.anyio
 async def test_a_call_with_a_lost_delta_does_not_run():
     script = turn(call("add", a=1, b=1000), chunk_size=1)
     pieces = OpenAIResponses().events(script, {"model": "m", "input": []})
-    zeros = [place for place, event in enumerate(pieces) if b".delta" in event and b'"delta":"0"' in event]
+    zeros = [index for index, event in enumerate(pieces) if b".delta" in event and b'"delta":"0"' in event]
     body = b"".join(pieces[: zeros[0]] + pieces[zeros[0] + 1 :])
     with scripted(responses, raw(body, content_type="text/event-stream")) as (_, model):
         assert (await error_of(model)).kind == "unparsable"
@@ -310,8 +315,8 @@ async def test_a_call_with_a_lost_delta_does_not_run():
 @pytest.mark.anyio
 async def test_half_a_surrogate_pair_in_an_answer_can_be_stored(made):
     with scripted(made, turn(raw_call("add", '{"a": "\\ud800", "b": 1}'))) as (_, model):
-        asked = (await ask(model, request()))[1].message.tool_calls[0]
-    json.dumps(asked.arguments, ensure_ascii=False).encode()
+        tool_call = (await ask(model, request()))[1].message.tool_calls[0]
+    json.dumps(tool_call.arguments, ensure_ascii=False).encode()
 
 
 # --------------------------------------------------------------------------------------- on the wire
@@ -361,11 +366,11 @@ async def test_responses_get_their_items_back_verbatim_and_are_not_stored_by_the
         assert server.problems == []
         body = server.requests[-1].body
     assert (body["store"], body["include"]) == (False, ["reasoning.encrypted_content"])
-    thought, said, one, two, *answered = body["input"][-6:]
+    thought, message, first_call, two, *answered = body["input"][-6:]
     assert (thought["summary"][0]["text"], thought["encrypted_content"]) == ("Add both.", sign("Add both."))
-    assert [item["id"][:3] for item in (thought, said, one, two)] == ["rs_", "msg", "fc_", "fc_"]
-    assert [item["call_id"] for item in answered] == [one["call_id"], two["call_id"]]
-    assert all(item["call_id"].startswith("call_") for item in (one, two))
+    assert [item["id"][:3] for item in (thought, message, first_call, two)] == ["rs_", "msg", "fc_", "fc_"]
+    assert [item["call_id"] for item in answered] == [first_call["call_id"], two["call_id"]]
+    assert all(item["call_id"].startswith("call_") for item in (first_call, two))
 
 
 @pytest.mark.anyio
@@ -395,8 +400,8 @@ async def test_google_gets_its_signatures_back(made):
         first = after_a_journal(identified((await ask(model, request()))[1].message))
         await ask(model, request(user("Add."), first, results(first, Text("3"))))
         assert server.problems == []  # it refuses a call whose signature is not its own
-        said, *calls = server.requests[-1].messages[-2]["parts"][-3:]
-    assert base64.b64decode(said["thoughtSignature"]) == b"c2ln"
+        message, *calls = server.requests[-1].messages[-2]["parts"][-3:]
+    assert base64.b64decode(message["thoughtSignature"]) == b"c2ln"
     assert calls[0]["thoughtSignature"]
     assert "thoughtSignature" not in calls[1]
 
@@ -436,16 +441,16 @@ async def test_calls_are_sent_under_our_ids_with_their_results_in_order(made):
     script = [turn(call("add", a=1, b=2), call("add", a=3, b=4)), text("Done.")]
     with scripted(made, *script) as (server, model):
         first = identified((await ask(model, request()))[1].message)
-        one, two = first.tool_calls
+        first_call, two = first.tool_calls
         shown = Message(
-            "tool", (ToolResult(one.id, "add", (Text("3"),)), ToolResult(two.id, "add", (Text("7"),)))
+            "tool", (ToolResult(first_call.id, "add", (Text("3"),)), ToolResult(two.id, "add", (Text("7"),)))
         )
         await ask(model, request(user("Add."), first, shown))
         assert server.problems == []
         messages = server.requests[-1].messages
     ids = [wire_id("s1.c0"), wire_id("s1.c1")]
     if made is chat:
-        assert [asked["id"] for asked in messages[2]["tool_calls"]] == ids
+        assert [message["id"] for message in messages[2]["tool_calls"]] == ids
         assert [(m["tool_call_id"], m["content"]) for m in messages[3:]] == list(zip(ids, "37", strict=True))
     elif made is anthropic:
         assert [block["id"] for block in messages[1]["content"]] == ids
@@ -456,9 +461,9 @@ async def test_calls_are_sent_under_our_ids_with_their_results_in_order(made):
         assert [result["id"] for result in answered] == ids
         assert "3" in json.dumps(answered[0]["response"])
     else:  # a call is an item of its own here, and keeps the id it came with
-        one, two, *answered = messages[-4:]
+        first_call, two, *answered = messages[-4:]
         assert [(m["call_id"], m["output"]) for m in answered] == [
-            (one["call_id"], "3"),
+            (first_call["call_id"], "3"),
             (two["call_id"], "7"),
         ]
 
@@ -510,11 +515,11 @@ async def test_settings_reach_the_provider(made):
     extra = {"service_tier": "auto", "top_p": 0.5}
     extra |= {"generationConfig": {"seed": 7}} if made is google else {"metadata": {"user_id": "u1"}}
     settings = ModelSettings(temperature=0.5, max_tokens=99, parallel_tool_calls=False, extra=extra)
-    asked = request(settings=settings)
-    asked.tools = (*asked.tools, NOW)
-    asked.tool_choice = "add"
+    configured = request(settings=settings)
+    configured.tools = (*configured.tools, NOW)
+    configured.tool_choice = "add"
     with scripted(made, "Hello.") as (server, model):
-        await ask(model, asked)
+        await ask(model, configured)
         assert server.problems == []
         body = server.requests[-1].body
     if made is google:
@@ -565,8 +570,8 @@ async def test_googles_sdk_continues_no_answer_with_hidden_requests():
 
 @pytest.mark.anyio
 async def test_answers_that_are_not_streamed_use_the_plain_endpoint():
-    for name, made in WHOLE.items():
-        with scripted(made, turn("Hello.", call("add", a=1, b=2))) as (server, model):
+    for name, make_model in WHOLE.items():
+        with scripted(make_model, turn("Hello.", call("add", a=1, b=2))) as (server, model):
             deltas, answer = await ask(model, request())
             assert server.requests[0].body.get("stream") in (None, False), name
             assert server.requests[0].path.endswith("stream") is False
@@ -576,18 +581,18 @@ async def test_answers_that_are_not_streamed_use_the_plain_endpoint():
 
 @pytest.mark.anyio
 async def test_an_output_schema_is_sent():
-    asked = request()
-    asked.output_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    typed = request()
+    typed.output_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     with scripted(chat, '{"n": 1}') as (server, model):
-        await ask(model, asked)
+        await ask(model, typed)
         assert server.problems == []
         assert server.requests[-1].body["response_format"]["type"] == "json_schema"
     with scripted(responses, '{"n": 1}') as (server, model):
-        await ask(model, asked)
+        await ask(model, typed)
         assert server.problems == []
         assert server.requests[-1].body["text"]["format"]["type"] == "json_schema"
     with scripted(google, '{"n": 1}') as (server, model):
-        await ask(model, asked)
+        await ask(model, typed)
         assert server.problems == []
         config = server.requests[-1].body["generationConfig"]
         assert (config["responseMimeType"], config["responseJsonSchema"]["required"]) == (
@@ -613,9 +618,9 @@ async def test_every_model_class_of_pydantic_ai_can_be_used():
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.test import TestModel
 
-    asked = request()
-    asked.tools = (NOW,)
-    _, answer = await ask(PydanticAIModel(TestModel()), asked)
+    plain = request()
+    plain.tools = (NOW,)
+    _, answer = await ask(PydanticAIModel(TestModel()), plain)
     assert [called.name for called in answer.message.tool_calls] == ["now"]
     assert answer.finish == "tool_calls"
 
@@ -648,10 +653,10 @@ def test_a_request_for_a_call_that_never_parsed_is_well_formed():
     from treadle.llm.mapping import their_messages
 
     broken = Message("assistant", (ToolCall("s1-c0", "add", {}, raw='{"a": ', problem="unparsable"),))
-    asked = ModelRequest(
+    model_request = ModelRequest(
         (user("a"), broken), "", (), "auto", ModelSettings(), task_id="t", step="s", turn=1, attempt=1
     )
-    assert their_messages(asked)[1].parts[0].args == {"unparsable_arguments": '{"a": '}
+    assert their_messages(model_request)[1].parts[0].args == {"unparsable_arguments": '{"a": '}
 
 
 @pytest.mark.full

@@ -48,9 +48,9 @@ def test_a_scripted_model_implements_the_model_port():
 
 @pytest.mark.anyio
 async def test_a_short_text_is_one_delta_and_the_answer():
-    delta, whole = await drained(ScriptedModel([text("hello world")]))
+    delta, answer = await drained(ScriptedModel([text("hello world")]))
     assert delta == TextDelta("hello world")
-    assert whole == ModelAnswer(Message("assistant", (Text("hello world"),)), "stop", Usage(10, 3))
+    assert answer == ModelAnswer(Message("assistant", (Text("hello world"),)), "stop", Usage(10, 3))
 
 
 @pytest.mark.anyio
@@ -91,8 +91,8 @@ async def test_several_calls_joined_in_any_way_are_one_turn():
     )
     calls = (ToolCall("", "add", {"a": 1}), ToolCall("", "add", {"a": 2}))
     answers = [await answer(model, n) for n in range(3)]
-    assert [each.message.tool_calls for each in answers] == [calls] * 3
-    assert [each.finish for each in answers] == ["tool_calls"] * 3
+    assert [answer.message.tool_calls for answer in answers] == [calls] * 3
+    assert [answer.finish for answer in answers] == ["tool_calls"] * 3
     assert answers[2].message.parts[:2] == (Reasoning("hm"), Text("thinking"))
     deltas = (await drained(model, 2))[:-1]
     assert deltas == [
@@ -105,10 +105,10 @@ async def test_several_calls_joined_in_any_way_are_one_turn():
 
 @pytest.mark.anyio
 async def test_a_long_text_is_streamed_in_chunks_cut_at_spaces():
-    words = "the quick  brown fox\njumps over " * 40
-    deltas = (await drained(ScriptedModel([words])))[:-1]
+    prose = "the quick  brown fox\njumps over " * 40
+    deltas = (await drained(ScriptedModel([prose])))[:-1]
     assert len(deltas) > 5
-    assert "".join(delta.text for delta in deltas) == words
+    assert "".join(delta.text for delta in deltas) == prose
     small = (await drained(ScriptedModel([text("a bc def", chunk=1)])))[:-1]
     assert [delta.text.strip() for delta in small] == ["a", "bc", "def"]
 

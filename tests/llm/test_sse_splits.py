@@ -36,7 +36,7 @@ CALLS = [{"a": "é🎉\u2028", "b": n} for n in range(3)]
 SPOKEN = (reasoning(THOUGHT), text(WORDS), *(call("add", **arguments) for arguments in CALLS))
 
 
-def events(wire, **how):
+def events(wire, **options):
     """The events of one answer on a wire; its ids are the same each time."""
     counter = iter(range(1000))
     fixed = pytest.MonkeyPatch()
@@ -47,7 +47,7 @@ def events(wire, **how):
         if module.startswith("openai"):
             fixed.setattr(f"treadle.testing.provider.{module}.time.time", lambda: 1_767_225_600)
     try:
-        return SPEAKS[wire].events(turn(*SPOKEN, **{"chunk_size": 5, **how}), BODY)
+        return SPEAKS[wire].events(turn(*SPOKEN, **{"chunk_size": 5, **options}), BODY)
     finally:
         fixed.undo()
 
@@ -57,9 +57,9 @@ def interleaved(wire):
 
 
 def last_twice(wire):
-    there = events(wire)
-    again = -2 if wire == "chat" else -1  # after `[DONE]` nothing is read
-    return [*there[:again], there[again], *there[again:]]
+    event_list = events(wire)
+    last = -2 if wire == "chat" else -1  # after `[DONE]` nothing is read
+    return [*event_list[:last], event_list[last], *event_list[last:]]
 
 
 ENDS = (
@@ -72,31 +72,31 @@ ENDS = (
 
 def end_twice(wire):
     """The event with the finish reason."""
-    there = events(wire)
-    place = next(place for place, event in enumerate(there) if any(end in event for end in ENDS))
-    return [*there[: place + 1], *there[place:]]
+    event_list = events(wire)
+    place = next(index for index, event in enumerate(event_list) if any(end in event for end in ENDS))
+    return [*event_list[: place + 1], *event_list[place:]]
 
 
 def arguments_before_the_name(wire):
-    there = [json.loads(event.removeprefix(b"data: ")) for event in events(wire)[:-1]]
-    for place, chunk in reversed(list(enumerate(there))):
+    event_list = [json.loads(event.removeprefix(b"data: ")) for event in events(wire)[:-1]]
+    for index, chunk in reversed(list(enumerate(event_list))):
         for piece in (chunk["choices"] or [{"delta": {}}])[0]["delta"].get("tool_calls", ()):
             if "name" in piece["function"]:
-                following = there[place + 1]["choices"][0]["delta"]["tool_calls"][0]["function"]
+                following = event_list[index + 1]["choices"][0]["delta"]["tool_calls"][0]["function"]
                 following["name"] = piece["function"].pop("name")
                 piece["function"]["arguments"], following["arguments"] = following["arguments"], ""
-    return [*(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in there), b"data: [DONE]\n\n"]
+    return [*(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in event_list), b"data: [DONE]\n\n"]
 
 
 def deltas_before_the_item(wire):
     """Arguments arrive before the item they belong to; the item is whole at its end."""
-    there = events(wire)
+    event_list = events(wire)
     added = [
-        i for i, event in enumerate(there) if b"output_item.added" in event and b"function_call" in event
+        i for i, event in enumerate(event_list) if b"output_item.added" in event and b"function_call" in event
     ]
-    for place in added:
-        there[place], there[place + 1] = there[place + 1], there[place]
-    return there
+    for index in added:
+        event_list[index], event_list[index + 1] = event_list[index + 1], event_list[index]
+    return event_list
 
 
 def commented(wire):
@@ -160,11 +160,11 @@ def comparable(answer):
 
 
 def check(wire, answer):
-    said = [part.text for part in answer.message.parts if isinstance(part, Text)]
+    texts = [part.text for part in answer.message.parts if isinstance(part, Text)]
     thought = [part.text for part in answer.message.parts if isinstance(part, Reasoning)]
     calls = [part for part in answer.message.parts if isinstance(part, ToolCall)]
-    assert (said, thought, answer.finish) == ([WORDS], [THOUGHT], "tool_calls")
-    assert [(asked.name, asked.arguments, asked.problem) for asked in calls] == [
+    assert (texts, thought, answer.finish) == ([WORDS], [THOUGHT], "tool_calls")
+    assert [(call.name, call.arguments, call.problem) for call in calls] == [
         ("add", arguments, None) for arguments in CALLS
     ]
 
@@ -173,10 +173,10 @@ def check(wire, answer):
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_stream_has_the_same_answer_in_every_shape(wire):
     shapes = of_wire(wire)
-    told = await answers(wire, list(shapes.values()), [None] * len(shapes))
-    for shape, answer in zip(shapes, told, strict=True):
+    outcomes = await answers(wire, list(shapes.values()), [None] * len(shapes))
+    for shape, answer in zip(shapes, outcomes, strict=True):
         check(wire, answer)
-        assert answer == told[0], shape
+        assert answer == outcomes[0], shape
 
 
 async def cut_at_random(wire, trials, seed):
@@ -186,11 +186,11 @@ async def cut_at_random(wire, trials, seed):
     for number, (_, body) in enumerate(chosen):
         chance = random.Random(f"{seed}:{wire}:{number}")
         splits.append(chance.sample(range(1, len(body)), chance.randint(1, 60)))
-    (whole,) = await answers(wire, [shapes[0][1]], [None])
-    check(wire, whole)
-    told = await answers(wire, [body for _, body in chosen], splits)
-    for number, answer in enumerate(told):
-        assert answer == whole, f"seed {seed}, {wire}, trial {number}, {chosen[number][0]}"
+    (expected,) = await answers(wire, [shapes[0][1]], [None])
+    check(wire, expected)
+    outcomes = await answers(wire, [body for _, body in chosen], splits)
+    for number, answer in enumerate(outcomes):
+        assert answer == expected, f"seed {seed}, {wire}, trial {number}, {chosen[number][0]}"
 
 
 @pytest.mark.anyio

@@ -26,10 +26,10 @@ def google(server, **options):
 
 
 WIRES = {"chat": chat, "responses": responses, "anthropic": anthropic, "google": google}
-WHOLE = {f"{name} whole": partial(made, stream=False) for name, made in WIRES.items()}
+WHOLE = {f"{name} whole": partial(make_model, stream=False) for name, make_model in WIRES.items()}
 
 
 @contextmanager
-def scripted(made, *script, **options):
+def scripted(make_model, *script, **options):
     with ProviderServer(script, **options) as server:
-        yield server, made(server)
+        yield server, make_model(server)

@@ -12,9 +12,9 @@ from treadle.policy.budget import Account, calls_made, summed
 
 
 def test_what_two_tasks_of_one_agent_spent_is_one_sum_and_neither_price_nor_number_is_lost() -> None:
-    one = SpentBy("poet", 1, Usage(5, 5), 1, 2, 100, ("a:1",))
+    first = SpentBy("poet", 1, Usage(5, 5), 1, 2, 100, ("a:1",))
     other = SpentBy("poet", 3, Usage(1, 1), 2, 0, 10, ("b:2", "a:1"))
-    (both,) = by_agent([one, other])
+    (both,) = by_agent([first, other])
     assert both == SpentBy("poet", 4, Usage(6, 6), 3, 2, 110, ("a:1", "b:2"))
     assert summed([SpentBy("poet", cost=1), other]).cost is None, "what one of them cost nobody knows"
 

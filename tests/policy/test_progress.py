@@ -11,19 +11,21 @@ from treadle.core.steps import CallState, StepState
 from treadle.policy.progress import LONGEST, in_circles, newest_calls, same
 
 
-def call(letter: str, place: int = 0) -> CallState:
+def call(letter: str, number: int = 0) -> CallState:
     """`a`: the call a, always with one result; `A`: one that fails; `?`: the call q with a new result each time."""
-    made = CallState(f"c{place}", "s1", letter.lower(), {"n": 1}, status="ended", outcome="ok", output="same")
+    state = CallState(
+        f"c{number}", "s1", letter.lower(), {"n": 1}, status="ended", outcome="ok", output="same"
+    )
     if letter == "?":
-        made.output = place
+        state.output = number
     elif letter.isupper():
-        made.outcome, made.output = "error", None
-    return made
+        state.outcome, state.output = "error", None
+    return state
 
 
 def circles(story: str, most: int) -> str | None:
     """What is said after a story that is read from left to right."""
-    calls = [call(letter, place) for place, letter in enumerate(story)]
+    calls = [call(letter, index) for index, letter in enumerate(story)]
     reached = in_circles(most, reversed(calls))
     return None if reached is None else reached.detail
 
@@ -90,15 +92,15 @@ def test_calls_are_the_same_if_all_of_them_is(field: str, value: Any) -> None:
 
 @pytest.mark.parametrize("outcome", ["unknown", "cancelled", "refused", "abandoned"])
 def test_calls_that_were_stopped_say_nothing_of_progress(outcome: Any) -> None:
-    one, other = call("a"), call("a")
-    one.outcome = other.outcome = outcome
-    assert not same(one, other)
+    first, other = call("a"), call("a")
+    first.outcome = other.outcome = outcome
+    assert not same(first, other)
 
 
 def test_failures_are_the_same_however_they_say_it() -> None:
-    one, other = call("A"), call("A")
+    first, other = call("A"), call("A")
     other.outcome = "timeout"
-    assert same(one, other)
+    assert same(first, other)
 
 
 def test_a_message_of_the_user_is_progress() -> None:
@@ -106,11 +108,11 @@ def test_a_message_of_the_user_is_progress() -> None:
     for index in range(1, 6):
         done = StepState(f"s{index}", index, calls=[call("a", index)])
         state.steps.append(done)
-    assert [made.id for made in newest_calls(state)] == ["c5", "c4", "c3", "c2", "c1"]
+    assert [call.id for call in newest_calls(state)] == ["c5", "c4", "c3", "c2", "c1"]
     from treadle.core.messages import Text
 
     state.steps[2].input = (Text("try something else"),)
-    assert [made.id for made in newest_calls(state)] == ["c5", "c4", "c3"]
+    assert [call.id for call in newest_calls(state)] == ["c5", "c4", "c3"]
 
 
 @given(st.text("abcAB?", max_size=60), st.integers(2, 4))

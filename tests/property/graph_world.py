@@ -40,16 +40,18 @@ class GraphWorld(World):
         """what a function saw that it should not have"""
 
     def agent(self, model: ScriptedModel, version: int = 0) -> Agent[Any]:
-        how: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.family:
-            how["subagents"] = [Agent(model, name="helper", tools=self.tools())]
+            options["subagents"] = [Agent(model, name="helper", tools=self.tools())]
         worker: Any = {"function": self.step, "pipeline": self.pipeline, "plan_refine": PlanRefine}.get(
             self.kind, lambda: Dependencies(self)
         )
         if self.kind != "function":
             worker = worker()
         instructions = f"version {version}" if version else ""
-        return Agent(model, name="any", tools=self.tools(), worker=worker, instructions=instructions, **how)
+        return Agent(
+            model, name="any", tools=self.tools(), worker=worker, instructions=instructions, **options
+        )
 
     def says(self, request: ModelRequest) -> Any:
         chance = self.chance("says", request.step, request.call, request.attempt)
@@ -84,16 +86,16 @@ class GraphWorld(World):
             run: Any = chance.choice([act, act, Ask("of {input}"), "look", "save"])
             after = tuple(node.name for node in nodes if chance.randrange(2))
             join: Any = chance.choice(["all", "all", "any", "optional", Quorum(1)]) if after else "all"
-            given: Any = {"n": i} if isinstance(run, str) else None
+            arguments: Any = {"n": i} if isinstance(run, str) else None
             optional = chance.randrange(3) == 0
-            nodes.append(Node(f"n{i}", run, after=after, join=join, optional=optional, input=given))
+            nodes.append(Node(f"n{i}", run, after=after, join=join, optional=optional, input=arguments))
         return Pipeline(nodes)
 
     # ----------------------------------------------------------------------------------- a step
 
     async def step(self, ctx: StepContext) -> StepResult:
         chance = self.chance("step", ctx.step_id, ctx.attempt)
-        did = await self.do_things(ctx)
+        results = await self.do_things(ctx)
         kind = chance.randrange(24)
         if kind == 0 and ctx.attempt < 3:
             FIRED["step fails"] += 1
@@ -103,8 +105,8 @@ class GraphWorld(World):
             return StepResult(skipped="no need" if chance.randrange(2) else RuntimeError("no use"))
         if ctx.name == "end" or kind == 2:
             FIRED["answer"] += 1
-            return StepResult(f"{ctx.step_id} {did}", is_last=True)
-        return StepResult(did, next_steps=self.plan(ctx.name, chance))
+            return StepResult(f"{ctx.step_id} {results}", is_last=True)
+        return StepResult(results, next_steps=self.plan(ctx.name, chance))
 
     def look_at(self, ctx: StepContext) -> None:
         node = ctx._node
@@ -126,14 +128,14 @@ class GraphWorld(World):
         return len(ctx.messages)
 
     async def do_one(self, ctx: StepContext, chance: random.Random) -> None:
-        what, n, tool = chance.randrange(8), chance.randrange(3), chance.choice(TOOLS)
-        many = chance.randrange(2)
-        match what:
+        kind, n, tool = chance.randrange(8), chance.randrange(3), chance.choice(TOOLS)
+        count = chance.randrange(2)
+        match kind:
             case 0 | 1:
                 await ctx.call_tool(tool, {"n": n})
             case 2 | 3:
                 answer = await ctx.call_model()
-                if answer.message.tool_calls and many:
+                if answer.message.tool_calls and count:
                     await ctx.call_tools(answer)
             case 4:
                 await ctx.call_model("on the side")
@@ -141,7 +143,7 @@ class GraphWorld(World):
                 both = [ctx.call_tool(name, {"n": n}) for name in (tool, "look", "put")]
                 ends = await asyncio.gather(*both, return_exceptions=True)
                 for end in ends:
-                    if isinstance(end, ToolCallFailed) and many:
+                    if isinstance(end, ToolCallFailed) and count:
                         raise end
                     if isinstance(end, BaseException) and not isinstance(end, ToolCallFailed):
                         raise end
@@ -163,7 +165,7 @@ class GraphWorld(World):
             return []
         steps: list[NextStep] = []
         for i, each in enumerate(names):
-            after = tuple(other for other in names[:i] if chance.randrange(3) == 0)
+            after = tuple(name for name in names[:i] if chance.randrange(3) == 0)
             steps.append(NextStep(each, {"of": name}, after, self.join(after, chance)))
         if name == "start":
             steps.append(NextStep("end", None, tuple(names), self.join(names, chance)))

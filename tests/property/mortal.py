@@ -53,18 +53,18 @@ class MortalStore(JournalStore):
         """Leave the real store alone: the next life uses it."""
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
-        gone = StoreUnavailable("the process died")
+        error = StoreUnavailable("the process died")
         if self.dead:
-            done(gone)
+            done(error)
             return
         if self.commits_left is not None:
             self.commits_left -= 1
             if self.commits_left < 0:
                 self.dead = True
                 if self.dies_after_writing:
-                    self.real.commit(commit, lambda _: done(gone))
+                    self.real.commit(commit, lambda _: done(error))
                 else:
-                    done(gone)
+                    done(error)
                 return
         self.real.commit(commit, done)
 
@@ -98,17 +98,17 @@ class MortalStore(JournalStore):
     async def inbox(self, task_id: str) -> list[InboxItem]:
         return await self._alive().inbox(task_id)
 
-    async def thread(self, thread_id: str, **which: Any) -> tuple[int, list[ThreadMember]]:
-        return await self._alive().thread(thread_id, **which)
+    async def thread(self, thread_id: str, **options: Any) -> tuple[int, list[ThreadMember]]:
+        return await self._alive().thread(thread_id, **options)
 
     def watch(self, wake: Callable[..., Any]) -> Callable[[], None]:
         return self._alive().watch(wake)
 
 
-async def next_life(life: MortalStore, path: Path | None) -> MortalStore:
+async def next_life(store: MortalStore, path: Path | None) -> MortalStore:
     """Return a new process' view of what the dead one left, its ownerships lapsed."""
-    life.die()
-    await life.real.close()
-    real: JournalStore = life.real if isinstance(life.real, MemoryStore) else SQLiteStore(str(path))
+    store.die()
+    await store.real.close()
+    real: JournalStore = store.real if isinstance(store.real, MemoryStore) else SQLiteStore(str(path))
     await real.open()
     return MortalStore(real)

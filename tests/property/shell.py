@@ -199,8 +199,8 @@ class Shell:
         if kind:
             for _ in range(1 + choice % 3):
                 choice //= 3
-                asked = ASKED if self.rules.output_retries is None else (*ASKED, GIVES, GIVES, GIVES)
-                parts.append(ToolCall("", asked[choice % len(asked)], {"n": choice % 4}))
+                choices = ASKED if self.rules.output_retries is None else (*ASKED, GIVES, GIVES, GIVES)
+                parts.append(ToolCall("", choices[choice % len(choices)], {"n": choice % 4}))
             finish = "length" if kind == 3 else "tool_calls"
         message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
         self.record(e.ModelReturned(step.id, message, finish, Usage(5, 5), self.read(message, choice)))
@@ -212,18 +212,18 @@ class Shell:
         giving = next((call for call in message.tool_calls if call.name == GIVES), None)
         if giving is None and message.tool_calls:
             return None
-        place = giving.id if giving is not None else None
+        call_id = giving.id if giving is not None else None
         if choice % 3 or (giving is not None and giving.problem is not None):
             self.fired["wrong answer"] += 1
-            return e.TypedAnswer(None, "wrong", place)
+            return e.TypedAnswer(None, "wrong", call_id)
         self.fired["right answer"] += 1
-        return e.TypedAnswer({"right": self.clock}, None, place)
+        return e.TypedAnswer({"right": self.clock}, None, call_id)
 
     def end_tool(self, call: CallState, choice: int) -> None:
-        how = choice % 4
-        if how < 2:
+        outcome = choice % 4
+        if outcome < 2:
             self.record(e.ToolEnded(call.step, call.id, "ok", {"saved": call.arguments}))
-        elif how == 2:
+        elif outcome == 2:
             failure = e.Failure("tool", "error", "broken", call.id)
             if call.attempt <= SPECS[call.name].retries and call.effect != "write":
                 self.record(e.ToolStopped(call.step, call.id, "error", failure))
@@ -283,14 +283,14 @@ class Shell:
         if self.flights:
             return
         self.commit()
-        taken, state = self.durable[: 1 + choice % len(self.durable)], start(self.task_id)
-        for epoch, event in taken:
+        shared, state = self.durable[: 1 + choice % len(self.durable)], start(self.task_id)
+        for epoch, event in shared:
             apply(state, event, epoch)
         if state.in_flight() or state.undo is not None:
             self.fired["fork point busy"] += 1
             return
         self.fired["fork"] += 1
-        self.durable, self.state, self.ledger, self.epoch = taken, state, [], self.epoch + 1
+        self.durable, self.state, self.ledger, self.epoch = shared, state, [], self.epoch + 1
         self.record(e.TaskForked("p", "math", "other"))
         if choice % 3 == 0:
             self.record(e.InputReceived((Text("else"),)))

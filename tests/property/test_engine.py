@@ -52,11 +52,11 @@ class Engine(Host, RuleBasedStateMachine):
         self.created += 1
         self.shared.append(shared)
         thread = "shared" if shared else None
-        made = self.do(
+        created = self.do(
             "create",
             self.runner.create_task(self.agent, "go", task_id=key, options=options, thread_id=thread),
         )
-        assert not isinstance(made, Exception), made
+        assert not isinstance(created, Exception), created
         self.tasks.append(key)
 
     @precondition(lambda self: self.created)
@@ -64,8 +64,8 @@ class Engine(Host, RuleBasedStateMachine):
     def work(self, place: int, how: str) -> None:
         task = self.one_of(place)
         if how.startswith("step"):
-            words = "more" if how == "step with words" else None
-            self.do("step", self.runner.run_step(task, input=words))
+            message = "more" if how == "step with words" else None
+            self.do("step", self.runner.run_step(task, input=message))
         else:
             options = RunOptions(limits=Limits(steps=30)) if how == "raise" else None
             self.do("resume", self.runner.resume(task, options=options))
@@ -143,11 +143,11 @@ class Engine(Host, RuleBasedStateMachine):
             case "observe":
                 self.do("send", self.runner.send(task, "b", role="observation"))
             case "settle":
-                for one in (task, *self.tasks):  # few wait for it: any that does is welcome
-                    result = self.do("result", self.runner.result(one))
+                for task_id in (task, *self.tasks):  # few wait for it: any that does is welcome
+                    result = self.do("result", self.runner.result(task_id))
                     for pending in getattr(result, "pending", ())[:1]:
                         verdict = Happened("so") if choice else NotHappened()
-                        self.do("settle", self.runner.settle(one, pending.request_id, verdict))
+                        self.do("settle", self.runner.settle(task_id, pending.request_id, verdict))
                         return
             case "skip":
                 self.do("skip", self.runner.skip_step(task))
@@ -173,23 +173,23 @@ class Engine(Host, RuleBasedStateMachine):
     def fork(self, place: int, at: int | None, words: str | None) -> None:
         if self.forks == 2:
             return
-        made = self.do("fork", self.runner.fork(self.one_of(place), at=at, input=words))
-        if made is not None and not isinstance(made, Exception):
+        fork = self.do("fork", self.runner.fork(self.one_of(place), at=at, input=words))
+        if fork is not None and not isinstance(fork, Exception):
             self.forks += 1
-            self.tasks.append(made.task_id)
+            self.tasks.append(fork.task_id)
 
     @precondition(lambda self: self.created)
     @rule(place=PLACE)
     def make_again(self, place: int) -> None:
         """Delete a task that shares nothing with others, and make another under its id."""
-        alone = [f"task-{number}" for number, shared in enumerate(self.shared) if not shared]
-        key = alone[place % len(alone)] if alone else None
+        unshared = [f"task-{number}" for number, shared in enumerate(self.shared) if not shared]
+        key = unshared[place % len(unshared)] if unshared else None
         if key is None or self.forks or self.do("delete", self.runner.delete_task(key)) is not None:
             return
-        made = self.do("make again", self.runner.create_task(self.agent, "go", task_id=key))
-        assert not isinstance(made, Exception), made
-        gone = [task for task in self.tasks if task.startswith(f"{key}.")]
-        for task in gone:
+        created = self.do("make again", self.runner.create_task(self.agent, "go", task_id=key))
+        assert not isinstance(created, Exception), created
+        children = [task for task in self.tasks if task.startswith(f"{key}.")]
+        for task in children:
             self.tasks.remove(task)
 
     # ------------------------------------------------------------------------------------ judging
@@ -260,8 +260,8 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "hung in a tool that is idempotent",
         "hung in a tool that is read",
     }
-    wanted |= {f"state {word}" for word in ("created", "answered", "completed", "degraded", "failed")}
-    wanted |= {f"state {word}" for word in ("cancelled", "paused", "interrupted", "waiting", "running")}
+    wanted |= {f"state {state}" for state in ("created", "answered", "completed", "degraded", "failed")}
+    wanted |= {f"state {state}" for state in ("cancelled", "paused", "interrupted", "waiting", "running")}
     if runs > 100:
         wanted.add("settle")  # about one history in a hundred comes to it
     assert {name for name in wanted if FIRED[name] < runs // 50} == set(), FIRED

@@ -120,16 +120,16 @@ class UndoForkVerbs(Host):
         return f"<word {self.said}>"
 
     def create(self, chance: random.Random) -> None:
-        mine = [task for task in self.tasks if task.startswith("task-")]
-        if len(mine) == 3:
+        roots = [task for task in self.tasks if task.startswith("task-")]
+        if len(roots) == 3:
             return
-        key = f"task-{len(mine)}"
+        key = f"task-{len(roots)}"
         thread = chance.choice([None, "shared"])
-        made = self.do(
+        created = self.do(
             "create",
             self.runner.create_task(self.agent, "go", task_id=key, options=options(chance), thread_id=thread),
         )
-        assert not isinstance(made, Exception), made
+        assert not isinstance(created, Exception), created
         self.tasks.append(key)
 
     def work(self, how: str, task: str, chance: random.Random) -> None:
@@ -159,9 +159,9 @@ class UndoForkVerbs(Host):
         await self.runner.skip_step(task, step=chance.choice([None, *steps]))
 
     async def send(self, task: str, role: Any) -> None:
-        words = self.words()
-        await self.runner.send(task, words, role=role)
-        self.acknowledged.append((task, words))
+        text = self.words()
+        await self.runner.send(task, text, role=role)
+        self.acknowledged.append((task, text))
 
     async def undo(self, task: str, chance: random.Random) -> Any:
         steps = await self.runner.get_completed_steps(task)
@@ -178,33 +178,33 @@ class UndoForkVerbs(Host):
     def fork(self, task: str, chance: random.Random) -> None:
         if self.forks == 3:
             return
-        made = self.do("fork", self.forked(task, chance))
-        if made is not None and not isinstance(made, Exception):
+        fork = self.do("fork", self.forked(task, chance))
+        if fork is not None and not isinstance(fork, Exception):
             self.forks += 1
-            self.tasks.append(made.task_id)
+            self.tasks.append(fork.task_id)
 
     async def forked(self, task: str, chance: random.Random) -> Any:
         state = (await self.runner.driver.cache.load(task)).state
-        words = chance.choice([None, self.words()])
+        text = chance.choice([None, self.words()])
         calls = [call.id for step in state.steps for call in step.calls]
         match chance.randrange(4):
             case 0:
-                return await self.runner.fork(task, at=chance.randint(1, state.seq), input=words)
+                return await self.runner.fork(task, at=chance.randint(1, state.seq), input=text)
             case 1 if state.steps:
-                return await self.runner.fork(task, at=chance.choice(state.steps).id, input=words)
+                return await self.runner.fork(task, at=chance.choice(state.steps).id, input=text)
             case 2 if calls:
                 FIRED["replace"] += 1
                 return await self.runner.fork(task, replace={chance.choice(calls): "another"})
             case _:
-                return await self.runner.fork(task, input=words)
+                return await self.runner.fork(task, input=text)
 
     def settle(self, task: str, chance: random.Random) -> None:
-        for one in (task, *self.tasks):  # few wait for it: any that does is welcome
-            result = self.do("result", self.runner.result(one))
-            waits = [one for one in getattr(result, "pending", ()) if one.kind == "settlement"]
-            for pending in waits[:1]:  # what a child waits for is said to the child
+        for task_id in (task, *self.tasks):  # few wait for it: any that does is welcome
+            result = self.do("result", self.runner.result(task_id))
+            settlements = [wait for wait in getattr(result, "pending", ()) if wait.kind == "settlement"]
+            for pending in settlements[:1]:  # what a child waits for is said to the child
                 verdict = chance.choice([Happened("so"), NotHappened()])
-                self.do("settle", self.runner.settle(one, pending.request_id, verdict))
+                self.do("settle", self.runner.settle(task_id, pending.request_id, verdict))
                 return
 
     def die(self, task: str, chance: random.Random) -> None:
@@ -214,13 +214,13 @@ class UndoForkVerbs(Host):
             self.life.dies_after_writing = chance.random() < 0.5
         else:
             self.world.dies_in_tool = True
-        how = chance.choice(["step", "ready steps", "resume", "raise", "undo", "meddle"])
-        if how == "undo":
+        verb = chance.choice(["step", "ready steps", "resume", "raise", "undo", "meddle"])
+        if verb == "undo":
             self.do("undo", self.undo(task, chance))
-        elif how == "meddle":
+        elif verb == "meddle":
             self.meddle(task, chance)
         else:
-            self.work(how, task, chance)
+            self.work(verb, task, chance)
         self.life.commits_left, self.world.dies_in_tool = None, False
 
     def meddle(self, task: str, chance: random.Random) -> None:
@@ -261,8 +261,8 @@ class UndoForkVerbs(Host):
     def requests(self) -> dict[str, list[Any]]:
         """Functions may ask for another answer when there is one: else what they send is well-formed as well."""
         sent = super().requests()
-        found = [v for task in sent for messages in sent[task] for v in well_formed(task, messages)]
-        assert found == [], "\n".join(map(str, found))
+        violations = [v for task in sent for messages in sent[task] for v in well_formed(task, messages)]
+        assert violations == [], "\n".join(map(str, violations))
         return {}
 
     def honest(self) -> None:
@@ -274,13 +274,13 @@ class UndoForkVerbs(Host):
         """Every word that somebody was told is durable is there once, and in the thread if its task is."""
         for row in await all_rows(self.life.real):
             journal = await journal_of(self.life.real, row)
-            said = [event for event in journal.events if isinstance(event, e.InputReceived)]
-            texts = ["".join(getattr(part, "text", "") for part in event.parts) for event in said]
+            inputs = [event for event in journal.events if isinstance(event, e.InputReceived)]
+            texts = ["".join(getattr(part, "text", "") for part in event.parts) for event in inputs]
             waiting = [str(item.data) for item in await self.life.real.inbox(row.task_id)]
-            for task, words in self.acknowledged:
+            for task, text in self.acknowledged:
                 if task == row.task_id:
-                    times = texts.count(words) + sum(words in item for item in waiting)
-                    assert times == 1, f"{words} is there {times} times in {task}"
+                    times = texts.count(text) + sum(text in item for item in waiting)
+                    assert times == 1, f"{text} is there {times} times in {task}"
 
     # --------------------------------------------------------------------------------- the end
 
@@ -348,14 +348,14 @@ def told(seed: int, *, durable: bool = False) -> None:
 
 def never_met(least: int) -> set[str]:
     """Return what befell tasks less often than that, and the states they were in."""
-    words = ("answered", "cancelled", "completed", "created", "degraded", "failed")
-    words += ("interrupted", "paused", "running", "waiting")
+    states = ("answered", "cancelled", "completed", "created", "degraded", "failed")
+    states += ("interrupted", "paused", "running", "waiting")
     wanted = {
         *("step", "step=", "ready steps", "resume", "raise", "change", "death", "meddle", "send", "settle"),
         *("pause", "interrupt", "cancel", "finalize", "skip", "edit", "undo", "fork", "child", "step fails"),
         *(f"{verb} meanwhile" for verb in ("send", "pause", "interrupt", "drop", "undo", "cancel")),
         *("step gives itself up", "call fails a function", "answer", "hung in a tool that is idempotent"),
-        *(f"state {word}" for word in words),
+        *(f"state {state}" for state in states),
     }
     return {name for name in wanted if FIRED[name] < least}
 

@@ -37,12 +37,12 @@ DEPTH, WIDTH = 3, 4
 
 
 def told(request: ModelRequest) -> Turn:
-    words = "/".join(message.text[-12:] for message in request.messages)
-    return text(f"{len(request.messages)}:{hash_of(words)}")
+    shown = "/".join(message.text[-12:] for message in request.messages)
+    return text(f"{len(request.messages)}:{hash_of(shown)}")
 
 
-def hash_of(words: str) -> int:
-    return sum((i + 1) * ord(letter) for i, letter in enumerate(words)) % 9973
+def hash_of(text: str) -> int:
+    return sum((i + 1) * ord(letter) for i, letter in enumerate(text)) % 9973
 
 
 class Graph:
@@ -86,21 +86,21 @@ class Graph:
         self.entered.append(ctx.name)
         chance = random.Random(f"{self.seed}/{ctx.name}")
         await self.wait()
-        did: list[Any] = [ctx.name, dict(ctx.results)]
+        results: list[Any] = [ctx.name, dict(ctx.results)]
         for _ in range(chance.randint(0, 3)):
             match chance.randint(0, 3):
                 case 0:
-                    did.append(await ctx.call_tool("write", {"what": ctx.name}))
+                    results.append(await ctx.call_tool("write", {"what": ctx.name}))
                 case 1:
-                    did.append((await ctx.call_model()).message.text)
+                    results.append((await ctx.call_model()).message.text)
                 case 2:
-                    did.append((await ctx.call_model(f"aside {ctx.name}")).message.text)
+                    results.append((await ctx.call_model(f"aside {ctx.name}")).message.text)
                 case _:
                     both = [ctx.call_tool("look", {"what": f"{ctx.name}{i}"}) for i in range(2)]
-                    did.append(await asyncio.gather(*both))
+                    results.append(await asyncio.gather(*both))
         if ctx.name == "end":
-            return StepResult(digest(did), is_last=True)
-        return StepResult(digest(did), next_steps=self.plan(ctx.name, chance))
+            return StepResult(digest(results), is_last=True)
+        return StepResult(digest(results), next_steps=self.plan(ctx.name, chance))
 
     def plan(self, name: str, chance: random.Random) -> list[NextStep]:
         depth = name.count(".")
@@ -112,7 +112,7 @@ class Graph:
             return []
         steps: list[NextStep] = []
         for i, each in enumerate(names):
-            after = tuple(other for other in names[:i] if chance.random() < 0.3)
+            after = tuple(name for name in names[:i] if chance.random() < 0.3)
             steps.append(NextStep(each, {"of": name}, after, chance.choice(["all", "optional"])))
         if name == "start":
             chain = [NextStep("before the end", after=tuple(names))]
@@ -120,16 +120,16 @@ class Graph:
         return steps
 
 
-def digest(did: list[Any]) -> list[Any]:
-    return [did[0], hash_of(str(did)), len(did)]
+def digest(results: list[Any]) -> list[Any]:
+    return [results[0], hash_of(str(results)), len(results)]
 
 
 def outcome(result: RunResult) -> Any:
-    words = [(message.role, message.text) for message in result.messages]
+    messages = [(message.role, message.text) for message in result.messages]
     return (
         result.state,
         result.output,
-        words,
+        messages,
         sorted((run.name, str(run.output)) for run in result.tool_executions),
     )
 
@@ -153,10 +153,10 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
     """Run a graph whose steps take random times, in a process that may die, and take steps back now and then."""
     graph = Graph(seed)
     graph.patience = graph.fate.choice([0, 3, 12])
-    life: Any = MortalStore(MemoryStore())
-    await life.real.open()
-    life.commits_left = graph.fate.choice([None, graph.fate.randint(1, 12)])
-    life.dies_after_writing = graph.fate.random() < 0.5
+    store: Any = MortalStore(MemoryStore())
+    await store.real.open()
+    store.commits_left = graph.fate.choice([None, graph.fate.randint(1, 12)])
+    store.dies_after_writing = graph.fate.random() < 0.5
     options = (
         OPTIONS
         if graph.fate.random() < 0.5
@@ -165,13 +165,13 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
     result: RunResult | None = None
     for _ in range(4):
         try:
-            async with Runner(life, options=options, agents=[graph.agent]) as runner:
+            async with Runner(store, options=options, agents=[graph.agent]) as runner:
                 result = await runner.run(graph.agent, "go", task_id="t1")
                 break
         except StoreError:
-            life = await next_life(life, graph.fate.choice([None, None, graph.fate.randint(1, 9)]))
+            store = await next_life(store, graph.fate.choice([None, None, graph.fate.randint(1, 9)]))
     assert result is not None
-    async with Runner(life.real, options=options, agents=[graph.agent]) as runner:
+    async with Runner(store.real, options=options, agents=[graph.agent]) as runner:
         for _ in range(graph.fate.randint(0, 2)):
             steps = await runner.get_completed_steps("t1")
             if result.state != "completed" or not steps:

@@ -47,12 +47,14 @@ class Told:
         if not self.script:
             yield ModelAnswer(Message("assistant", (Text("Done."),)), usage=Usage(0, 0))
             return
-        usage, model, also, how = self.script.pop(0)
-        if how != "answers":
-            again = 0 if how == "is asked again" else None
-            raise ModelError("no", kind="server", again_in=again, model=model, also=tuple(also), usage=usage)
-        asked = Message("assistant", (ToolCall("", "look", {}),))
-        yield ModelAnswer(asked, "tool_calls", usage, model, tuple(also))
+        usage, model, also, outcome = self.script.pop(0)
+        if outcome != "answers":
+            again_in = 0 if outcome == "is asked again" else None
+            raise ModelError(
+                "no", kind="server", again_in=again_in, model=model, also=tuple(also), usage=usage
+            )
+        message = Message("assistant", (ToolCall("", "look", {}),))
+        yield ModelAnswer(message, "tool_calls", usage, model, tuple(also))
 
 
 def price(model: str, usage: Usage) -> Decimal | None:

@@ -17,22 +17,22 @@ def test_a_thread_and_its_tasks_say_what_lists_would_say(kind: str, runs: int) -
     print(f"python -m tests.property.thread_algebra --store {kind} --seed {first} --runs {runs}")
     with Ground(kind) as ground:
         for seed in range(first, first + runs):
-            told, _ = ground.run(seed)
-            assert told is None, f"--store {kind} --seed {seed} --runs 1\n  {told}"
+            differences, _ = ground.run(seed)
+            assert differences is None, f"--store {kind} --seed {seed} --runs 1\n  {differences}"
 
 
 def found() -> Iterator[str]:
     """What is different, run by run."""
     with Ground("memory") as ground:
         for seed in range(40, 400):
-            told, _ = ground.run(seed)
-            if told is not None:
-                yield told
+            differences, _ = ground.run(seed)
+            if differences is not None:
+                yield differences
 
 
 def test_a_deletion_that_forgets_what_others_began_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "read_below", lambda first_versions: 0)
-    assert any("are missing" in told or "should be" in told for told in found())
+    assert any("are missing" in difference or "should be" in difference for difference in found())
 
 
 def test_a_cache_that_does_not_notice_what_others_did_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,4 +45,4 @@ def test_a_cache_that_does_not_notice_what_others_did_is_found(monkeypatch: pyte
         return listed
 
     monkeypatch.setattr(ThreadHistory, "_list", blind)
-    assert any("should be" in told for told in found())
+    assert any("should be" in difference for difference in found())

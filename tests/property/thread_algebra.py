@@ -86,11 +86,11 @@ class CrashChild:
         self.done: Counter[str] = Counter()
 
     async def live(self) -> None:
-        async with self.opened() as one, self.opened() as other:
+        async with self.opened() as first, self.opened() as other:
             for _ in range(self.dice.randrange(OPERATIONS // 2, OPERATIONS + 1)):
-                await self.operate(self.dice.choice((one, other)))
-                await self.compare_thread(self.talk, self.dice.choice((one, other)))
-            for runner in (one, other):
+                await self.operate(self.dice.choice((first, other)))
+                await self.compare_thread(self.talk, self.dice.choice((first, other)))
+            for runner in (first, other):
                 await self.compare(runner)
         async with self.opened() as runner:
             await self.compare(runner)
@@ -120,8 +120,10 @@ class CrashChild:
             "delete": lambda: runner.delete_task(name),
         }
         # What others began with is at stake where a turn is taken out, and then deleted.
-        for each in ("undo", "delete") if verb == "withdraw" else (verb,):
-            await self.both(f"{each} {name}", partial(getattr(self.model, each), name), verbs[each])
+        for operation in ("undo", "delete") if verb == "withdraw" else (verb,):
+            await self.both(
+                f"{operation} {name}", partial(getattr(self.model, operation), name), verbs[operation]
+            )
 
     async def create(self, runner: Runner, *, run: bool) -> None:
         name, text = self.new_name("turn"), f"words {len(self.made)}"
@@ -151,7 +153,7 @@ class CrashChild:
         return self.made[-1]
 
     async def both(
-        self, what: str, in_model: Callable[[], None], in_store: Callable[[], Awaitable[Any]]
+        self, name: str, in_model: Callable[[], None], in_store: Callable[[], Awaitable[Any]]
     ) -> None:
         """Do something in the model and for real: both do it, or both refuse."""
         refused = None
@@ -162,12 +164,12 @@ class CrashChild:
         try:
             await in_store()
         except REFUSALS as error:
-            self.log.append(f"{what}: {type(error).__name__}")
-            self.expect(what, "refused", "refused" if refused else "done")
+            self.log.append(f"{name}: {type(error).__name__}")
+            self.expect(name, "refused", "refused" if refused else "done")
         else:
-            self.log.append(what)
-            self.done[what.split(maxsplit=1)[0]] += 1
-            self.expect(what, "done", "refused" if refused else "done")
+            self.log.append(name)
+            self.done[name.split(maxsplit=1)[0]] += 1
+            self.expect(name, "done", "refused" if refused else "done")
 
     # ------------------------------------------------------------------------------------- comparison
 
@@ -180,10 +182,10 @@ class CrashChild:
             self.expect(f"the conversation of {name}", said(state.messages), begins)
 
     async def compare_thread(self, thread: str, runner: Runner) -> None:
-        words = said(await runner.get_thread(thread))
-        if not words and all(turn.thread != thread for turn in self.model.turns.values()):
+        history = said(await runner.get_thread(thread))
+        if not history and all(turn.thread != thread for turn in self.model.turns.values()):
             self.model.threads.pop(thread, None)  # no task is in it any more, and no fork needs it
-        self.expect(f"thread {thread}", words, self.model.words(thread))
+        self.expect(f"thread {thread}", history, self.model.words(thread))
 
     async def delete_all(self, runner: Runner) -> None:
         """Delete the tasks that are left, in any order: nothing of the thread stays."""
@@ -198,12 +200,12 @@ class CrashChild:
             except TaskNotFound:
                 continue
             self.expect(f"the records of {name}", records, [])
-        left = [item.thread_id for item in (await runner.list_threads()).items]
-        self.expect("threads", left, [])
+        remaining = [item.thread_id for item in (await runner.list_threads()).items]
+        self.expect("threads", remaining, [])
 
-    def expect(self, what: str, there: list[Said] | object, said: list[Said] | object) -> None:
-        if there != said:
-            raise Different(f"{what}:\n    is        {there}\n    should be {said}")
+    def expect(self, label: str, actual: list[Said] | object, expected: list[Said] | object) -> None:
+        if actual != expected:
+            raise Different(f"{label}:\n    is        {actual}\n    should be {expected}")
 
 
 # ------------------------------------------------------------------------------------------- many runs
@@ -231,13 +233,13 @@ class Ground:
     def run(self, seed: int) -> tuple[str | None, Counter[str]]:
         """Return what was different in one run, and how often each verb was carried out."""
         store = self.store()
-        life = CrashChild(seed, lambda: Runner(store, agents=[AGENT]))
+        child = CrashChild(seed, lambda: Runner(store, agents=[AGENT]))
         try:
-            asyncio.run(life.live())
+            asyncio.run(child.live())
         except Exception as error:  # noqa: BLE001  (told with what led to it)
             self.failed += 1
-            return "\n  ".join([*life.log, f"{type(error).__name__}: {error}"]), life.done
-        return None, life.done
+            return "\n  ".join([*child.log, f"{type(error).__name__}: {error}"]), child.done
+        return None, child.done
 
     def store(self) -> Any:
         """Return where the next run happens: another place after a run that failed, since it left its tasks behind."""
@@ -260,20 +262,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="the first seed")
     parser.add_argument("--store", choices=["memory", "sqlite", "postgresql"], default="memory")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    given = parser.parse_args()
-    first = random.randrange(2**31) if given.seed is None else given.seed
-    print(f"{given.store}: seeds {first} to {first + given.runs - 1}", flush=True)
+    arguments = parser.parse_args()
+    first = random.randrange(2**31) if arguments.seed is None else arguments.seed
+    print(f"{arguments.store}: seeds {first} to {first + arguments.runs - 1}", flush=True)
     began, done, different = time.monotonic(), Counter[str](), 0
-    parts = [range(at, min(at + 50, first + given.runs)) for at in range(first, first + given.runs, 50)]
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for found in pool.map(several, [given.store] * len(parts), parts):
-            for seed, told, verbs in found:
+    parts = [
+        range(at, min(at + 50, first + arguments.runs)) for at in range(first, first + arguments.runs, 50)
+    ]
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for result in pool.map(several, [arguments.store] * len(parts), parts):
+            for seed, difference, verbs in result:
                 done.update(verbs)
-                if told is not None:
+                if difference is not None:
                     different += 1
-                    print(f"--seed {seed} --runs 1 --store {given.store}\n  {told}", flush=True)
+                    print(f"--seed {seed} --runs 1 --store {arguments.store}\n  {difference}", flush=True)
     print(", ".join([f"{count} {verb}" for verb, count in sorted(done.items())]))
-    print(f"{given.runs} runs in {time.monotonic() - began:.0f} s, {different} different")
+    print(f"{arguments.runs} runs in {time.monotonic() - began:.0f} s, {different} different")
     return 1 if different else 0
 
 

@@ -46,12 +46,12 @@ class ThreadModel:
         self.threads: dict[str, list[tuple[str, Turn, list[Said]]]] = {}
 
     def words(self, thread: str) -> list[Said]:
-        said: list[Said] = []
+        messages: list[Said] = []
         for number, (_, turn, own) in enumerate(self.threads.get(thread, [])):
             if number == 0:
-                said += (turn.before if turn.root not in ("", thread) else []) + turn.shared
-            said += own
-        return said
+                messages += (turn.before if turn.root not in ("", thread) else []) + turn.shared
+            messages += own
+        return messages
 
     def create(self, name: str, thread: str, text: str) -> None:
         before = self.words(thread)

@@ -74,7 +74,7 @@ class World:
         if chance.randrange(12) == 0:
             FIRED["offer fails"] += 1
             raise LookupError("no idea")
-        return [each.spec.name for each in ctx.tools if chance.randrange(4)]
+        return [tool.spec.name for tool in ctx.tools if chance.randrange(4)]
 
     def chance(self, *place: Any) -> random.Random:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
@@ -93,12 +93,12 @@ class World:
             return self.answers(chance)
         return self.calls(chance, finish="length" if kind == 4 else None)
 
-    def calls(self, chance: random.Random, **how: Any) -> Turn:
+    def calls(self, chance: random.Random, **options: Any) -> Turn:
         names = (*TOOLS, "nobody", *("helper",) * 3 * self.family)
-        asked = Turn()
+        answer = Turn()
         for name in chance.choices(names, k=chance.randint(1, 3)):
-            asked += call(name, input="go") if name == "helper" else call(name, n=chance.randrange(3))
-        return turn("so", asked, **how)
+            answer += call(name, input="go") if name == "helper" else call(name, n=chance.randrange(3))
+        return turn("so", answer, **options)
 
     def answers(self, chance: random.Random) -> Turn:
         right = {"right": True} if chance.randrange(2) else {"right": "perhaps"}
@@ -109,13 +109,15 @@ class World:
 
     def agent(self, model: ScriptedModel) -> Agent[Any]:
         """Return who does the tasks."""
-        how: dict[str, Any] = {} if self.asks is None else {"output_type": Answer, "output_mode": self.asks}
+        options: dict[str, Any] = (
+            {} if self.asks is None else {"output_type": Answer, "output_mode": self.asks}
+        )
         if self.chance("offers").randrange(3) == 0:
-            how["offer"] = self.offer
+            options["offer"] = self.offer
         if self.family:
             inner = Agent(model, name="helper", tools=self.tools())
-            how["subagents"] = [Agent(model, name="helper", tools=self.tools(), subagents=[inner])]
-        return Agent(model, name="any", tools=self.tools(), **how)
+            options["subagents"] = [Agent(model, name="helper", tools=self.tools(), subagents=[inner])]
+        return Agent(model, name="any", tools=self.tools(), **options)
 
     @staticmethod
     def entry(ctx: ToolContext, effect: EffectClass, phase: Literal["start", "done"]) -> LedgerEntry:
@@ -197,12 +199,12 @@ class Host:
         FIRED[what] += 1
 
         async def all_of_it() -> list[Any]:
-            pending = [asyncio.ensure_future(one) for one in work]
+            pending = [asyncio.ensure_future(pending_task) for pending_task in work]
             _done, late = await asyncio.wait(pending, timeout=10)
-            for one in late:
-                one.cancel()
+            for pending_task in late:
+                pending_task.cancel()
             assert not late, f"{what} does not return"
-            return [one.exception() or one.result() for one in pending]
+            return [wait.exception() or wait.result() for wait in pending]
 
         results = self.loop.run_until_complete(all_of_it())
         for result in results:
@@ -222,9 +224,9 @@ class Host:
         """Let children be spoken to like any other task."""
         if self.world.family and hasattr(self, "runner"):
             rows = self.loop.run_until_complete(self.life.real.rows(TaskFilter(limit=1_000)))
-            born = [row.task_id for row in rows if row.parent and row.task_id not in self.tasks]
-            self.tasks += sorted(born, key=self.world.place)
-            FIRED["child"] += len(born)
+            born_tasks = [row.task_id for row in rows if row.parent and row.task_id not in self.tasks]
+            self.tasks += sorted(born_tasks, key=self.world.place)
+            FIRED["child"] += len(born_tasks)
 
     async def cut_off(self, task: str, how: str) -> None:
         """Let a task's calls take effect and hang, and stop it: because its time is up, or because a person says so."""
@@ -285,9 +287,9 @@ class Host:
 
     def close(self) -> None:
         self.loop.run_until_complete(self.life.real.close())
-        left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        remaining = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         if self.folder is not None:
             self.folder.cleanup()
-        assert left == [], f"left behind: {left}"
+        assert remaining == [], f"left behind: {remaining}"

@@ -56,13 +56,13 @@ def main() -> int:
     parser.add_argument("--processes", type=int, choices=(1, 2), help="by default both")
     parser.add_argument("--only", nargs="+", default=[], metavar="VERB", help="such as: cancel run_step")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     good = True
     with ExitStack() as stack:
-        for name, url, processes in places(given.store, given.processes, stack):
-            print(f"{name}, processes: {processes}, seed {given.seed}", flush=True)
+        for name, url, processes in places(arguments.store, arguments.processes, stack):
+            print(f"{name}, processes: {processes}, seed {arguments.seed}", flush=True)
             began = time.monotonic()
-            report = asyncio.run(race(url, processes, given.pairs, given.seed, given.only))
+            report = asyncio.run(race(url, processes, arguments.pairs, arguments.seed, arguments.only))
             print(f"{report}\n{time.monotonic() - began:.0f} s\n", flush=True)
             good = good and report.good
     return 0 if good else 1

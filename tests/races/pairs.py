@@ -76,10 +76,12 @@ class Pair:
         return abs(first.began - second.began)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{one.verb}: {one.raised or one.state}" for one in self.outcomes)
+        outcomes = ", ".join(
+            f"{outcome.verb}: {outcome.raised or outcome.state}" for outcome in self.outcomes
+        )
         where = "one process" if self.sides[0] == self.sides[1] else "two processes"
-        what = "; ".join(self.wrong)
-        return f"{self.task} ({self.agent}, {where}, {self.gap * 1e3:+.2f} ms) {told}: {what}"
+        problems = "; ".join(self.wrong)
+        return f"{self.task} ({self.agent}, {where}, {self.gap * 1e3:+.2f} ms) {outcomes}: {problems}"
 
 
 @dataclass(slots=True)
@@ -196,8 +198,8 @@ class Races:
         else:
             async with Far(self._second) as self._far:
                 await self._run(pairs, end)
-        found = await audit_store(self._runner.store)
-        self.report.violations = [str(violation) for violation in found]
+        violations = await audit_store(self._runner.store)
+        self.report.violations = [str(violation) for violation in violations]
         return self.report
 
     async def _run(self, pairs: int, end: float) -> None:
@@ -214,9 +216,9 @@ class Races:
         stop, other = next(self._kinds)
         sides = (0, 0) if self._far is None else dice.choice(((0, 1), (1, 0)))
         agent = "boss" if dice.random() < 0.2 and other != "undo" else "clerk"
-        behind = other == "send" and dice.random() < 0.7
+        on_child = other == "send" and dice.random() < 0.7
         gap = dice.uniform(-APART, APART)
-        return Pair(stop, other, agent, f"race{self._seed}-{next(self._number)}", gap, behind, sides)
+        return Pair(stop, other, agent, f"race{self._seed}-{next(self._number)}", gap, on_child, sides)
 
     async def _prepare(self, pair: Pair) -> None:
         runner, agent = self._runner, AGENTS[pair.agent]
@@ -260,8 +262,8 @@ class Races:
 
 async def found_wrong(store: JournalStore, pair: Pair, soon: float) -> AsyncIterator[str]:
     """Yield what is not as the callers of a pair were told, or not as tasks are to be left."""
-    stop, others = pair.outcomes[0], pair.outcomes[1:]
-    for other in others:
+    stop, sent = pair.outcomes[0], pair.outcomes[1:]
+    for other in sent:
         if other.raised is not None and other.raised not in EXPECTED:
             yield f"{other.verb} raised {other.raised}"
     row = await store.row(pair.task)
@@ -273,13 +275,13 @@ async def found_wrong(store: JournalStore, pair: Pair, soon: float) -> AsyncIter
     if stop.ended - stop.began > soon:
         yield f"{stop.verb} took {stop.ended - stop.began:.2f} s"
     below = await store.rows(TaskFilter(parent=pair.task))
-    for one in (row, *below):
-        if one.driver is not None:
-            yield f"{one.task_id} still has an owner"
-        if unread := await store.inbox(one.task_id):
-            yield f"{one.task_id} has unread mail: {[item.kind for item in unread]}"
-        if pair.stop == "cancel" and one.state not in END_STATES:
-            yield f"{one.task_id} is {one.state} after its cancel"
+    for candidate in (row, *below):
+        if candidate.driver is not None:
+            yield f"{candidate.task_id} still has an owner"
+        if unread := await store.inbox(candidate.task_id):
+            yield f"{candidate.task_id} has unread mail: {[item.kind for item in unread]}"
+        if pair.stop == "cancel" and candidate.state not in END_STATES:
+            yield f"{candidate.task_id} is {candidate.state} after its cancel"
 
 
 def contradiction(told: Outcome, state: str, events: list[e.Event]) -> str | None:
@@ -290,12 +292,14 @@ def contradiction(told: Outcome, state: str, events: list[e.Event]) -> str | Non
         return None if told.state in ends else f"{verb} was told {told.state} and the task never was"
     if verb == "cancel":
         return f"cancel was told {told.state}, and the task is {state}"
-    asked = next((place for place, event in enumerate(events) if type(event) is ASKED[verb]), None)
-    if asked is None:
+    requested_at = next((index for index, event in enumerate(events) if type(event) is ASKED[verb]), None)
+    if requested_at is None:
         return f"{verb} was told {told.state} and was never recorded"
     if told.state == REACHED[verb]:
         return None
-    lifted = next((p for p, event in enumerate(events) if p > asked and type(event) is e.Resumed), None)
+    lifted = next(
+        (p for p, event in enumerate(events) if p > requested_at and type(event) is e.Resumed), None
+    )
     if lifted is None:
         return f"{verb} was told {told.state}, the task is {state}, and nothing lifted the {verb}"
     if not runs(events[:lifted]):

@@ -38,12 +38,13 @@ async def test_a_redirect_to_another_host_is_refused_once_and_named_without_the_
 @pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
 @pytest.mark.anyio
 async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
-    said = [f"Incorrect API key provided: {form(SECRET)}." for form in FORMS.values()]
-    items = [fail(401, words) for words in said]
+    messages = [f"Incorrect API key provided: {form(SECRET)}." for form in FORMS.values()]
+    items = [fail(401, message) for message in messages]
     items += [
-        raw(f"<html><title>{words}</title>{words}", status=403, content_type="text/html") for words in said
+        raw(f"<html><title>{message}</title>{message}", status=403, content_type="text/html")
+        for message in messages
     ]
-    items += [raw(json.dumps({"why": [words]}), status=422) for words in said]
+    items += [raw(json.dumps({"why": [message]}), status=422) for message in messages]
     with scripted(made, *items) as (server, model):
         async with Runner("memory:") as runner:
             for _ in items:
@@ -55,8 +56,8 @@ async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
 @every
 @pytest.mark.anyio
 async def test_what_led_to_an_error_of_a_provider_does_not_hang_on_it(made):
-    said = f"No: {base64.b64encode(SECRET.encode()).decode()}"
-    with scripted(made, fail(401, said)) as (_, model), pytest.raises(ModelError, match="No: ") as caught:
+    message = f"No: {base64.b64encode(SECRET.encode()).decode()}"
+    with scripted(made, fail(401, message)) as (_, model), pytest.raises(ModelError, match="No: ") as caught:
         await ask(model, request())
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
@@ -79,9 +80,9 @@ async def test_a_call_with_a_key_in_its_arguments_does_not_run_with_something_el
             result = await runner.run(Agent(model, tools=[remove]), "go")
             assert await audit_store(runner.store, Evidence(secrets=[SECRET])) == []
     assert (result.state, paths) == ("completed", ["/data/x"])
-    assert [one.outcome for one in result.tool_executions] == ["invalid", "ok"]
-    told = "its arguments held a secret of this process, now [secret]. Ask for it without the secret"
-    assert told in str(result.messages)
+    assert [execution.outcome for execution in result.tool_executions] == ["invalid", "ok"]
+    expected = "its arguments held a secret of this process, now [secret]. Ask for it without the secret"
+    assert expected in str(result.messages)
 
 
 @pytest.mark.anyio

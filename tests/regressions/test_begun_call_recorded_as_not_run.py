@@ -61,13 +61,13 @@ class Rooms:
         assert await audit_store(runner.store, Evidence(ledger=self.ledger)) == []
 
 
-def clerk(rooms: Rooms, *turns: Any, **how: Any) -> Agent[Any]:
-    return Agent(ScriptedModel([call("book"), *turns, "Done."]), name="clerk", tools=[rooms.tool], **how)
+def clerk(rooms: Rooms, *turns: Any, **options: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([call("book"), *turns, "Done."]), name="clerk", tools=[rooms.tool], **options)
 
 
-async def cancelled(runner: Runner, rooms: Rooms, **how: Any) -> Any:
+async def cancelled(runner: Runner, rooms: Rooms, **options: Any) -> Any:
     """Return how a task stands that was cancelled while its call was at work."""
-    handle = await runner.start(clerk(rooms), "A room", **how)
+    handle = await runner.start(clerk(rooms), "A room", **options)
     await until(lambda: bool(rooms.booked))
     return await handle.cancel()
 
@@ -76,9 +76,9 @@ async def test_a_cancelled_task_says_that_it_does_not_know_whether_its_call_took
     rooms = Rooms()
     async with Runner(MemoryStore()) as runner:
         result = await cancelled(runner, rooms)
-        made = result.tool_executions[0]
-        assert (result.state, made.outcome) == ("cancelled", "unknown")
-        assert made.error.message.startswith("outcome_unknown: book began")
+        execution = result.tool_executions[0]
+        assert (result.state, execution.outcome) == ("cancelled", "unknown")
+        assert execution.error.message.startswith("outcome_unknown: book began")
         await rooms.agree(runner)
 
 
@@ -88,17 +88,17 @@ async def test_the_next_model_on_the_thread_does_not_read_that_the_call_was_not_
         await cancelled(runner, rooms, thread_id="trip", options=RunOptions(keep_in_thread="always"))
         next_one = Agent(ScriptedModel(["I see."]))
         await runner.run(next_one, "Have I a room?", thread_id="trip")
-        told = results_seen(next_one.model.requests[0].messages)  # type: ignore[union-attr]
-        assert [text[:27] for text in told] == ["outcome_unknown: book began"]
+        results = results_seen(next_one.model.requests[0].messages)  # type: ignore[union-attr]
+        assert [text[:27] for text in results] == ["outcome_unknown: book began"]
 
 
 async def test_a_cancelled_read_is_reported_as_stopped() -> None:
     rooms = Rooms(read_only=True)
     async with Runner(MemoryStore()) as runner:
-        made = (await cancelled(runner, rooms)).tool_executions[0]
-        assert made.outcome == "cancelled"
-        assert "book was stopped after it began" in made.error.message
-        assert "was not run" not in made.error.message
+        execution = (await cancelled(runner, rooms)).tool_executions[0]
+        assert execution.outcome == "cancelled"
+        assert "book was stopped after it began" in execution.error.message
+        assert "was not run" not in execution.error.message
         await rooms.agree(runner)
 
 
@@ -115,7 +115,7 @@ async def test_an_undo_after_a_limit_on_time_is_refused_and_never_says_that_ther
         with pytest.raises(IrreversibleStep, match="book"):
             await runner.undo_step(result.task_id)
         report = await runner.undo_step(result.task_id, force=True)
-        assert [(one.tool, one.verdict) for one in report.calls] == [("book", "unknown")]
+        assert [(call.tool, call.verdict) for call in report.calls] == [("book", "unknown")]
         await rooms.agree(runner)
 
 
@@ -140,11 +140,11 @@ async def test_a_step_that_lost_a_race_says_that_it_does_not_know_what_its_call_
     async with Runner(MemoryStore(), agents=[agent]) as runner:
         result = await runner.run(agent, "A room", options=RunOptions(max_parallel_steps=2))
         assert result.state == "completed"
-        assert [made.outcome for made in result.tool_executions] == ["unknown"]
+        assert [execution.outcome for execution in result.tool_executions] == ["unknown"]
         with pytest.raises(IrreversibleStep, match="book"):
             await runner.undo_step(result.task_id, to=0)
         report = await runner.undo_step(result.task_id, to=0, force=True)
-        assert [(one.tool, one.verdict) for one in report.calls] == [("book", "unknown")]
+        assert [(call.tool, call.verdict) for call in report.calls] == [("book", "unknown")]
         await rooms.agree(runner)
 
 
@@ -153,9 +153,9 @@ async def test_a_repeatable_call_that_took_too_long_is_unknown_and_its_undo_is_r
     agent = clerk(rooms)
     async with Runner(MemoryStore(), agents=[agent]) as runner:
         result = await runner.run(agent, "A room")
-        made = result.tool_executions[0]
-        assert (result.state, made.outcome, made.error.kind) == ("completed", "unknown", "timeout")
-        assert "book took longer than 0.05 s" in made.error.message
+        execution = result.tool_executions[0]
+        assert (result.state, execution.outcome, execution.error.kind) == ("completed", "unknown", "timeout")
+        assert "book took longer than 0.05 s" in execution.error.message
         with pytest.raises(IrreversibleStep, match="book"):
             await runner.undo_step(result.task_id, to=0)
         await rooms.agree(runner)
@@ -169,8 +169,8 @@ async def test_a_failure_policy_still_takes_a_repeatable_call_that_took_too_long
         result = await runner.run(agent, "A room", options=options)
         assert result.state == "failed"
         rooms.takes = 0
-        again = await runner.resume(result.task_id)
-        assert (again.state, again.tool_executions[0].outcome) == ("completed", "ok")
+        second_result = await runner.resume(result.task_id)
+        assert (second_result.state, second_result.tool_executions[0].outcome) == ("completed", "ok")
         assert (len(rooms.booked), len(set(rooms.booked))) == (2, 1), "one key for one call"
 
 
@@ -190,10 +190,10 @@ async def test_a_second_attempt_that_fails_says_nothing_about_the_first() -> Non
         handle = await runner.start(agent, "A room")
         await until(lambda: bool(booked))
         await handle.interrupt()
-        made = (await handle.resume()).tool_executions[0]
-        assert (booked, made.outcome, made.error.kind) == ([1, 2], "unknown", "error")
-        assert "no route to the hotel" in made.error.message
-        assert "begun 2 times, each time with the same idempotency key" in made.error.message
+        execution = (await handle.resume()).tool_executions[0]
+        assert (booked, execution.outcome, execution.error.kind) == ([1, 2], "unknown", "error")
+        assert "no route to the hotel" in execution.error.message
+        assert "begun 2 times, each time with the same idempotency key" in execution.error.message
 
 
 async def test_a_call_that_was_cut_off_does_not_become_invalid_because_its_tool_is_gone() -> None:
@@ -242,21 +242,21 @@ async def test_a_subagent_that_a_limit_ended_may_have_changed_something() -> Non
     async with Runner(MemoryStore(), agents=[boss]) as runner:
         result = await runner.run(boss, "A room", options=options)
         assert (len(rooms.booked), result.state) == (1, "failed")
-        made = result.subagent_executions[0]
-        assert made.outcome == "cancelled"
+        execution = result.subagent_executions[0]
+        assert execution.outcome == "cancelled"
         with pytest.raises(IrreversibleStep, match="clerk"):
             await runner.undo_step(result.task_id)
         report = await runner.undo_step(result.task_id, force=True)
-        assert [one.verdict for one in report.calls] == ["not_compensated"]
+        assert [call.verdict for call in report.calls] == ["not_compensated"]
         await rooms.agree(runner)
 
 
 def test_a_start_that_never_reached_the_tool_leaves_only_earlier_ones_in_doubt() -> None:
     first, second = e.ToolStarted("s1", "s1-0", "idempotent"), e.ToolStopped("s1", "s1-0", "interrupted")
     unentered = e.OutcomeSettled("s1", "s1-0", "not_happened", by="runner")
-    known = fold(start("t"), story(first, second, unentered)).find_call("s1-0")
-    again = fold(start("t"), story(first, second, first, second, unentered)).find_call("s1-0")
-    assert (known and known.in_doubt, again and again.in_doubt) == (False, True)
+    call_state = fold(start("t"), story(first, second, unentered)).find_call("s1-0")
+    repeated = fold(start("t"), story(first, second, first, second, unentered)).find_call("s1-0")
+    assert (call_state and call_state.in_doubt, repeated and repeated.in_doubt) == (False, True)
 
 
 @pytest.mark.parametrize("harmless", [False, True])
@@ -264,20 +264,20 @@ def test_a_subagent_that_is_run_anew_may_have_changed_something_before(harmless:
     run = e.ToolStarted("s1", "s1-0", "agent", child="t.s1-0")
     error = e.Failure("subagent", "error", "clerk failed: no", "s1-0")
     failed = e.ToolEnded("s1", "s1-0", "error", error=error, harmless=harmless)
-    again = [e.StepFailed("s1", error), e.StepStarted("s1", 1, 2)]
-    anew = fold(start("t"), story(run, failed, *again)).find_call("s1-0r2")
+    second_attempt = [e.StepFailed("s1", error), e.StepStarted("s1", 1, 2)]
+    anew = fold(start("t"), story(run, failed, *second_attempt)).find_call("s1-0r2")
     assert anew is not None
     assert anew.in_doubt != harmless
 
 
 def story(*then: e.Event) -> list[e.Event]:
     """Return the events of a task whose model asked for a booking, and what followed."""
-    asked = Message("assistant", (ToolCall("s1-0", "book", {}),))
+    message = Message("assistant", (ToolCall("s1-0", "book", {}),))
     events: list[e.Event] = [
         e.TaskCreated("clerk", (Text("A room"),), "trip"),
         e.StepStarted("s1", 1),
         e.ModelStarted("s1", "m"),
-        e.ModelReturned("s1", asked, "tool_calls"),
+        e.ModelReturned("s1", message, "tool_calls"),
         *then,
     ]
     fresh = [type(event)(**{name: getattr(event, name) for name in event.__slots__}) for event in events]

@@ -46,23 +46,23 @@ async def made(store: Any, agent: Agent[Any]) -> str:
 
 
 async def test_a_task_whose_instructions_raise_is_paused_and_can_be_resumed_when_they_work() -> None:
-    store, says, told = MemoryStore(), Instructions(), list[Adoption]()
-    agent = Agent(ScriptedModel(["Hello."]), name="greeter", instructions=says.tell)
+    store, instructions, adoptions = MemoryStore(), Instructions(), list[Adoption]()
+    agent = Agent(ScriptedModel(["Hello."]), name="greeter", instructions=instructions.tell)
     task = await made(store, agent)
     async with Runner(store, agents=[agent]) as runner:
-        runner.begin_adopting(tell=told.append)
+        runner.begin_adopting(tell=adoptions.append)
         async with asyncio.timeout(20):
             while (await store.row(task)).state != "paused":  # noqa: ASYNC110  the adopter looks by itself
                 await asyncio.sleep(0.02)
-        asked = says.asked
+        times_asked = instructions.asked
         await asyncio.sleep(0.3)
-        assert says.asked == asked == 5, "it is let be"
-        kinds = [adoption.kind for adoption in told if adoption.kind in ("failed", "given_up")]
+        assert instructions.asked == times_asked == 5, "it is let be"
+        kinds = [adoption.kind for adoption in adoptions if adoption.kind in ("failed", "given_up")]
         assert kinds == ["failed"] * 4 + ["given_up"]
-        assert "5 times in a row: ValueError: no such template: greeting" in told[-1].text
+        assert "5 times in a row: ValueError: no such template: greeting" in adoptions[-1].text
         result = await runner.result(task)
         assert (result.state, (await runner.get_task(task)).state) == ("paused", "paused")
-        says.work = True
+        instructions.work = True
         assert (await runner.resume(task)).state == "completed"
         assert await audit_store(store) == []
 
@@ -80,10 +80,10 @@ async def test_a_task_that_the_store_keeps_from_being_driven_is_not_paused() -> 
     inside = MemoryStore()
     agent = Agent(ScriptedModel(["Hello."]), name="greeter")
     task = await made(inside, agent)
-    told = list[Adoption]()
+    adoptions = list[Adoption]()
     async with Runner(Fails(inside), agents=[agent]) as runner:
-        runner.begin_adopting(tell=told.append)
+        runner.begin_adopting(tell=adoptions.append)
         async with asyncio.timeout(20):
             while (await inside.row(task)).state != "completed":  # noqa: ASYNC110  the adopter looks by itself
                 await asyncio.sleep(0.02)
-    assert "given_up" not in [adoption.kind for adoption in told]
+    assert "given_up" not in [adoption.kind for adoption in adoptions]

@@ -65,10 +65,10 @@ async def test_each_call_runs_with_its_own_arguments_and_has_its_own_result(
             result = await runner.run(Agent("openai:scripted", tools=[charge]), "go")
     print(result.state, result.error, result.tool_executions, server.problems)
     assert sorted(ran) == sorted(CITIES)
-    told = [(one.arguments, one.output) for one in result.tool_executions]
-    assert told == [({"city": city}, f"charged in {city}") for city in CITIES]
-    assert len({one.call_id for one in result.tool_executions}) == 3
+    executions = [(execution.arguments, execution.output) for execution in result.tool_executions]
+    assert executions == [({"city": city}, f"charged in {city}") for city in CITIES]
+    assert len({execution.call_id for execution in result.tool_executions}) == 3
     assert server.problems == []
     sent = server.requests[1].body["messages"]
-    asked = [made["id"] for message in sent for made in message.get("tool_calls") or ()]
-    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == asked
+    ids = [made_call["id"] for message in sent for made_call in message.get("tool_calls") or ()]
+    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids

@@ -39,10 +39,10 @@ async def test_a_cancel_at_any_instant_around_completion_ends_the_task_once_and_
             handle = await driving.start(agent, "Go", task_id=f"t{number}")
             await asyncio.sleep(chance.uniform(0, 0.02))
             began = time.monotonic()
-            asked = await (other if number % 2 else driving).cancel(f"t{number}")
-            assert (await handle.result()).state == asked.state
+            cancelled = await (other if number % 2 else driving).cancel(f"t{number}")
+            assert (await handle.result()).state == cancelled.state
             slowest = max(slowest, time.monotonic() - began)
-            states.append(asked.state)
+            states.append(cancelled.state)
 
         for begin in range(0, TIMES, 10):
             await asyncio.gather(*[one(number) for number in range(begin, begin + 10)])

@@ -143,7 +143,7 @@ async def test_a_cancel_whose_driver_released_the_task_without_an_end_is_carried
         owned.writer.record(e.CancelRequested("ada"))
         await owned.writer.commit_alone(None, "running")
         runner.driver.owned.remove(owned)
-        assert [found.name for found in await audit_store(inside)] == ["stopped"]
+        assert [violation.name for violation in await audit_store(inside)] == ["stopped"]
         assert (await runner.cancel(task)).state == "cancelled"
         assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1
         assert await audit_store(inside) == []

@@ -41,11 +41,11 @@ def test_a_thread_goes_on_after_a_stop_at_any_millisecond_of_a_call(verb: str) -
                 await runner.resume(first)
             result = await runner.run(agent, "and now?", thread_id="talk")
             assert result.state == "completed"
-            asked = {
-                task: [one.messages for one in model.requests if one.task_id == task]
+            requests = {
+                task: [request.messages for request in model.requests if request.task_id == task]
                 for task in (first, result.task_id)
             }
-            assert await audit_store(store, Evidence(requests=asked, ended=True)) == []
+            assert await audit_store(store, Evidence(requests=requests, ended=True)) == []
 
     for milliseconds in range(35):
         clock.run(story(milliseconds))

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_claim_that_is_cancelled_as_its_store_closes_leaves_the_task_free_and_says_nothing(tmp_path):
-    told = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    reports = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
     path = tmp_path / "journal.db"
     async with Runner(path) as runner:
         await runner.create_task(Agent(ScriptedModel([text("Done.")])), "Work", task_id="t")
@@ -25,4 +25,4 @@ async def test_a_claim_that_is_cancelled_as_its_store_closes_leaves_the_task_fre
         await closing.close()
         await asyncio.sleep(0.05)
         assert (await runner.store.claim("t")).epoch >= 2
-    assert told == []
+    assert reports == []

@@ -69,9 +69,9 @@ async def test_a_server_that_fails_costs_its_own_call_an_error_in_time_and_leave
         asked, beside = await asyncio.gather(runner.run(asker, "go"), runner.run(other, "go"))
         assert time.monotonic() - began < WITHIN + 10  # much less on a quiet machine
     assert asked.state == "completed"
-    assert [one.outcome for one in asked.tool_executions] in (["error"], ["timeout"], ["unknown"])
+    assert [execution.outcome for execution in asked.tool_executions] in (["error"], ["timeout"], ["unknown"])
     assert beside.state == "completed"
-    assert [one.outcome for one in beside.tool_executions] == ["ok"] * 20
+    assert [execution.outcome for execution in beside.tool_executions] == ["ok"] * 20
     assert_gone(lines(tmp_path / "pids", 2))
 
 
@@ -79,7 +79,7 @@ async def test_a_server_that_left_its_group_does_not_keep_its_caller_waiting(tmp
     asker, _ = agents(tmp_path / "pids", "leaves its group")
     async with Runner(tmp_path / "journal.db") as runner, asyncio.timeout(WITHIN + 10):
         result = await runner.run(asker, "go")
-    assert [one.outcome for one in result.tool_executions] != ["ok"]
+    assert [execution.outcome for execution in result.tool_executions] != ["ok"]
     server, away = lines(tmp_path / "pids", 2)
     assert_gone([server])
     os.kill(away, signal.SIGKILL)  # a process that leaves its group cannot be ended with it

@@ -28,13 +28,13 @@ class Watched(WrappedStore):
     runner: Runner
     draining: asyncio.Future[Any] | None = None
 
-    async def orphans(self, limit: int, **how: Any) -> list[TaskRow]:
-        found = await self._store.orphans(limit, **how)
-        if found and self.draining is None:
+    async def orphans(self, limit: int, **options: Any) -> list[TaskRow]:
+        orphans = await self._store.orphans(limit, **options)
+        if orphans and self.draining is None:
             self.draining = asyncio.ensure_future(self.runner.drain())
             for _ in range(self.rounds):
                 await asyncio.sleep(0)
-        return found
+        return orphans
 
 
 @pytest.mark.parametrize("rounds", range(8))

@@ -28,4 +28,4 @@ def test_a_failing_call_leaves_its_siblings_their_results_in_every_order() -> No
     model = ScriptedModel([call("fine") + call("raises") + call("slow"), text("so")])
     orders = clock.run(every_order(Agent(model, tools=[fine, raises, slow]), "go"))
     assert len(orders) == 6
-    assert [one.outcome for one in orders.result.tool_executions] == ["ok", "error", "ok"]
+    assert [execution.outcome for execution in orders.result.tool_executions] == ["ok", "error", "ok"]

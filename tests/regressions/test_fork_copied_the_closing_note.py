@@ -20,6 +20,8 @@ async def test_a_fork_of_a_failed_task_goes_on_without_its_closing_note() -> Non
         if result.state == "failed":
             result = await runner.resume(fork)
         assert result.final_text == "so"
-        requests = {fork.task_id: [one.messages for one in model.requests if one.task_id == fork.task_id]}
+        requests = {
+            fork.task_id: [request.messages for request in model.requests if request.task_id == fork.task_id]
+        }
         assert await audit_store(runner.store, Evidence(requests=requests, ended=True)) == []
         assert not any("failed" in message.text for message in result.messages)

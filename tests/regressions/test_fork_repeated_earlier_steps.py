@@ -29,5 +29,5 @@ async def test_a_fork_after_the_third_step_starts_no_call_of_the_first_three(
         fork = await runner.fork(parent.task_id, at="s3")
         assert (await runner.resume(fork)).final_text == "so"
     started = [(line.task == fork.task_id, line.call) for line in ledger.entries() if line.kind == "start"]
-    assert [name for mine, name in started if not mine] == ["s1-0", "s2-0", "s3-0", "s4-0"]
-    assert len([name for mine, name in started if mine]) == 1
+    assert [name for is_own, name in started if not is_own] == ["s1-0", "s2-0", "s3-0", "s4-0"]
+    assert len([name for is_own, name in started if is_own]) == 1

@@ -48,9 +48,9 @@ async def test_a_runner_closed_in_the_loop_over_its_own_stream_ends_the_stream(
     async with runner.run_stream(AGENT, "go") as stream:
         async for _ in stream:
             await runner.aclose()
-    async with Runner(tmp_path / "journal.db", agents=[AGENT]) as again:
+    async with Runner(tmp_path / "journal.db", agents=[AGENT]) as second_runner:
         if store == "sqlite":
-            assert (await again.resume(stream.task_id)).state == "completed"
+            assert (await second_runner.resume(stream.task_id)).state == "completed"
 
 
 async def test_a_breakpoint_that_can_never_pause_is_refused_and_was_kept_in_older_tasks() -> None:

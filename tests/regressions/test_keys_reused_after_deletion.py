@@ -61,7 +61,7 @@ async def test_a_task_of_the_id_of_a_deleted_one_has_other_keys_and_so_have_its_
     shop = Shop()
     for _ in range(3):
         result = await runner.run(shop.agent, "Buy", task_id="order-7")
-        assert [made.output for made in result.tool_executions] == ["ordered", "Done."]
+        assert [execution.output for execution in result.tool_executions] == ["ordered", "Done."]
         await runner.delete_task("order-7")
     assert len(shop.keys) == 6, "two calls, one of them a child's, of each of three tasks"
 
@@ -74,9 +74,9 @@ async def test_the_keys_of_a_task_stay_what_they_are_on_every_attempt(runner: Ru
     await handle.interrupt()
     async with Runner(runner.store, agents=[shop.agent]) as other:
         await other.resume("order-7")
-    mine = [key for task, key in shop.attempts if task == "order-7"]
-    assert len(mine) == 2
-    assert len(set(mine)) == 1
+    own_keys = [key for task, key in shop.attempts if task == "order-7"]
+    assert len(own_keys) == 2
+    assert len(set(own_keys)) == 1
 
 
 async def test_a_fork_keeps_what_it_shares_and_has_keys_of_its_own(runner: Runner) -> None:
@@ -99,6 +99,6 @@ async def test_the_auditor_sees_a_key_that_a_deleted_task_of_the_same_id_used(ru
     await runner.run(shop.agent, "Buy", task_id="order-7")
     old = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=1)
     new = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=2**60)
-    found = [one.text for one in await audit_store(runner.store, Evidence(ledger=[old, new]))]
-    assert found == [f"s1-0 has the key {shop.keys[0]}, which was used before the task was created"]
+    violations = [one.text for one in await audit_store(runner.store, Evidence(ledger=[old, new]))]
+    assert violations == [f"s1-0 has the key {shop.keys[0]}, which was used before the task was created"]
     assert await audit_store(runner.store, Evidence(ledger=[new])) == []

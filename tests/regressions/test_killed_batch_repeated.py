@@ -23,14 +23,14 @@ def test_a_call_of_a_killed_batch_starts_at_most_once_unless_it_is_settled_as_no
     tmp_path: Path,
 ) -> None:
     (tmp_path / "batch_to_kill.py").write_text(BATCH)
-    places = ("start charge", "done charge", "before tool_ended", "inside tool_ended", "after tool_ended")
+    points = ("start charge", "done charge", "before tool_ended", "inside tool_ended", "after tool_ended")
     report = crash_at_every_boundary(
         "batch_to_kill:agent",
         "go",
         cwd=tmp_path,
         kills_per_task=5,
         recovery=False,
-        only=lambda place: place.startswith(places),
+        only=lambda point: point.startswith(points),
     )
     assert not report.broken, report
     assert not report.missed

@@ -24,8 +24,8 @@ def test_a_watcher_that_leaves_stops_nothing_and_the_owner_of_a_stream_interrupt
             assert stream.task_id is not None
             result = await runner.result(stream.task_id)
             assert result.state == "interrupted"
-            asked = len(model.requests)
+            request_count = len(model.requests)
             await asyncio.sleep(60)
-            assert len(model.requests) == asked
+            assert len(model.requests) == request_count
 
     clock.run(story())

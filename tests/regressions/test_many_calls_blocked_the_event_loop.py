@@ -44,15 +44,15 @@ async def test_an_answer_with_too_many_calls_runs_none_and_the_model_sees_why(
         await ctx.call_tools(answer)
         return StepResult((await ctx.call_model()).message.text, is_last=True)
 
-    how: dict[str, Any] = {} if worker == "function_calling" else {"worker": ask}
-    agent = Agent(ScriptedModel([asks_for(MAX_CALLS + 1), "Sorry."]), tools=[looks.tool], **how)
+    options: dict[str, Any] = {} if worker == "function_calling" else {"worker": ask}
+    agent = Agent(ScriptedModel([asks_for(MAX_CALLS + 1), "Sorry."]), tools=[looks.tool], **options)
     async with Runner(MemoryStore()) as runner:
         result = await runner.run(agent, "Look everywhere")
         assert await audit_store(runner.store) == []
     assert (looks.seen, result.final_text) == ([], "Sorry.")
-    assert [made.outcome for made in result.tool_executions] == ["invalid"]
-    (told,) = results_seen(agent.model.requests[1].messages)  # type: ignore[union-attr]
-    assert told == (
+    assert [execution.outcome for execution in result.tool_executions] == ["invalid"]
+    (observation,) = results_seen(agent.model.requests[1].messages)  # type: ignore[union-attr]
+    assert observation == (
         "look was not run: it was one of 1,001 calls in one answer, and 1,000 are the most. "
         "None of them was run. Ask for fewer at a time."
     )

@@ -24,18 +24,18 @@ async def test_messages_from_many_threads_are_all_recorded_once_in_order() -> No
     async with Runner("memory:", agents=[agent]) as runner:
         task = await runner.create_task(agent, "go")
 
-        async def speak(who: int) -> None:
+        async def speak(thread: int) -> None:
             for n in range(WORDS):
-                await runner.send(task, f"{who} {n}")
+                await runner.send(task, f"{thread} {n}")
 
-        await asyncio.gather(*(asyncio.to_thread(asyncio.run, speak(who)) for who in range(THREADS)))
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, speak(thread)) for thread in range(THREADS)))
         assert (await runner.resume(task)).state == "completed"
         journal = [event async for event in runner.handle(task.task_id).events(deltas=False)]
-    heard = [event.parts[0].text for event in journal if isinstance(event, e.InputReceived)]  # type: ignore[union-attr]
-    assert Counter(heard) == Counter(f"{who} {n}" for who in range(THREADS) for n in range(WORDS))
-    for who in range(THREADS):
-        assert [words for words in heard if words.startswith(f"{who} ")] == [
-            f"{who} {n}" for n in range(WORDS)
+    messages = [event.parts[0].text for event in journal if isinstance(event, e.InputReceived)]  # type: ignore[union-attr]
+    assert Counter(messages) == Counter(f"{thread} {n}" for thread in range(THREADS) for n in range(WORDS))
+    for thread in range(THREADS):
+        assert [message for message in messages if message.startswith(f"{thread} ")] == [
+            f"{thread} {n}" for n in range(WORDS)
         ]
 
 
@@ -43,9 +43,9 @@ async def test_tasks_that_end_in_one_thread_at_once_all_leave_their_messages_the
     agent = Agent(ScriptedModel(lambda request: "so"), name="talker")
     async with Runner("memory:", agents=[agent]) as runner:
 
-        async def talk(who: int) -> None:
-            await runner.run(agent, f"{who}", thread_id="talk")
+        async def talk(thread: int) -> None:
+            await runner.run(agent, f"{thread}", thread_id="talk")
 
-        await asyncio.gather(*(asyncio.to_thread(asyncio.run, talk(who)) for who in range(THREADS)))
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, talk(thread)) for thread in range(THREADS)))
         version, members = await runner.store.thread("talk")
         assert (version, len(members)) == (THREADS, THREADS)

@@ -20,10 +20,10 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many(name: str, times: int) -> Turn:
-    asked = Turn()
+    answer = Turn()
     for number in range(times):
-        asked += call(name, n=number)
-    return asked
+        answer += call(name, n=number)
+    return answer
 
 
 def tower(runner: Runner, floors: int, wide: int, how: str, ends: list[int]) -> Agent[Any]:
@@ -59,7 +59,7 @@ async def test_a_call_that_waits_for_its_own_runner_lends_its_slot(floors: int, 
         async with asyncio.timeout(20):
             result = await runner.run(agent, "go", options=RunOptions(max_parallel_tools=64))
         assert result.final_text == "Done."
-        assert {made.outcome for made in result.tool_executions} == {"ok"}
+        assert {execution.outcome for execution in result.tool_executions} == {"ok"}
         assert len(ends) == wide * 2**floors
     async with asyncio.timeout(5):
         while threads.at_work():  # noqa: ASYNC110  the last threads are about to be idle
@@ -113,9 +113,9 @@ async def test_a_lent_slot_is_returned_when_the_call_in_it_is_abandoned(
             for _ in range(2):
                 await asyncio.sleep(0.02)
                 stuck.cancel()
-            found = await waiting
+            outcome = await waiting
             given_up.extend(one.tool for one in threads.abandoned())
-            return found
+            return outcome
 
         return asyncio.run(inside())
 
@@ -125,8 +125,8 @@ async def test_a_lent_slot_is_returned_when_the_call_in_it_is_abandoned(
     let_go.set()
 
 
-async def _call(made: Any) -> Any:
-    return await threads.in_thread(lambda job: made(), tool=made.spec.name, task_id="t", call_id="c")
+async def _call(request: Any) -> Any:
+    return await threads.in_thread(lambda job: request(), tool=request.spec.name, task_id="t", call_id="c")
 
 
 async def test_a_blocking_read_that_ignores_its_cancellation_is_named_by_its_runner() -> None:
@@ -142,12 +142,12 @@ async def test_a_blocking_read_that_ignores_its_cancellation_is_named_by_its_run
         handle = await runner.start(agent, "go")
         await asyncio.to_thread(entered.wait, 5)
         result = await handle.cancel()
-        left = [(one.name, one.task_id, one.call_id) for one in runner.abandoned]
-        assert left == [("deaf", handle.task_id, "s1-0")]
-        made = result.tool_executions[0]
-        assert made.outcome == "abandoned"
-        assert made.error is not None
-        assert "did not stop when it was cancelled" in made.error.message
+        abandoned = [(one.name, one.task_id, one.call_id) for one in runner.abandoned]
+        assert abandoned == [("deaf", handle.task_id, "s1-0")]
+        execution = result.tool_executions[0]
+        assert execution.outcome == "abandoned"
+        assert execution.error is not None
+        assert "did not stop when it was cancelled" in execution.error.message
         let_go.set()
         async with asyncio.timeout(5):
             while runner.abandoned:  # noqa: ASYNC110  it ends in a thread

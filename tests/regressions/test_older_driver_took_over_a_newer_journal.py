@@ -49,13 +49,13 @@ def paid(folder: Path) -> int:
 @pytest.mark.parametrize("store", EACH, indirect=True)
 async def test_two_versions_drive_one_store_and_the_older_leaves_alone_what_it_does_not_know(store, tmp_path):
     await next_version("leave", store, tmp_path)
-    told = []
+    adoptions = []
     async with Runner(store, agents=[agent(tmp_path)]) as runner:
-        adopter = Adopter(runner.driver, tell=told.append)
+        adopter = Adopter(runner.driver, tell=adoptions.append)
         await asyncio.sleep(1.5)
         await adopter.stop()
         assert paid(tmp_path) == 0, "the older driver went on over an approval it knows nothing of"
-        assert [(adoption.kind, adoption.task_id) for adoption in told] == [("too_new", TASK)]
+        assert [(adoption.kind, adoption.task_id) for adoption in adoptions] == [("too_new", TASK)]
 
         for verb in (runner.resume, runner.run_step, runner.undo_step, runner.fork):
             with pytest.raises(
@@ -81,9 +81,9 @@ async def test_two_versions_drive_one_store_and_the_older_leaves_alone_what_it_d
                 await other.cancel(TASK)
             with pytest.raises(errors.TaskTooNew):
                 await other.resume(TASK)
-            again = io.BytesIO()
-            await other.export_tasks(again, TASK)
-            assert f'"format":{KNOWS + 1}'.encode() in again.getvalue()
+            second_export = io.BytesIO()
+            await other.export_tasks(second_export, TASK)
+            assert f'"format":{KNOWS + 1}'.encode() in second_export.getvalue()
 
     assert await next_version("drive", store, tmp_path) == "completed All paid."
     assert paid(tmp_path) == 1

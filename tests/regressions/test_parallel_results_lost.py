@@ -20,14 +20,14 @@ async def test_sixteen_calls_that_end_together_have_sixteen_results_each_time() 
         await barrier.wait()
         return n
 
-    asked = Turn()
+    answer = Turn()
     for n in range(16):
-        asked += call("together", n=n)
-    model = ScriptedModel([asked, text("so")])
+        answer += call("together", n=n)
+    model = ScriptedModel([answer, text("so")])
     async with Runner("memory:") as runner:
         for _ in range(50):
             result = await runner.run(Agent(model, tools=[together]), "go")
-            assert [one.output for one in result.tool_executions] == [*range(16)]
+            assert [execution.output for execution in result.tool_executions] == [*range(16)]
             parts = model.requests[-1].messages[-1].parts
             assert [part.text for part in parts if isinstance(part, ToolResult)] == [
                 str(n) for n in range(16)

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_paused_means_that_the_call_has_ended_and_that_any_process_may_resume_at_once(tmp_path):
-    mine = agent(tmp_path, 0.0)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
+    first_agent = agent(tmp_path, 0.0)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
         with driver(tmp_path, "run", seconds=0.7) as other:
             await tool_entered(tmp_path, "slow")
             assert (await runner.pause("t")).state == "paused"

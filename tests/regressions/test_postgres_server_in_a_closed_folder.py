@@ -30,7 +30,7 @@ def test_a_server_starts_for_root_from_an_environment_that_only_root_can_enter(t
         shutil.copytree(folder, closed / folder.name, symlinks=True)
     for part in closed.rglob("*"):
         part.chmod(mode)  # 0700: as under a umask of 077
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", START],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(closed), *sys.path])},
         capture_output=True,
@@ -38,5 +38,5 @@ def test_a_server_starts_for_root_from_an_environment_that_only_root_can_enter(t
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    assert str(closed) not in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert str(closed) not in completed.stdout

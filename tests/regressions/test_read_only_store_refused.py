@@ -51,16 +51,27 @@ print(json.dumps([run([*words, "--store", store], out) for words in commands]))
 """
 
 
-def commands(warm: Path | str, store: Path | str, words: list[list[str]], out: Path) -> list[tuple[int, str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, str(warm), str(store), json.dumps(words), str(out), f"{out}.warm"],
+def commands(
+    warm: Path | str, store: Path | str, argument_lists: list[list[str]], out: Path
+) -> list[tuple[int, str]]:
+    completed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            COMMANDS,
+            str(warm),
+            str(store),
+            json.dumps(argument_lists),
+            str(out),
+            f"{out}.warm",
+        ],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return [(code, said) for code, said in json.loads(done.stdout.splitlines()[-1])]
+    assert completed.returncode == 0, completed.stderr
+    return [(code, output) for code, output in json.loads(completed.stdout.splitlines()[-1])]
 
 
 @pytest.fixture
@@ -126,9 +137,9 @@ async def test_a_read_only_file_of_an_older_format_says_what_brings_it_up_to_dat
     connection.execute("PRAGMA user_version = 6")
     connection.close()
     protect(folder)
-    [(code, said)] = commands(warm, path, [["tasks"]], out)
+    [(code, output)] = commands(warm, path, [["tasks"]], out)
     assert code == 1
-    assert "open it once where it can be written" in " ".join(said.split())
+    assert "open it once where it can be written" in " ".join(output.split())
 
 
 async def test_reading_works_for_a_role_that_may_only_select(

@@ -40,10 +40,10 @@ def test_a_task_recovers_whatever_order_its_calls_end_in(seed: int) -> None:
         await asyncio.sleep(dice.random())
         return n
 
-    asked = Turn()
+    answer = Turn()
     for n in range(4):
-        asked += call("wait", n=n)
-    agent = Agent(ScriptedModel([asked, asked, text("so")]), tools=[wait])
+        answer += call("wait", n=n)
+    agent = Agent(ScriptedModel([answer, answer, text("so")]), tools=[wait])
 
     async def story() -> None:
         for commits in range(2, 12):

@@ -20,11 +20,11 @@ class SlowToClaim(SQLiteStore):
         self.listed, self.go_on = asyncio.Event(), asyncio.Event()
 
     async def orphans(self, limit, **page):
-        found = await super().orphans(limit, **page)
-        if found:
+        orphans = await super().orphans(limit, **page)
+        if orphans:
             self.listed.set()
             await self.go_on.wait()
-        return found
+        return orphans
 
 
 async def test_a_driver_that_claims_a_listed_orphan_after_another_drove_it_runs_nothing_of_it(tmp_path):

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_messages_sent_during_a_takeover_are_read_once_and_between_turns(tmp_path):
-    mine = agent(tmp_path, 0.4)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
+    first_agent = agent(tmp_path, 0.4)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
         with driver(tmp_path, "run", seconds=0.2) as stalled:
             await tool_entered(tmp_path, "slow")
             await runner.send("t", "before it stalled")
@@ -27,10 +27,10 @@ async def test_messages_sent_during_a_takeover_are_read_once_and_between_turns(t
             result = await asyncio.wait_for(succeeding, 20)
             await outcome_of(stalled)
         assert result.state == "completed"
-        words = [m.text for m in result.messages if m.role == "user"]
-        assert words == ["Work", "before it stalled", "while its successor drives", "when it woke"]
+        messages = [m.text for m in result.messages if m.role == "user"]
+        assert messages == ["Work", "before it stalled", "while its successor drives", "when it woke"]
         roles = [m.role for m in result.messages]
-        for place, role in enumerate(roles):
+        for index, role in enumerate(roles):
             if role == "tool":
-                assert roles[place - 1] == "assistant", roles
+                assert roles[index - 1] == "assistant", roles
         assert await audit_store(runner.store) == []

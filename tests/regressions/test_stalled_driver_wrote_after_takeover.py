@@ -22,10 +22,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("verb", ["run", pytest.param("resume", marks=pytest.mark.full)])
 async def test_commits_after_a_takeover_are_refused_and_the_caller_attaches(tmp_path, verb):
-    mine = agent(tmp_path, 0.5)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
+    first_agent = agent(tmp_path, 0.5)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
         if verb == "resume":
-            await runner.create_task(mine, "Work", task_id="t")
+            await runner.create_task(first_agent, "Work", task_id="t")
         with driver(tmp_path, verb, seconds=0.3) as stalled:
             await tool_entered(tmp_path, "slow")
             await stop_past_the_lease(runner, stalled)
@@ -53,12 +53,12 @@ async def test_commits_after_a_takeover_are_refused_and_the_caller_attaches(tmp_
 
 @pytest.mark.full
 async def test_a_late_heartbeat_does_not_bring_a_task_back(tmp_path):
-    mine = agent(tmp_path, 1.5)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
+    first_agent = agent(tmp_path, 1.5)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
         with driver(tmp_path, "run", seconds=1.0) as stalled:
             await tool_entered(tmp_path, "slow")
             await stop_past_the_lease(runner, stalled)
-            succeeding = await runner.start(mine, "Work", task_id="t")
+            succeeding = await runner.start(first_agent, "Work", task_id="t")
             await tool_entered(tmp_path, "slow", 2)
             stalled.send_signal(signal.SIGCONT)
             await asyncio.sleep(0.6)  # several heartbeats of the one that was woken
@@ -70,9 +70,9 @@ async def test_a_late_heartbeat_does_not_bring_a_task_back(tmp_path):
 
 
 async def test_a_stepper_that_wakes_after_a_takeover_gets_an_error_that_names_it(tmp_path):
-    mine = agent(tmp_path, 0.0)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
-        await runner.create_task(mine, "Work", task_id="t")
+    first_agent = agent(tmp_path, 0.0)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
+        await runner.create_task(first_agent, "Work", task_id="t")
         with driver(tmp_path, "step", seconds=0.5) as stalled:
             await tool_entered(tmp_path, "slow")
             await stop_past_the_lease(runner, stalled)

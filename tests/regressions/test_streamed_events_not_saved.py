@@ -43,8 +43,8 @@ async def test_a_process_that_ends_with_its_stream_leaves_all_that_the_stream_ha
     done = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WATCHER, store, leaves, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await asyncio.wait_for(done.communicate(), 60)
-    shown = [json.loads(line) for line in said.splitlines()]
+    completed, _ = await asyncio.wait_for(done.communicate(), 60)
+    shown = [json.loads(line) for line in completed.splitlines()]
     assert len(shown) >= 5
     async with Runner(store) as runner:
         kept = [[e.seq, e.kind] async for e in runner.handle("t").events(deltas=False)]

@@ -22,4 +22,4 @@ async def test_a_call_whose_arguments_were_cut_off_does_not_run(finish: str, cut
     async with Runner("memory:") as runner:
         result = await runner.run(Agent(model, tools=[wipe]), "go")
     assert ran == []
-    assert [one.outcome for one in result.tool_executions] in (["invalid"], [])
+    assert [execution.outcome for execution in result.tool_executions] in (["invalid"], [])

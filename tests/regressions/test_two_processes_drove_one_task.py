@@ -14,9 +14,9 @@ pytestmark = pytest.mark.anyio
 async def test_of_processes_that_resume_a_task_at_once_one_drives_it_and_all_return_its_result(
     tmp_path,
 ):
-    mine = agent(tmp_path, 0.1)
-    async with Runner(store_url(tmp_path), agents=[mine]) as runner:
-        await runner.create_task(mine, "Work", task_id="t")
+    first_agent = agent(tmp_path, 0.1)
+    async with Runner(store_url(tmp_path), agents=[first_agent]) as runner:
+        await runner.create_task(first_agent, "Work", task_id="t")
         with driver(tmp_path, "resume", 0.1) as one, driver(tmp_path, "resume", 0.1) as two:
             answers = await asyncio.gather(outcome_of(one), outcome_of(two))
         assert [answer["outcome"] for answer in answers] == ["completed", "completed"]

@@ -36,11 +36,11 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
 ) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
-        one = await runner.run(agent, "one", thread_id="talk")
+        result = await runner.run(agent, "one", thread_id="talk")
         two = await runner.create_task(agent, "two", thread_id="talk")
-        fork = await runner.fork(one.task_id) if forked else None
-        await runner.undo_step(one.task_id)
-        await runner.delete_task(one.task_id)
+        fork = await runner.fork(result.task_id) if forked else None
+        await runner.undo_step(result.task_id)
+        await runner.delete_task(result.task_id)
     async with Runner(store, agents=[agent]) as runner:
         assert await found_by_verify_and_audit(runner) == []
         state = (await runner.driver.cache.load(two.task_id)).state
@@ -55,7 +55,8 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
 async def three_turns(runner: Runner, agent: Agent[Any]) -> list[Task]:
     """Tasks of a thread, the first two finalized."""
     tasks = [
-        await runner.create_task(agent, words, thread_id="talk", task_id=words) for words in ("one", "two")
+        await runner.create_task(agent, message, thread_id="talk", task_id=message)
+        for message in ("one", "two")
     ]
     for task in tasks:
         await runner.resume(task)
@@ -65,13 +66,13 @@ async def three_turns(runner: Runner, agent: Agent[Any]) -> list[Task]:
 async def test_a_turn_that_is_finalized_again_brings_no_undone_messages_back(store: Any) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
-        one, two = await three_turns(runner, agent)
+        first, two = await three_turns(runner, agent)
         await runner.undo_step(two)
-        await runner.undo_step(one)
+        await runner.undo_step(first)
         await runner.resume(two)
         words_of_two = [("user", "two"), ("assistant", "re: two (3)")]
         assert said(await runner.get_thread("talk")) == words_of_two
-        await runner.resume(one)
+        await runner.resume(first)
         words_of_one = [("user", "one"), ("assistant", "re: one (1)")]
         assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
     async with Runner(store, agents=[agent]) as runner:
@@ -85,10 +86,10 @@ async def test_a_turn_that_runs_while_the_one_before_it_is_undone_adds_its_own_m
 ) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
-        one = await runner.run(sayer("Hi.", name="other"), "one", thread_id="talk")
+        result = await runner.run(sayer("Hi.", name="other"), "one", thread_id="talk")
         two = await runner.create_task(agent, "two", thread_id="talk")
         await runner.run_step(two)
-        await runner.undo_step(one.task_id)
+        await runner.undo_step(result.task_id)
         await runner.finalize(two)
         assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (3)")]
         assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (3)"
@@ -97,23 +98,23 @@ async def test_a_turn_that_runs_while_the_one_before_it_is_undone_adds_its_own_m
 async def test_a_fork_in_the_thread_of_its_task_brings_no_undone_turns_of_that_thread(store: Any) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
-        one, two = await three_turns(runner, agent)
+        first, two = await three_turns(runner, agent)
         fork = await runner.fork(two, input="and?", thread_id="talk")
         await runner.undo_step(two)
-        await runner.undo_step(one)
+        await runner.undo_step(first)
         await runner.resume(fork)
         shared = [("user", "two"), ("assistant", "re: two (3)")]
-        words = [*shared, ("user", "and?"), ("assistant", "re: and? (5)")]
-        assert said(await runner.get_thread("talk")) == words
+        messages = [*shared, ("user", "and?"), ("assistant", "re: and? (5)")]
+        assert said(await runner.get_thread("talk")) == messages
 
 
 async def test_a_fork_in_another_thread_keeps_what_its_task_began_with(store: Any) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
-        one, two = await three_turns(runner, agent)
+        first, two = await three_turns(runner, agent)
         fork = await runner.fork(two, input="and?", thread_id="aside")
         before = said(await runner.get_thread("talk"))
-        for task in (two, one):
+        for task in (two, first):
             await runner.undo_step(task)
             await runner.delete_task(task)
         await runner.resume(fork)

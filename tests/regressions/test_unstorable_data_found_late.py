@@ -37,7 +37,9 @@ async def test_the_model_sees_that_its_arguments_are_nested_too_deep_and_the_tas
     async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
         result = await runner.run(agent, "go", task_id="task")
         assert (result.state, result.final_text) == ("completed", "I see.")
-        assert [(one.outcome, one.arguments) for one in result.tool_executions] == [("invalid", {})]
+        assert [(execution.outcome, execution.arguments) for execution in result.tool_executions] == [
+            ("invalid", {})
+        ]
         assert "nested deeper than 100 levels" in str(result.messages)
         assert (await runner.verify()).findings == ()
 
@@ -73,7 +75,7 @@ async def test_an_output_too_large_to_be_stored_is_an_error_that_names_the_bound
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "go")
     assert result.final_text == "Too much."
-    assert [one.outcome for one in result.tool_executions] == ["error"] * 3
+    assert [execution.outcome for execution in result.tool_executions] == ["error"] * 3
     for one in result.tool_executions:
         assert one.error is not None
         assert "larger than 32,000,000 characters" in one.error.message
@@ -87,7 +89,7 @@ async def test_what_a_model_says_is_the_same_live_and_stored(tmp_path: Path) -> 
         stored = await runner.result("task")
     assert live.final_text == stored.final_text == "caf?"
     assert live.messages == stored.messages
-    assert [one.outcome for one in live.tool_executions] == ["invalid"]
+    assert [execution.outcome for execution in live.tool_executions] == ["invalid"]
 
 
 @pytest.mark.parametrize("place", ["input", "thread_id", "task_id"])

@@ -28,5 +28,5 @@ async def test_a_watcher_that_reconnects_after_any_event_sees_the_rest_once_in_o
                 assert isinstance(event, e.Event)
                 seen.append(event)
             last = seen[-1].seq if seen else 0
-            rest = [event async for event in handle.events(after=last, deltas=False)]
-            assert [*seen, *rest] == journal
+            remaining = [event async for event in handle.events(after=last, deltas=False)]
+            assert [*seen, *remaining] == journal

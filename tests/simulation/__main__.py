@@ -32,16 +32,16 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=None, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    given = parser.parse_args()
-    if given.seed is not None and given.runs is None:
-        outcome = simulate(given.seed)
+    arguments = parser.parse_args()
+    if arguments.seed is not None and arguments.runs is None:
+        outcome = simulate(arguments.seed)
         print(*outcome.log, *outcome.violations, f"digest {outcome.digest}", sep="\n")
         return 1 if outcome.violations else 0
-    first = random.randrange(2**31) if given.seed is None else given.seed
-    runs = given.runs or 5_000
+    first = random.randrange(2**31) if arguments.seed is None else arguments.seed
+    runs = arguments.runs or 5_000
     print(f"seeds {first} to {first + runs - 1}", flush=True)
     began, fired, broken = time.monotonic(), Counter[str](), 0
-    with ProcessPoolExecutor(given.jobs) as pool:
+    with ProcessPoolExecutor(arguments.jobs) as pool:
         for outcome in pool.map(brief, range(first, first + runs), chunksize=20):
             fired.update(outcome.fired)
             if outcome.violations:

@@ -118,7 +118,7 @@ class Story:
                 process.stall()
                 self.world.new_process() if len(self.world.processes) < 4 else None
             case "wake":
-                for stalled in [each for each in self.world.processes if each.stalled][:1]:
+                for stalled in [process for process in self.world.processes if process.stalled][:1]:
                     stalled.wake()
             case "set clock":
                 self.world.set_clock(self.dice.choice(JUMPS))
@@ -166,8 +166,8 @@ class Story:
             self.command("race", other, lambda: other.runner.resume(task), task)
 
     async def settle(self, process: Process, task: str) -> None:
-        waits = (await process.runner.result(task)).pending
-        for pending in [each for each in waits if each.kind == "settlement"][:1]:
+        waits_for = (await process.runner.result(task)).pending
+        for pending in [wait for wait in waits_for if wait.kind == "settlement"][:1]:
             verdict = self.world.chance("settle", self.world.name(task), pending.request_id).choice(
                 [Happened("so"), NotHappened()]
             )
@@ -189,50 +189,50 @@ class Story:
     # ---------------------------------------------------------------------------------------- asking
 
     def command(
-        self, what: str, process: Process, work: Callable[[], Coroutine[Any, Any, Any]], task: str = ""
+        self, name: str, process: Process, work: Callable[[], Coroutine[Any, Any, Any]], task: str = ""
     ) -> None:
-        self.world.say(f"{process}: {what} {self.world.name(task) if task else ''}")
+        self.world.say(f"{process}: {name} {self.world.name(task) if task else ''}")
 
         async def run() -> Any:
             try:
                 answer = await work()
             except TreadleError as error:
-                self.fired[f"{what}: {type(error).__name__}"] += 1
-                self.world.say(f"{process}: {what} {task}: {error!r}")
+                self.fired[f"{name}: {type(error).__name__}"] += 1
+                self.world.say(f"{process}: {name} {task}: {error!r}")
                 if isinstance(error, StoreUnavailable) and not (process.dead or self.world.trouble):
-                    self.problems.append(f"{what} of {task}: {error!r}")
+                    self.problems.append(f"{name} of {task}: {error!r}")
                 return None
             if process.dead:
                 return None
-            kind = MADE.get(what)
-            if kind and (what == "create" or (answer.complete if what == "undo" else not answer.is_last)):
+            kind = MADE.get(name)
+            if kind and (name == "create" or (answer.complete if name == "undo" else not answer.is_last)):
                 acknowledged = Acknowledged(task, kind)
                 # Two callers that request the same undo at once both get an acknowledgement of the one undo.
-                if what != "undo" or acknowledged not in self.acknowledged:
+                if name != "undo" or acknowledged not in self.acknowledged:
                     self.acknowledged.append(acknowledged)
-            if what == "cancel" and answer.state == "cancelled" and task not in self.cancelled:
+            if name == "cancel" and answer.state == "cancelled" and task not in self.cancelled:
                 self.cancelled.add(task)
                 # A process that is cut off from the store learns of it later: until then it may begin reads.
-                unaware = any(each.unaware for each in self.world.processes)
+                unaware = any(process.unaware for process in self.world.processes)
                 self.acknowledged.append(
                     Acknowledged(task, "cancel_requested", time=0 if unaware else clock.now())
                 )
                 self.fired["cancel that all may know of"] += not unaware
             return answer
 
-        self.commands.append((what, process.do(run())))
+        self.commands.append((name, process.do(run())))
 
     async def wait_for_commands(self) -> None:
         """Wait until every command returned an answer or an error, or its process is dead."""
         waiting = {task for _, task in self.commands}
         if waiting:
             await asyncio.wait(waiting, timeout=3_600)
-        for what, task in self.commands:
+        for name, task in self.commands:
             if not task.done():
-                self.problems.append(f"{what} does not return: {task.get_stack()}")
+                self.problems.append(f"{name} does not return: {task.get_stack()}")
                 task.cancel()
             elif not task.cancelled() and task.exception() is not None:
-                self.problems.append(f"{what}: {task.exception()!r}")
+                self.problems.append(f"{name}: {task.exception()!r}")
         self.commands.clear()
 
     # ----------------------------------------------------------------------------------------- the end
@@ -264,7 +264,7 @@ class Story:
 
     async def go_on(self, process: Process, task: str, result: Any) -> None:
         runner = process.runner
-        timers = [each for each in result.pending if each.due is not None]
+        timers = [wait for wait in result.pending if wait.due is not None]
         if timers:
             wanted = (
                 await self.world.store.row(task)

@@ -36,13 +36,13 @@ def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:
 
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
-    mine = [simulate(seed).digest for seed in range(30)]
-    assert [simulate(seed).digest for seed in range(30)] == mine
+    digests = [simulate(seed).digest for seed in range(30)]
+    assert [simulate(seed).digest for seed in range(30)] == digests
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.simulation", "--seed", "4"]
     env = {**os.environ, "PYTHONHASHSEED": "1"}
-    said = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == f"digest {mine[4]}"
+    output = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == f"digest {digests[4]}"
 
 
 # ----------------------------------------------------------------------------------------- planted defects
@@ -160,10 +160,10 @@ def test_a_planted_defect_is_found(
 
     for seed in range(600):
         try:
-            found = simulate(seed).violations
+            problems = simulate(seed).violations
         except Exception as error:  # noqa: BLE001  a defect may break the story itself
-            found = [repr(error)]
-        if found:
-            print(f"seed {seed}: {found[0]}")
+            problems = [repr(error)]
+        if problems:
+            print(f"seed {seed}: {problems[0]}")
             return
     raise AssertionError("not found in 600 runs")

@@ -51,8 +51,8 @@ UNAWARE = 10.0
 class Chance(random.Random):
     """Dice for one place: quickly made, since there are many places."""
 
-    def __init__(self, place: str) -> None:
-        self._state = zlib.crc32(place.encode())
+    def __init__(self, path: str) -> None:
+        self._state = zlib.crc32(path.encode())
 
     def seed(self, *args: Any) -> None:
         """Its seed is its place."""
@@ -117,9 +117,9 @@ class World:
     early: list[str] = field(default_factory=list)
     was_set_forward: bool = False
 
-    def say(self, what: str) -> None:
+    def say(self, line: str) -> None:
         """Append a line to the log of the run."""
-        self.log.append(f"{asyncio.get_running_loop().time():9.3f} {what}")
+        self.log.append(f"{asyncio.get_running_loop().time():9.3f} {line}")
 
     def __post_init__(self) -> None:
         self.store = MemoryStore()
@@ -148,16 +148,16 @@ class World:
             return fail(500)
         if kind < 4:
             return text("words")
-        asked = Turn()
+        answer = Turn()
         for _ in range(chance.randint(1, 3)):
-            asked += call(chance.choice(ASKED), n=chance.randrange(3))
-        return turn("so", asked, finish="length" if kind == 4 else None)
+            answer += call(chance.choice(ASKED), n=chance.randrange(3))
+        return turn("so", answer, finish="length" if kind == 4 else None)
 
     def offer(self, ctx: RequestContext[Any]) -> list[str]:
         """Another choice each time: that a request made again holds the same tools is the journal's doing."""
         self.offers += 1
         chance = self.chance("offer", self.offers)
-        return [each.spec.name for each in ctx.tools if chance.randrange(5)]
+        return [tool.spec.name for tool in ctx.tools if chance.randrange(5)]
 
     async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
         me = DRIVER.get()
@@ -354,7 +354,7 @@ class Way(WrappedStore):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         process, world, chance = self._process, self._world, self._chance()
         trouble = chance.random()
-        told: list[Any] = []
+        results: list[Any] = []
 
         def write() -> None:
             failed = StoreUnavailable("the store does not answer")
@@ -369,11 +369,11 @@ class Way(WrappedStore):
             kinds = [] if commit.record is None else names_of(commit)
             self._store.commit(commit, written)
             world.say(
-                f"{process} {world.name(commit.task_id)} epoch {commit.epoch} {kinds} {commit.state} {told[-1]!r}"
+                f"{process} {world.name(commit.task_id)} epoch {commit.epoch} {kinds} {commit.state} {results[-1]!r}"
             )
 
         def written(verdict: Committed | Exception) -> None:
-            told.append(verdict)
+            results.append(verdict)
             if isinstance(verdict, Committed):
                 if verdict.released:
                     if world.owners.get(commit.task_id) is process:
@@ -391,20 +391,20 @@ class Way(WrappedStore):
 
     async def _trip(self) -> None:
         """Be at the store."""
-        there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._process.later(self._arrives(self._chance()), lambda: there.done() or there.set_result(None))
-        await there
+        arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._process.later(self._arrives(self._chance()), lambda: arrival.done() or arrival.set_result(None))
+        await arrival
         if self._process.dead:
             raise StoreUnavailable("the process is dead")
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not asyncio.iscoroutinefunction(found):
-            return found
+        attribute = getattr(self._store, name)
+        if not asyncio.iscoroutinefunction(attribute):
+            return attribute
 
         async def asked(*args: Any, **options: Any) -> Any:
             await self._trip()
-            return await found(*args, **options)
+            return await attribute(*args, **options)
 
         return asked
 

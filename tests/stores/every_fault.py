@@ -42,9 +42,9 @@ KINDS: Final = ("memory", "sqlite", "disk", "postgres", "wire")
 
 async def every_fault(
     case: Case,
-    place: Path,
-    made: Callable[[Path], Any],
-    again: Callable[[Any, Path], Any],
+    path: Path,
+    make: Callable[[Path], Any],
+    reopen: Callable[[Any, Path], Any],
     plan: Any,
     fault: str,
     most: int | None = None,
@@ -53,36 +53,36 @@ async def every_fault(
 
     With `most` about that many of its places are tried, evenly spread.
     """
-    few = most is None
-    (place / "0").mkdir()
-    whole = await trial(case, place / "0", made, again, plan, 1_000_000_000, fault, few=few)
-    assert whole.findings == [], f"without a fault: {whole.findings}"
-    found, at = Counter[str](), 1
-    if whole.skipped:
-        found["skipped"] = 1
-        return found
-    found["calls"] = whole.calls
+    bounded = most is None
+    (path / "0").mkdir()
+    unharmed = await trial(case, path / "0", make, reopen, plan, 1_000_000_000, fault, bounded=bounded)
+    assert unharmed.findings == [], f"without a fault: {unharmed.findings}"
+    counts, at = Counter[str](), 1
+    if unharmed.skipped:
+        counts["skipped"] = 1
+        return counts
+    counts["calls"] = unharmed.calls
     while True:
-        (place / str(at)).mkdir()
-        tried = await trial(case, place / str(at), made, again, plan, at, fault, few=few)
-        shutil.rmtree(place / str(at))
+        (path / str(at)).mkdir()
+        tried = await trial(case, path / str(at), make, reopen, plan, at, fault, bounded=bounded)
+        shutil.rmtree(path / str(at))
         for finding in tried.findings:
             print(f"{case} {fault} at {at}: {finding[:600]}", flush=True)
-            found["findings"] += 1
+            counts["findings"] += 1
         if not tried.met:
-            return found
-        found["trials"] += 1
-        at += max(1, whole.calls // most) if most else 1
+            return counts
+        counts["trials"] += 1
+        at += max(1, unharmed.calls // most) if most else 1
 
 
 async def at_port(
-    kind: str, case: Case, place: Path, fault: PortFault, most: int | None = None
+    kind: str, case: Case, path: Path, fault: PortFault, most: int | None = None
 ) -> Counter[str]:
     """Let calls of a store fail."""
     port = Port()
     if kind == "memory":
         return await every_fault(
-            case, place, lambda _: FaultyPort(MemoryStore(), port), lambda store, _: store, port, fault, most
+            case, path, lambda _: FaultyPort(MemoryStore(), port), lambda store, _: store, port, fault, most
         )
 
     def made(folder: Path) -> FaultyPort:
@@ -91,11 +91,11 @@ async def at_port(
     def again(_: Any, folder: Path) -> SQLiteStore:
         return SQLiteStore(folder / "journal.db")
 
-    return await every_fault(case, place, made, again, port, fault, most)
+    return await every_fault(case, path, made, again, port, fault, most)
 
 
 async def on_server(
-    server: PostgresServer, case: Case, place: Path, fault: PortFault | WireFault, most: int | None = None
+    server: PostgresServer, case: Case, path: Path, fault: PortFault | WireFault, most: int | None = None
 ) -> Counter[str]:
     """Let calls of a store fail, or messages to its server."""
 
@@ -108,7 +108,7 @@ async def on_server(
     if fault in PORT_FAULTS:
         port = Port()
         return await every_fault(
-            case, place, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
+            case, path, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
         )
     wire = Wire(server.folder)
     # A call that waits in vain fails soon; one whose session was cut once has time to try again.
@@ -116,7 +116,7 @@ async def on_server(
     try:
         return await every_fault(
             case,
-            place,
+            path,
             lambda folder: PostgresStore(
                 url(folder).replace(str(server.folder), str(wire.folder)), patience=patience
             ),
@@ -129,9 +129,9 @@ async def on_server(
         wire.close()
 
 
-async def on_disk(case: Case, place: Path, fault: Fault, most: int | None = None) -> Counter[str]:
+async def on_disk(case: Case, path: Path, fault: Fault, most: int | None = None) -> Counter[str]:
     """Let operations of the disk under a SQLite store fail, from its first opening on."""
-    first = place / "made.db"
+    first = path / "made.db"
     store = SQLiteStore(first)
     await store.open()
     await store.close()
@@ -144,7 +144,7 @@ async def on_disk(case: Case, place: Path, fault: Fault, most: int | None = None
         return SQLiteStore(folder / "journal.db")
 
     with faulty_disk() as disk:
-        return await every_fault(case, place, made, again, disk, fault, most)
+        return await every_fault(case, path, made, again, disk, fault, most)
 
 
 # --------------------------------------------------------------------------------------------- the program
@@ -154,19 +154,19 @@ async def on_disk(case: Case, place: Path, fault: Fault, most: int | None = None
 def folder() -> Iterator[Path]:
     """Lend an empty folder, in memory if the system has such."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="every-fault-", dir=memory if memory.is_dir() else None) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="every-fault-", dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
 
 
 def sweep(kind: str, case: Case, fault: Any) -> Counter[str]:
     """Try all places of one test with one fault."""
-    with folder() as place:
+    with folder() as path:
         if kind == "disk":
-            return asyncio.run(on_disk(case, place, fault))
+            return asyncio.run(on_disk(case, path, fault))
         if kind in ("postgres", "wire"):
             with PostgresServer(fsync="off") as server:
-                return asyncio.run(on_server(server, case, place, fault))
-        return asyncio.run(at_port(kind, case, place, fault))
+                return asyncio.run(on_server(server, case, path, fault))
+        return asyncio.run(at_port(kind, case, path, fault))
 
 
 def main() -> int:
@@ -174,15 +174,15 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--only", default="", help="tests whose name contains this")
     parser.add_argument("--processes", type=int, default=2)
-    given = parser.parse_args()
-    cases = [case for case in CASES if given.only in str(case)]
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if arguments.only in str(case)]
     sums: dict[tuple[str, str], Counter[str]] = {}
     skipped: set[str] = set()
     began = time.monotonic()
-    with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         work = {
             pool.submit(sweep, kind, case, fault): (kind, fault, case)
-            for kind in given.kinds
+            for kind in arguments.kinds
             for fault in FAULTS.get(kind, PORT_FAULTS)
             for case in cases
         }
@@ -190,23 +190,23 @@ def main() -> int:
             kind, fault, case = work[done]
             if (error := done.exception()) is not None:
                 print(f"{kind} {fault} {case}: could not be tried: {error!r}", flush=True)
-                found = Counter(findings=1)
+                counts = Counter(findings=1)
             else:
-                found = done.result()
-            sums.setdefault((kind, fault), Counter()).update(found)
+                counts = done.result()
+            sums.setdefault((kind, fault), Counter()).update(counts)
             sums[kind, fault]["tests"] += 1
-            if found["skipped"]:
+            if counts["skipped"]:
                 skipped.add(f"{kind}: {case}")
             if sums[kind, fault]["tests"] == len(cases):
                 print(_line(kind, fault, sums[kind, fault]), flush=True)
     print("\n".join(["say of themselves that they do not fit:", *sorted(skipped)] if skipped else []))
-    total = sum((found for found in sums.values()), Counter[str]())
+    total = sum((counts for counts in sums.values()), Counter[str]())
     print(f"{total['trials']:,} trials, {total['findings']} findings, {time.monotonic() - began:,.0f} s")
     return 1 if total["findings"] or not total["trials"] else 0
 
 
-def _line(kind: str, fault: str, found: Counter[str]) -> str:
-    return f"{kind:8} {fault:20} {found['tests']:4} tests {found['trials']:7,} trials {found['findings']:4} findings"
+def _line(kind: str, fault: str, counts: Counter[str]) -> str:
+    return f"{kind:8} {fault:20} {counts['tests']:4} tests {counts['trials']:7,} trials {counts['findings']:4} findings"
 
 
 if __name__ == "__main__":

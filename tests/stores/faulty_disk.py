@@ -102,8 +102,8 @@ def _connect(path: Path) -> Connection:
 class _Asked(Journal):
     """The write side of a file that runs queries, too."""
 
-    def ask(self, asked: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-        question, about = asked
+    def ask(self, request: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+        question, about = request
         return question(self._connection, *about)
 
 

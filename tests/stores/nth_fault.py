@@ -119,15 +119,15 @@ class FaultyPort:
             yield FaultyPort(lent, self.port)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-        if not asyncio.iscoroutinefunction(found):
-            return found
+        attribute = getattr(self.inner, name)
+        if not asyncio.iscoroutinefunction(attribute):
+            return attribute
 
         async def called(*args: Any, **named: Any) -> Any:
             when = self.port.call(name)
             if when == "before":
                 raise StoreUnavailable("the store does not answer")
-            result = await found(*args, **named)
+            result = await attribute(*args, **named)
             if when == "after":
                 raise StoreUnavailable("the answer was lost")
             return result
@@ -172,13 +172,13 @@ class Witness:
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         self.taken |= {(commit.task_id, key) for key in commit.taken}
-        here = asyncio.get_running_loop() is self.loop
-        if not here:
+        is_own_loop = asyncio.get_running_loop() is self.loop
+        if not is_own_loop:
             self.doubtful.add(commit.task_id)  # an event loop that is closed meanwhile gets no result
-        self.unanswered += here
+        self.unanswered += is_own_loop
 
         def told(result: Committed | Exception) -> None:
-            self.unanswered -= here
+            self.unanswered -= is_own_loop
             if isinstance(result, Committed):
                 if commit.record is not None:
                     self.records[commit.task_id, commit.record.seq] = commit.record
@@ -193,7 +193,7 @@ class Witness:
         try:
             self.inner.commit(commit, told)
         except StoreUnavailable:
-            self.unanswered -= here
+            self.unanswered -= is_own_loop
             raise
 
     def _doubt(self, commit: Commit) -> None:
@@ -276,44 +276,44 @@ class Witness:
             [] if self.everything_doubtful else [row.thread_id for row in await self.shadow.threads(100)]
         )
         wanted = _without_wanted(await dump(self.shadow, threads))
-        found = _without_wanted(await dump(store, threads))
-        said: list[str] = []
-        for key in sorted(wanted.keys() | found.keys()):
+        stored = _without_wanted(await dump(store, threads))
+        findings: list[str] = []
+        for key in sorted(wanted.keys() | stored.keys()):
             if key in self.doubtful:
                 continue
-            if wanted.get(key) != found.get(key):
-                said.append(f"{key}: changed: {wanted.get(key)!r} became {found.get(key)!r}")
-        gone = {key for family in self.families for key in family}
+            if wanted.get(key) != stored.get(key):
+                findings.append(f"{key}: changed: {wanted.get(key)!r} became {stored.get(key)!r}")
+        deleted = {key for family in self.families for key in family}
         for family in self.families:
-            left = {key for key in family & found.keys() if key in wanted}
-            if left and left != family & wanted.keys():
-                said.append(f"a delete of {sorted(family)} left {sorted(left)}")
-        said += await self._not_kept(store, {key for key in gone if key not in found})
-        return said
+            remaining = {key for key in family & stored.keys() if key in wanted}
+            if remaining and remaining != family & wanted.keys():
+                findings.append(f"a delete of {sorted(family)} left {sorted(remaining)}")
+        findings += await self._not_kept(store, {key for key in deleted if key not in stored})
+        return findings
 
-    async def _not_kept(self, store: Any, gone: set[str]) -> list[str]:
-        said: list[str] = []
+    async def _not_kept(self, store: Any, deleted: set[str]) -> list[str]:
+        findings: list[str] = []
         journals: dict[str, dict[int, Any]] = {}
         for (task, seq), record in self.records.items():
-            if task in gone:
+            if task in deleted:
                 continue
             if task not in journals:
                 journals[task] = {r.seq: r for r in await store.read(task)}
-            there = journals[task].get(seq)
-            if there is None or _essence(there) != _essence(record):
-                said.append(f"{task}: acknowledged event {seq} is {journals[task].get(seq)!r}")
+            stored_record = journals[task].get(seq)
+            if stored_record is None or _essence(stored_record) != _essence(record):
+                findings.append(f"{task}: acknowledged event {seq} is {journals[task].get(seq)!r}")
         for (task, key), posted in self.posted.items():
-            if task in gone:
+            if task in deleted:
                 continue
             if (task, key) not in self.taken and posted not in await store.inbox(task):
-                said.append(f"{task}: the acknowledged item {key} is gone")
+                findings.append(f"{task}: the acknowledged item {key} is gone")
             elif await store.post(task, posted):
-                said.append(f"{task}: the acknowledged item {key} was accepted again")
-        return said
+                findings.append(f"{task}: the acknowledged item {key} was accepted again")
+        return findings
 
     async def used(self, number: int) -> list[str]:
         """Use the store through this witness: append to each task, and go through the life of a new one."""
-        said: list[str] = []
+        findings: list[str] = []
         for row in await self.inner.rows(TaskFilter(limit=20)):
             # The owner of such a task knows its format; every other driver has to be refused.
             is_too_new = row.format > JOURNAL_FORMAT and not (row.driver is not None and row.driver.alive)
@@ -321,14 +321,14 @@ class Witness:
                 await self._taken_up(row, number)
             except (TreadleError, Refused) as error:
                 if not (is_too_new and isinstance(error, TaskTooNew)):
-                    said.append(f"{row.task_id}: cannot be taken up: {error!r}; {row}")
+                    findings.append(f"{row.task_id}: cannot be taken up: {error!r}; {row}")
             else:
                 if is_too_new:
-                    said.append(f"{row.task_id}: was taken up, though its journal is too new; {row}")
+                    findings.append(f"{row.task_id}: was taken up, though its journal is too new; {row}")
         owner = await Owner.create(self._port, f"new {number}")
         await owner.write(2, blobs={f"new {number}": b"1" * 9_000}, release=True)
         await self._taken_up(await self.inner.row(f"new {number}"), number)
-        return said
+        return findings
 
     @property
     def _port(self) -> JournalStore:
@@ -406,9 +406,9 @@ CASES = tuple(case for case in cases() if case.name not in APART)
 class Subject(StoreConformance):
     """The suite over stores with faults; a store is left open when its test ends early, as a process leaves it."""
 
-    def __init__(self, made: Callable[[Path], Any], *, few: bool = False) -> None:
-        self._made = made
-        self._few = few
+    def __init__(self, make: Callable[[Path], Any], *, bounded: bool = False) -> None:
+        self._made = make
+        self._few = bounded
         self.witnesses: dict[Path, Witness] = {}
 
     def many(self, number: int) -> int:
@@ -436,12 +436,12 @@ class Trial:
     findings: list[str] = field(default_factory=list[str])
 
 
-async def _told_story(subject: Subject, case: Case, place: Path, trial: Trial) -> None:
+async def _told_story(subject: Subject, case: Case, path: Path, trial: Trial) -> None:
     """Run the body of a test; what it expects does not matter."""
     before = asyncio.all_tasks()
     try:
         async with asyncio.timeout(SECONDS):
-            await getattr(subject, case.name)(tmp_path=place, **dict(case.parameters))
+            await getattr(subject, case.name)(tmp_path=path, **dict(case.parameters))
     except TimeoutError:
         trial.findings.append("it hangs")
     except pytest.skip.Exception:
@@ -483,20 +483,20 @@ async def _runs_a_task(store: Any, name: str) -> list[str]:
 
 async def trial(
     case: Case,
-    place: Path,
-    made: Callable[[Path], Any],
-    again: Callable[[Any, Path], Any],
+    path: Path,
+    make: Callable[[Path], Any],
+    reopen: Callable[[Any, Path], Any],
     plan: Any,
     at: int,
     fault: str,
     *,
-    few: bool = False,
+    bounded: bool = False,
 ) -> Trial:
     """Run a test with a fault; heal, examine and use the store, open it again, examine and use it.
 
     With `few`, tests that make many of something make some.
     """
-    subject, found = Subject(made, few=few), Trial(0, met=False)
+    subject, result = Subject(make, bounded=bounded), Trial(0, met=False)
     loop, unheard = asyncio.get_running_loop(), list[str]()
 
     def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -506,34 +506,34 @@ async def trial(
     loop.set_exception_handler(heard)
     plan.failing(at, fault)
     try:
-        await _told_story(subject, case, place, found)
-        found.calls, found.met = plan.count, plan.count >= at
+        await _told_story(subject, case, path, result)
+        result.calls, result.met = plan.count, plan.count >= at
         plan.heal()
         async with asyncio.timeout(SECONDS):
             for where, witness in subject.witnesses.items():
-                found.findings += await _afterwards(witness, where, again)
+                result.findings += await _afterwards(witness, where, reopen)
     except TimeoutError:
-        found.findings.append("it hangs afterwards")
+        result.findings.append("it hangs afterwards")
     except Exception as error:
         logging.getLogger(__name__).exception("cannot be used")
-        found.findings.append(f"cannot be used afterwards: {error!r}")
+        result.findings.append(f"cannot be used afterwards: {error!r}")
     finally:
         plan.heal()
         for witness in subject.witnesses.values():
             with suppress(TreadleError):
                 await witness.inner.close()
         loop.set_exception_handler(None)
-    found.findings += unheard
-    return found
+    result.findings += unheard
+    return result
 
 
-async def _afterwards(witness: Witness, where: Path, again: Callable[[Any, Path], Any]) -> list[str]:
+async def _afterwards(witness: Witness, where: Path, reopen: Callable[[Any, Path], Any]) -> list[str]:
     await witness.open()
-    said = [f"as it is: {f}" for f in await witness.examined(witness.inner) + await witness.used(1)]
+    findings = [f"as it is: {f}" for f in await witness.examined(witness.inner) + await witness.used(1)]
     await witness.close()
-    witness.inner = again(witness.inner, where)
+    witness.inner = reopen(witness.inner, where)
     await witness.open()
-    said += [f"opened again: {f}" for f in await witness.examined(witness.inner) + await witness.used(2)]
+    findings += [f"opened again: {f}" for f in await witness.examined(witness.inner) + await witness.used(2)]
     await witness.close()
     await witness.open()
-    return said + await _runs_a_task(witness.inner, "run afterwards")
+    return findings + await _runs_a_task(witness.inner, "run afterwards")

@@ -69,7 +69,7 @@ def disk() -> Iterator[Disk]:
 
 
 async def others(store: Any) -> dict[str, Any]:
-    return {name: found for name, found in (await dump(store)).items() if name != "t"}
+    return {name: content for name, content in (await dump(store)).items() if name != "t"}
 
 
 async def goes_on(runner: Runner) -> str:
@@ -104,7 +104,7 @@ async def trial(template: Path, path: Path, disk: Disk, at: int, fault: Fault) -
     async with Runner(SQLiteStore(path)) as healthy, Runner(SQLiteStore(template)) as before:
         await healthy.store.open()
         await before.store.open()
-        journal = [found async for found in healthy.handle("t").events(deltas=False)]
+        journal = [event async for event in healthy.handle("t").events(deltas=False)]
         assert journal[: len(acknowledged)] == acknowledged
         assert max(starts.values()) == 1
         assert (await healthy.verify()).findings == ()
@@ -175,16 +175,16 @@ async def test_a_delete_whose_log_could_not_be_cleaned_fails_no_item_of_its_grou
         await asyncio.sleep(0)
         disk.failing(at, "error once")
         delete = store.delete_thread("thread-of-doomed") if whole_thread else store.delete("doomed")
-        asked = [delete, send(store, owner.commit(owner.record())), store.claim("free")]
-        asking = asyncio.gather(*asked, return_exceptions=True)
+        requests = [delete, send(store, owner.commit(owner.record())), store.claim("free")]
+        asking = asyncio.gather(*requests, return_exceptions=True)
         await asyncio.sleep(0)
         held.let_go.set()
-        told, met = await asyncio.wait_for(asking, 10), disk.count >= at
+        done_requests, met = await asyncio.wait_for(asking, 10), disk.count >= at
         disk.heal()
         await asyncio.gather(restoring, return_exceptions=True)
         if "doomed" not in [row.task_id for row in await store.rows(TaskFilter())]:
             deleted += 1
-            assert [type(result) for result in told] == [type(None), Committed, Claim], at
+            assert [type(result) for result in done_requests] == [type(None), Committed, Claim], at
         await store.close()
     assert deleted > 2
 
@@ -200,7 +200,7 @@ async def test_a_claim_that_failed_leaves_its_task_to_the_next_claim(
         shutil.copy(template, path)
         store = OneConnectionStore(path)
         await store.open()
-        held = await Owner.create(store, "held")
+        owner = await Owner.create(store, "held")
         disk.failing(at, fault)
         try:
             await store.claim("half")
@@ -209,7 +209,7 @@ async def test_a_claim_that_failed_leaves_its_task_to_the_next_claim(
             disk.heal()
             await Owner.claim(store, "half")
         disk.heal()
-        await held.write()
+        await owner.write()
         await store.close()
     assert 1 < at < 100
 
@@ -222,7 +222,7 @@ async def test_a_cancelled_claim_is_given_back_though_the_disk_failed_meanwhile(
         shutil.copy(template, path)
         store = OneConnectionStore(path)
         await store.open()
-        held = await Owner.create(store, "held")
+        owner = await Owner.create(store, "held")
         claiming = asyncio.ensure_future(store.claim("half"))
         await asyncio.sleep(0)
         claiming.cancel()
@@ -238,5 +238,5 @@ async def test_a_cancelled_claim_is_given_back_though_the_disk_failed_meanwhile(
             return (await store.row("half")).driver is None
 
         await until(is_free, 5)
-        await held.write()
+        await owner.write()
         await store.close()

@@ -47,9 +47,9 @@ def some_of(values: tuple[str, ...], *always: str) -> list[Any]:
 async def test_nothing_is_lost_whichever_call_of_a_store_fails(
     case: Case, most: int, kind: str, fault: PortFault, tmp_path: Path
 ) -> None:
-    found = await at_port(kind, case, tmp_path, fault, most)
-    print(f"{kind}, {fault}, {case}: {dict(found)}")
-    assert not found["findings"]
+    counts = await at_port(kind, case, tmp_path, fault, most)
+    print(f"{kind}, {fault}, {case}: {dict(counts)}")
+    assert not counts["findings"]
 
 
 @pytest.mark.parametrize("fault", some_of(DISK_FAULTS, "error once", "error until healed"))
@@ -57,9 +57,9 @@ async def test_nothing_is_lost_whichever_call_of_a_store_fails(
 async def test_nothing_is_lost_whichever_operation_of_the_disk_fails_in_the_suite(
     case: Case, most: int, fault: Fault, tmp_path: Path
 ) -> None:
-    found = await on_disk(case, tmp_path, fault, most)
-    print(f"disk, {fault}, {case}: {dict(found)}")
-    assert not found["findings"]
+    counts = await on_disk(case, tmp_path, fault, most)
+    print(f"disk, {fault}, {case}: {dict(counts)}")
+    assert not counts["findings"]
 
 
 ON_A_SERVER = [(case, fault) for case in CASES for fault in WIRE_FAULTS]
@@ -71,6 +71,6 @@ ON_A_SERVER += [(case, fault) for case in CASES if case.name in SAMPLE for fault
 async def test_nothing_is_lost_whichever_call_of_a_postgres_store_or_message_to_its_server_fails(
     case: Case, fault: PortFault | WireFault, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    found = await on_server(postgres, case, tmp_path, fault, FEW)
-    print(f"postgresql, {fault}, {case}: {dict(found)}")
-    assert not found["findings"]
+    counts = await on_server(postgres, case, tmp_path, fault, FEW)
+    print(f"postgresql, {fault}, {case}: {dict(counts)}")
+    assert not counts["findings"]

@@ -150,11 +150,11 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, vfs: str, tr
         DISK[:] = [Disk(chance, 10**9)]
         connection = connect(path, vfs)
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        found = [data for (data,) in connection.execute("SELECT data FROM records ORDER BY seq")]
+        payloads = [data for (data,) in connection.execute("SELECT data FROM records ORDER BY seq")]
         kept = [data for _, data in acknowledged]
         # The commit under way when the power went may be there as well: whole, for the records are in order.
-        assert found[: len(kept)] == kept, trial
-        assert len(found) - len(kept) in (0, 1), trial
+        assert payloads[: len(kept)] == kept, trial
+        assert len(payloads) - len(kept) in (0, 1), trial
         connection.close(True)
         path.unlink()
     print(

@@ -17,8 +17,8 @@ from treadle.wiring import open_store
 
 def row(**changes: Any) -> tuple[str, str, int, int, int]:
     """Return the row of this process in `drivers`, with changes."""
-    mine = {**asdict(this_process()), "lease": lease_from_now(), **changes}
-    return mine["host"], mine["boot"], mine["pid"], mine["started"], mine["lease"]
+    process = {**asdict(this_process()), "lease": lease_from_now(), **changes}
+    return process["host"], process["boot"], process["pid"], process["started"], process["lease"]
 
 
 def test_this_process_is_alive() -> None:

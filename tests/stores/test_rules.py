@@ -58,7 +58,7 @@ def commit(record: Record | None = None, **fields: Any) -> Commit:
 
 
 @pytest.mark.parametrize(
-    ("asked", "head", "facts", "expected"),
+    ("requested", "head", "facts", "expected"),
     [
         # a commit of the owner, behind the last event
         (commit(NEXT), HEAD, {}, True),
@@ -90,13 +90,13 @@ def commit(record: Record | None = None, **fields: Any) -> Commit:
     ],
 )
 def test_a_commit_is_written_or_was_written_or_is_fenced(
-    asked: Commit, head: Head | None, facts: dict[str, Any], expected: Any
+    requested: Commit, head: Head | None, facts: dict[str, Any], expected: Any
 ) -> None:
     if isinstance(expected, bool):
-        assert admit(asked, head, **facts) is expected
+        assert admit(requested, head, **facts) is expected
     else:
         with pytest.raises(expected):
-            admit(asked, head, **facts)
+            admit(requested, head, **facts)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_a_commit_is_written_or_was_written_or_is_fenced(
 def test_a_task_is_created_once(
     record: Record | None, head: Head | None, facts: dict[str, Any], expected: Any
 ) -> None:
-    asked = Commit("t", 1, record, create=NEW)
+    requested = Commit("t", 1, record, create=NEW)
     if isinstance(expected, bool):
-        assert admit(asked, head, **facts) is expected
+        assert admit(requested, head, **facts) is expected
     else:
         with pytest.raises(expected):
-            admit(asked, head, **facts)
+            admit(requested, head, **facts)
 
 
 def test_a_fork_begins_behind_the_events_that_it_shares() -> None:
@@ -142,7 +142,7 @@ def test_a_fork_begins_behind_the_events_that_it_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "head", "expected"),
+    ("requested", "head", "expected"),
     [
         (commit(LAST), HEAD, True),
         (commit(NEXT), HEAD, False),
@@ -152,9 +152,9 @@ def test_a_fork_begins_behind_the_events_that_it_shares() -> None:
     ],
 )
 def test_only_a_record_at_or_before_the_end_may_be_repeated(
-    asked: Commit, head: Head | None, expected: bool
+    requested: Commit, head: Head | None, expected: bool
 ) -> None:
-    assert may_be_repeated(asked, head) is expected
+    assert may_be_repeated(requested, head) is expected
 
 
 @pytest.mark.parametrize(
@@ -205,12 +205,12 @@ def test_a_task_joins_its_thread_only_at_the_expected_version() -> None:
 def test_only_the_newest_member_that_no_summary_covers_leaves_its_thread(
     members: list[tuple[int, int]], expected: int | None
 ) -> None:
-    asked = commit(thread=ThreadChange("remove", "talk"))
+    requested = commit(thread=ThreadChange("remove", "talk"))
     if expected is not None:
-        assert check_thread(asked, 9, members) == expected
+        assert check_thread(requested, 9, members) == expected
     else:
         with pytest.raises(AlreadyFinalized, match="task t in thread 'talk'"):
-            check_thread(asked, 9, members)
+            check_thread(requested, 9, members)
 
 
 @pytest.mark.parametrize(
@@ -263,16 +263,16 @@ def queue(*turns: int, dead: tuple[int, ...] = ()) -> list[QueuedTask]:
 
 
 def entered(
-    turn: int | None, how: OnBusyThread, others: list[QueuedTask]
+    turn: int | None, policy: OnBusyThread, queued: list[QueuedTask]
 ) -> tuple[int, bool, tuple[str, ...], list[str]]:
-    entry = enter_thread("talk", 7, turn, how, others, {DEAD})
+    entry = enter_thread("talk", 7, turn, policy, queued, {DEAD})
     assert isinstance(entry.position, QueuePosition)
     assert (entry.position.version, entry.position.number) == (7, entry.turn)
     return entry.turn, entry.position.held, entry.position.holders, [other.task_id for other in entry.deposed]
 
 
 @pytest.mark.parametrize(
-    ("others", "turn", "how", "expected"),
+    ("queued", "turn", "policy", "expected"),
     [
         # the queue is empty
         (queue(), None, "enqueue", (0, True, (), [])),
@@ -308,18 +308,18 @@ def entered(
     ],
 )
 def test_a_task_gets_the_thread_or_a_place_in_its_queue(
-    others: list[QueuedTask], turn: int | None, how: OnBusyThread, expected: Any
+    queued: list[QueuedTask], turn: int | None, policy: OnBusyThread, expected: Any
 ) -> None:
-    assert entered(turn, how, others) == expected
+    assert entered(turn, policy, queued) == expected
 
 
 @pytest.mark.parametrize(
-    ("others", "first"), [(queue(0, 1), "a"), (queue(1, 2), "a"), (queue(0, 1, dead=(0,)), "b")]
+    ("queued", "first"), [(queue(0, 1), "a"), (queue(1, 2), "a"), (queue(0, 1, dead=(0,)), "b")]
 )
-def test_a_rejected_thread_is_reported_with_its_first_task(others: list[QueuedTask], first: str) -> None:
+def test_a_rejected_thread_is_reported_with_its_first_task(queued: list[QueuedTask], first: str) -> None:
     for turn in (None, 3):
         with pytest.raises(ThreadBusy, match=f"held by task {first}") as raised:
-            enter_thread("talk", 7, turn, "reject", others, {DEAD})
+            enter_thread("talk", 7, turn, "reject", queued, {DEAD})
         assert (raised.value.task_id, raised.value.thread_id) == (first, "talk")
 
 

@@ -27,26 +27,26 @@ class QueuedCases(SuccessionConformance):
             assert (await store.row("t")).driver is None
 
     async def test_a_process_that_lost_all_its_tasks_renews_its_lease_no_more(self, tmp_path: Path) -> None:
-        async with self.one_and_two(tmp_path) as (one, two):
-            assert isinstance(one, WriteBehindStore)
-            await Owner.create(one, "t")
+        async with self.one_and_two(tmp_path) as (first, two):
+            assert isinstance(first, WriteBehindStore)
+            await Owner.create(first, "t")
             await (await self.take_over(tmp_path, two, "t")).release()
             await two.delete("t")
 
             async def sleeps() -> bool:
-                return one._active()._wait_seconds() is None
+                return first._active()._wait_seconds() is None
 
             await until(sleeps)
 
     async def test_a_process_whose_first_task_was_refused_claims_a_task_of_the_next_dead_driver(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path, 60) as (one, two):
+        async with self.one_and_two(tmp_path, 60) as (first, two):
             with pytest.raises(StoreUnavailable):
-                await Owner(one, "t").write(create=new_task("t", agent=UNWRITABLE))
+                await Owner(first, "t").write(create=new_task("t", agent=UNWRITABLE))
             await Owner.create(two, "u")  # a row that was never written may have had the same number
             await self.let_leases_pass(tmp_path)
-            await one.claim("u")
+            await first.claim("u")
             driver = (await two.row("u")).driver
             assert driver is not None
             assert driver.alive
@@ -54,14 +54,14 @@ class QueuedCases(SuccessionConformance):
     async def test_a_process_that_failed_to_release_a_task_goes_on_renewing_its_lease(
         self, tmp_path: Path
     ) -> None:
-        async with self.one_and_two(tmp_path) as (one, _):
-            owner = await Owner.create(one, "t")
+        async with self.one_and_two(tmp_path) as (store, _):
+            owner = await Owner.create(store, "t")
             with pytest.raises(StoreUnavailable):
                 await owner.send(state=UNWRITABLE, release=True)
             await owner.write()
-            before = await lease(one, "t")
+            before = await lease(store, "t")
 
             async def is_prolonged() -> bool:
-                return await lease(one, "t") > before
+                return await lease(store, "t") > before
 
             await until(is_prolonged)

@@ -25,9 +25,9 @@ ERROR_OF = "error.type"
 
 @pytest.fixture
 def collector(monkeypatch):
-    with collecting() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
-        yield found
+    with collecting() as spans:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.url)
+        yield spans
 
 
 @tool(read_only=True)
@@ -56,8 +56,8 @@ def worker(turns=None):
     return Agent(model, name="worker", tools=[look, broken], instructions="Be azure.")
 
 
-async def observed(collector: Collector, **how):
-    async with Runner("memory:", observers=[OpenTelemetry.over_otlp(**how)]) as runner:
+async def observed(collector: Collector, **options):
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp(**options)]) as runner:
         result = await runner.run(worker(), "What is indigo?")
     assert result.state == "completed"
     return result
@@ -140,9 +140,11 @@ async def test_metrics_hold_tokens_durations_and_counts(collector):
     }
     # What a model made up is no name of a metric.
     assert calls == {("look", "ok"): 2, ("broken", "error"): 1, ("_OTHER", "invalid"): 1}
-    (took,) = [p for p in collector.metrics["treadle.tool.duration"] if p[0]["gen_ai.tool.name"] == "look"]
-    assert took[2] == 2
-    assert took[1] >= 0.03
+    (duration,) = [
+        p for p in collector.metrics["treadle.tool.duration"] if p[0]["gen_ai.tool.name"] == "look"
+    ]
+    assert duration[2] == 2
+    assert duration[1] >= 0.03
     assert [total for _, total, _ in collector.metrics["treadle.steps"]] == [3]
     assert collector.metrics["treadle.tasks"][0][0]["treadle.task.state"] == "completed"
 
@@ -153,9 +155,9 @@ PASSWORD = b"hunter-2-hunter"
 
 async def test_content_is_exported_only_if_configured_and_secrets_never(collector):
     await observed(collector)
-    assert [word for word in (*WORDS, PASSWORD) if word in collector.raw] == []
+    assert [secret_word for secret_word in (*WORDS, PASSWORD) if secret_word in collector.raw] == []
     await observed(collector, content=True)
-    assert [word for word in WORDS if word not in collector.raw] == []
+    assert [secret_word for secret_word in WORDS if secret_word not in collector.raw] == []
     assert PASSWORD not in collector.raw
 
 
@@ -207,11 +209,11 @@ async def test_a_drive_is_a_child_of_its_callers_span_and_user_spans_are_untouch
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     async with Runner("memory:", observers=[OpenTelemetry(provider)]) as runner:
-        with provider.get_tracer("theirs").start_as_current_span("a request") as theirs:
+        with provider.get_tracer("theirs").start_as_current_span("a request") as user_span:
             await runner.run(worker(), "Go.")
         await runner.run(worker(), "Go.")
     drives = [span for span in exporter.get_finished_spans() if span.name == "invoke_agent worker"]
-    assert drives[0].parent.span_id == theirs.get_span_context().span_id
+    assert drives[0].parent.span_id == user_span.get_span_context().span_id
     assert drives[1].parent is None
     provider.shutdown()
 

@@ -64,22 +64,22 @@ def test_an_agent_survives_a_kill_at_each_boundary(
 
 def test_a_broken_engine_is_found(shop: Callable[[str], Path]) -> None:
     report = boundaries.crash_at_every_boundary(
-        "shop_to_crash:agent", "Tea?", cwd=shop(FORGETFUL), recovery=False, only=lambda place: "pay" in place
+        "shop_to_crash:agent", "Tea?", cwd=shop(FORGETFUL), recovery=False, only=lambda point: "pay" in point
     )
     assert any("tool_started of call s1-1, which is begun" in line for line in report.broken), report
 
 
 @pytest.mark.parametrize(
-    ("agent", "said"),
+    ("agent", "message"),
     [
         ("nomod:agent", r"in {cwd}: nomod cannot be imported: ModuleNotFoundError: No module named 'nomod'"),
         ("shop_to_crash:clerk", "shop_to_crash:clerk is not there: .* has no attribute 'clerk'"),
         ("shop_to_crash", "'shop_to_crash' names no object of a module: write module:name"),
     ],
 )
-def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent: str, said: str) -> None:
+def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent: str, message: str) -> None:
     folder = shop("")
-    with pytest.raises(ConfigurationError, match=said.format(cwd=folder)):
+    with pytest.raises(ConfigurationError, match=message.format(cwd=folder)):
         boundaries.crash_at_every_boundary(agent, "Tea?", cwd=folder)
 
 

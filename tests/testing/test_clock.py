@@ -44,7 +44,7 @@ async def test_a_tool_that_takes_longer_than_its_timeout_of_an_hour_is_stopped_i
     agent = Agent(ScriptedModel([call("wait", hours=2) + call("wait", hours=0.5), text("so")]), tools=[wait])
     async with clock.runner() as runner:
         result = await runner.run(agent, "go")
-    assert [one.outcome for one in result.tool_executions] == ["timeout", "ok"]
+    assert [execution.outcome for execution in result.tool_executions] == ["timeout", "ok"]
     assert asyncio.get_running_loop().time() == pytest.approx(HOUR, abs=1)
 
 

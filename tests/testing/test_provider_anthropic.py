@@ -88,8 +88,8 @@ def test_a_stream_has_the_events_of_the_real_one() -> None:
 def test_text_and_parallel_calls_are_one_answer(way: Any) -> None:
     with ProviderServer([[text("Let me see."), call("add", a=1), call("add", a=2, b="ü")]]) as server:
         message = way(server, tools=[ADD])
-    said, first, second = message.content
-    assert said.text == "Let me see."
+    sentence, first, second = message.content
+    assert sentence.text == "Let me see."
     assert (first.input, second.input) == ({"a": 1}, {"a": 2, "b": "ü"})
     assert first.id != second.id
     assert message.stop_reason == "tool_use"
@@ -100,8 +100,8 @@ def test_thinking_is_signed(way: Any) -> None:
     script = [turn(reasoning("Adding up."), reasoning("Done.", signature="mine"), "3")]
     with ProviderServer(script) as server:
         message = way(server, thinking={"type": "enabled", "budget_tokens": 2048})
-    first, second, said = message.content
-    assert (first.type, first.thinking, second.thinking, said.text) == (
+    first, second, sentence = message.content
+    assert (first.type, first.thinking, second.thinking, sentence.text) == (
         "thinking",
         "Adding up.",
         "Done.",
@@ -114,11 +114,11 @@ def test_thinking_is_signed(way: Any) -> None:
 def test_thinking_that_was_changed_on_the_way_back_is_refused() -> None:
     with ProviderServer([turn(reasoning("Adding up."), "3"), "4"]) as server:
         blocks = [block.to_dict() for block in ask(server).content]
-        again = {"role": "user", "content": "Again"}
-        ask(server, messages=[*HELLO, {"role": "assistant", "content": blocks}, again])
+        message = {"role": "user", "content": "Again"}
+        ask(server, messages=[*HELLO, {"role": "assistant", "content": blocks}, message])
         blocks[0]["thinking"] = "Guessing."
         with pytest.raises(anthropic.BadRequestError, match="signature"):
-            ask(server, messages=[*HELLO, {"role": "assistant", "content": blocks}, again])
+            ask(server, messages=[*HELLO, {"role": "assistant", "content": blocks}, message])
 
 
 @pytest.mark.parametrize("way", [ask, ask_streamed])
@@ -132,19 +132,19 @@ def test_usage_is_reported_in_the_format_of_anthropic(way: Any) -> None:
 
 @pytest.mark.parametrize("way", [ask, ask_streamed])
 @pytest.mark.parametrize(
-    ("scripted", "told"),
+    ("scripted", "expected"),
     [("length", "max_tokens"), ("content_filter", "refusal"), ("pause_turn", "pause_turn")],
 )
-def test_a_finish_reason_can_be_chosen(way: Any, scripted: str, told: str) -> None:
+def test_a_finish_reason_can_be_chosen(way: Any, scripted: str, expected: str) -> None:
     with ProviderServer([turn("One two", finish=scripted)]) as server:
-        assert way(server).stop_reason == told
+        assert way(server).stop_reason == expected
 
 
 def test_arguments_can_break_off() -> None:
     with ProviderServer([turn(raw_call("add", '{"a": 1, "b'), finish="length")]) as server:
-        whole = ask(server, tools=[ADD])
+        answer = ask(server, tools=[ADD])
         events = ask_raw(server, tools=[ADD])
-    assert (whole.stop_reason, whole.content[0].input) == ("max_tokens", {})
+    assert (answer.stop_reason, answer.content[0].input) == ("max_tokens", {})
     pieces = [event.delta.partial_json for event in events if event.type == "content_block_delta"]
     assert "".join(pieces) == '{"a": 1, "b'
 
@@ -158,8 +158,8 @@ def test_a_refusal_is_a_stop_reason() -> None:
 def test_a_whole_conversation_follows_the_script_without_a_cursor() -> None:
     with ProviderServer([call("add", a=1), "3"]) as server:
         first = ask(server, tools=[ADD])
-        said = {"role": "assistant", "content": [block.to_dict() for block in first.content]}
-        second = ask(server, tools=[ADD], messages=[*HELLO, said, answered(first.content[0].id)])
+        message = {"role": "assistant", "content": [block.to_dict() for block in first.content]}
+        second = ask(server, tools=[ADD], messages=[*HELLO, message, answered(first.content[0].id)])
     assert second.content[0].text == "3"
     assert [request.turn for request in server.requests] == [0, 1]
 
@@ -173,8 +173,8 @@ async def test_the_async_client_understands_it_too() -> None:
             async with client.messages.stream(**DEFAULTS, tools=[ADD]) as stream:
                 streamed = await stream.get_final_message()
     for message in (whole, streamed):
-        said, asked_for = message.content
-        assert (said.text, asked_for.input) == ("Well,", {"a": 1})
+        sentence, asked_for = message.content
+        assert (sentence.text, asked_for.input) == ("Well,", {"a": 1})
 
 
 def test_another_key_is_not_accepted() -> None:

@@ -89,13 +89,13 @@ def test_a_status_becomes_the_sdks_error(way: Any, status: int, error: str) -> N
 def test_a_rate_limit_says_when_to_come_back(way: Any) -> None:
     date = email.utils.formatdate(time.time() + 60, usegmt=True)
     with ProviderServer([fail(429, retry_after=1.5), fail(429, retry_after=date), fail(429), "Hi"]) as server:
-        waits = []
+        waits_told = []
         for _ in range(3):
             with pytest.raises(way.sdk.RateLimitError) as caught:
                 way.ask(server)
-            waits.append(caught.value.response.headers.get("retry-after"))
+            waits_told.append(caught.value.response.headers.get("retry-after"))
         assert way.ask(server) == "Hi"
-    assert waits == ["1.5", date, None]
+    assert waits_told == ["1.5", date, None]
 
 
 def test_the_sdks_own_retries_get_past_the_failures(way: Any) -> None:
@@ -342,8 +342,8 @@ def _swallow(server: ProviderServer, heard: list[str]) -> None:
 
 def test_texts_and_parts_are_the_same_turn() -> None:
     with (
-        ProviderServer(["Hi"]) as one,
+        ProviderServer(["Hi"]) as first,
         ProviderServer([text("Hi")]) as two,
         ProviderServer([turn("Hi")]) as three,
     ):
-        assert [OpenAIWay().ask(server) for server in (one, two, three)] == ["Hi"] * 3
+        assert [OpenAIWay().ask(server) for server in (first, two, three)] == ["Hi"] * 3

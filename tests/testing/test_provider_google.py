@@ -57,12 +57,12 @@ def ask_raw(server: ProviderServer, contents: Any = HELLO, model: str = "gemini-
 def ask_streamed(server: ProviderServer, contents: Any = HELLO, **config: Any) -> Any:
     """The pieces as one response."""
     chunks = ask_raw(server, contents, **config)
-    whole = chunks[-1]
-    if whole.candidates:
-        whole.candidates[0].content.parts = [
+    last = chunks[-1]
+    if last.candidates:
+        last.candidates[0].content.parts = [
             part for chunk in chunks for part in chunk.candidates[0].content.parts if part.text != ""
         ]
-    return whole
+    return last
 
 
 both = pytest.mark.parametrize("way", [ask, ask_streamed])
@@ -132,14 +132,14 @@ def test_calls_are_signed_and_may_not_be_changed() -> None:
 @both
 def test_usage_is_reported_in_the_format_of_google(way: Any) -> None:
     with ProviderServer([turn("Hi", usage=Usage(100, 20, cached_tokens=64, reasoning_tokens=7))]) as server:
-        told = way(server).usage_metadata
-    assert (told.prompt_token_count, told.cached_content_token_count) == (100, 64)
-    assert (told.candidates_token_count, told.thoughts_token_count, told.total_token_count) == (13, 7, 120)
+        usage = way(server).usage_metadata
+    assert (usage.prompt_token_count, usage.cached_content_token_count) == (100, 64)
+    assert (usage.candidates_token_count, usage.thoughts_token_count, usage.total_token_count) == (13, 7, 120)
 
 
 @both
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected"),
     [
         (turn("One", finish="length"), "MAX_TOKENS"),
         (turn("One", finish="content_filter"), "SAFETY"),
@@ -148,9 +148,9 @@ def test_usage_is_reported_in_the_format_of_google(way: Any) -> None:
     ],
     ids=repr,
 )
-def test_a_finish_reason_can_be_chosen(way: Any, script: Any, told: str) -> None:
+def test_a_finish_reason_can_be_chosen(way: Any, script: Any, expected: str) -> None:
     with ProviderServer([script]) as server:
-        assert way(server).candidates[0].finish_reason == told
+        assert way(server).candidates[0].finish_reason == expected
 
 
 @both
@@ -254,12 +254,12 @@ def test_what_is_no_method_of_a_model_is_not_found() -> None:
 async def test_the_async_client_understands_it_too() -> None:
     with ProviderServer([[text("Well,"), call("add", a=1)]]) as server, client_of(server) as client:
         options: dict[str, Any] = {"model": "m", "contents": "Hi", "config": {"tools": [ADD]}}
-        whole = await client.aio.models.generate_content(**options)
+        response = await client.aio.models.generate_content(**options)
         parts = [
             part
             async for chunk in await client.aio.models.generate_content_stream(**options)
             for part in chunk.candidates[0].content.parts
         ]
         await client.aio.aclose()
-    for said, asked_for, *_ in (whole.candidates[0].content.parts, parts):
-        assert (said.text, asked_for.function_call.args) == ("Well,", {"a": 1})
+    for sentence, asked_for, *_ in (response.candidates[0].content.parts, parts):
+        assert (sentence.text, asked_for.function_call.args) == ("Well,", {"a": 1})

@@ -76,9 +76,9 @@ def test_usage_ends_a_stream_when_it_is_asked_for() -> None:
     usage = Usage(input_tokens=100, output_tokens=20, cached_tokens=64, reasoning_tokens=7)
     with ProviderServer([turn("Hi", usage=usage)]) as server:
         last = ask_streamed(server, stream_options={"include_usage": True})[-1]
-        whole = ask(server)
+        complete = ask(server)
     assert last.choices == []
-    for told in (last.usage, whole.usage):
+    for told in (last.usage, complete.usage):
         assert (told.prompt_tokens, told.completion_tokens, told.total_tokens) == (100, 20, 120)
         assert told.prompt_tokens_details.cached_tokens == 64
         assert told.completion_tokens_details.reasoning_tokens == 7
@@ -102,11 +102,11 @@ def test_text_and_parallel_calls_are_one_answer() -> None:
 
 @pytest.mark.parametrize("interleave", [False, True])
 def test_the_sdks_own_accumulator_puts_streamed_calls_together(interleave: bool) -> None:
-    said = turn(
+    answer = turn(
         call("add", a=1), raw_call("add", '{"a": 2, "b": "ü"}', call_id="mine"), interleave=interleave
     )
     with (
-        ProviderServer([said]) as server,
+        ProviderServer([answer]) as server,
         client_of(server) as client,
         client.chat.completions.stream(model="m", messages=HELLO, tools=[ADD]) as stream,  # type: ignore[list-item]
     ):
@@ -118,12 +118,12 @@ def test_the_sdks_own_accumulator_puts_streamed_calls_together(interleave: bool)
 def test_a_streamed_call_opens_with_id_and_name_and_goes_on_with_arguments_only() -> None:
     with ProviderServer([turn(call("add", a=12345), chunk_size=5)]) as server:
         deltas = [c.choices[0].delta for c in ask_streamed(server, tools=[ADD])]
-    opening, *rest = [delta.tool_calls[0] for delta in deltas if delta.tool_calls]
+    opening, *following = [delta.tool_calls[0] for delta in deltas if delta.tool_calls]
     assert opening.id.startswith("call_")
     assert (opening.index, opening.type, opening.function.name) == (0, "function", "add")
-    assert len(rest) > 1
-    assert all(piece.id is None and piece.function.name is None and piece.index == 0 for piece in rest)
-    assert json.loads("".join(piece.function.arguments for piece in rest)) == {"a": 12345}
+    assert len(following) > 1
+    assert all(piece.id is None and piece.function.name is None and piece.index == 0 for piece in following)
+    assert json.loads("".join(piece.function.arguments for piece in following)) == {"a": 12345}
 
 
 def test_reasoning_is_separate_from_the_answer() -> None:
@@ -142,7 +142,7 @@ def test_a_refusal_is_no_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scripted", "told"),
+    ("scripted", "expected"),
     [
         ("length", "length"),
         ("content_filter", "content_filter"),
@@ -150,19 +150,19 @@ def test_a_refusal_is_no_content() -> None:
         ("odd", "odd"),
     ],
 )
-def test_a_finish_reason_can_be_chosen(scripted: str, told: str) -> None:
+def test_a_finish_reason_can_be_chosen(scripted: str, expected: str) -> None:
     with ProviderServer([turn(raw_call("add", '{"a": 1'), finish=scripted)]) as server:
         choice = ask(server, tools=[ADD]).choices[0]
         chunks = ask_streamed(server, tools=[ADD])
-    assert choice.finish_reason == chunks[-1].choices[0].finish_reason == told
+    assert choice.finish_reason == chunks[-1].choices[0].finish_reason == expected
     assert choice.message.tool_calls[0].function.arguments == '{"a": 1'
 
 
 def test_ids_of_calls_can_be_empty_and_repeated() -> None:
-    said = turn(
+    answer = turn(
         raw_call("add", {}, call_id=""), raw_call("add", {}, call_id="x"), raw_call("add", "", call_id="x")
     )
-    with ProviderServer([said]) as server:
+    with ProviderServer([answer]) as server:
         calls = ask(server, tools=[ADD]).choices[0].message.tool_calls
     assert [c.id for c in calls] == ["", "x", "x"]
 
@@ -171,12 +171,12 @@ def test_a_whole_conversation_follows_the_script_without_a_cursor() -> None:
     with ProviderServer([call("add", a=1), "3", "Bye"]) as server:
         messages = list(HELLO)
         first = ask(server, messages, tools=[ADD]).choices[0].message
-        again = ask(server, messages, tools=[ADD]).choices[0].message
+        message = ask(server, messages, tools=[ADD]).choices[0].message
         messages += [first.to_dict(), answered(first.tool_calls[0].id)]
         second = ask(server, messages, tools=[ADD]).choices[0].message
         messages += [second.to_dict(), {"role": "user", "content": "Bye"}]
         third = ask(server, messages).choices[0].message
-    assert again.tool_calls[0].function == first.tool_calls[0].function
+    assert message.tool_calls[0].function == first.tool_calls[0].function
     assert (second.content, third.content) == ("3", "Bye")
     assert [request.turn for request in server.requests] == [0, 0, 1, 2]
     assert server.problems == []
@@ -189,10 +189,10 @@ async def test_the_async_client_understands_it_too() -> None:
             base_url=server.openai_base_url, api_key="key", max_retries=0
         ) as client:
             options: Any = {"model": "m", "messages": HELLO, "tools": [ADD]}
-            whole = await client.chat.completions.create(**options)
+            response = await client.chat.completions.create(**options)
             async with client.chat.completions.stream(**options) as stream:
                 streamed = await stream.get_final_completion()
-    for completion in (whole, streamed):
+    for completion in (response, streamed):
         message = completion.choices[0].message
         assert message.content == "Well,"
         assert json.loads(message.tool_calls[0].function.arguments) == {"a": 1}

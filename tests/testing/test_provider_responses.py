@@ -103,8 +103,8 @@ def test_text_and_parallel_calls_are_one_answer(way: Any) -> None:
     script = turn(text("Let me see."), call("add", a=1), call("add", a=2), interleave=True, chunk_size=2)
     with ProviderServer([script]) as server:
         response = way(server, tools=[ADD])
-    said, first, second = response.output
-    assert (said.content[0].text, response.output_text) == ("Let me see.", "Let me see.")
+    sentence, first, second = response.output
+    assert (sentence.content[0].text, response.output_text) == ("Let me see.", "Let me see.")
     assert (first.arguments, second.arguments) == ('{"a": 1}', '{"a": 2}')
     assert first.call_id != second.call_id
     assert first.id.startswith("fc_")
@@ -137,17 +137,17 @@ def test_reasoning_is_encrypted_only_when_that_is_asked_for_and_may_not_be_chang
 @both
 def test_usage_is_reported_in_the_format_of_openai(way: Any) -> None:
     with ProviderServer([turn("Hi", usage=Usage(100, 20, cached_tokens=64, reasoning_tokens=7))]) as server:
-        told = way(server).usage
-    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 20, 120)
-    assert (told.input_tokens_details.cached_tokens, told.output_tokens_details.reasoning_tokens) == (64, 7)
+        usage = way(server).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (100, 20, 120)
+    assert (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens) == (64, 7)
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "because"])
 def test_an_answer_that_is_cut_is_incomplete_and_says_why(finish: str) -> None:
     with ProviderServer([turn(raw_call("add", '{"a": 1, "b'), finish=finish)]) as server:
-        whole, *_, last = ask(server, tools=[ADD]), *ask_raw(server, tools=[ADD])
+        complete, *_, last = ask(server, tools=[ADD]), *ask_raw(server, tools=[ADD])
     why = {"length": "max_output_tokens"}.get(finish, finish)
-    for response in (whole, last.response):
+    for response in (complete, last.response):
         assert (response.status, response.incomplete_details.reason) == ("incomplete", why)
         assert response.output[0].arguments == '{"a": 1, "b'
     assert last.type == "response.incomplete"
@@ -253,9 +253,9 @@ async def test_the_async_client_understands_it_too() -> None:
     with ProviderServer([[text("Well,"), call("add", a=1)]]) as server:
         url = server.openai_base_url
         async with openai.AsyncOpenAI(base_url=url, api_key="key", max_retries=0) as client:
-            whole = await client.responses.create(model="m", input="Hi", tools=[ADD])
+            complete = await client.responses.create(model="m", input="Hi", tools=[ADD])
             async with client.responses.stream(model="m", input="Hi", tools=[ADD]) as stream:
                 streamed = await stream.get_final_response()
-    for response in (whole, streamed):
-        said, asked_for = response.output
-        assert (said.content[0].text, asked_for.arguments) == ("Well,", '{"a": 1}')
+    for response in (complete, streamed):
+        sentence, asked_for = response.output
+        assert (sentence.content[0].text, asked_for.arguments) == ("Well,", '{"a": 1}')

@@ -103,7 +103,7 @@ def test_the_provider_can_be_a_process(tmp_path: Path) -> None:
                 model="m", messages=[{"role": "user", "content": "Hello"}]
             )
         process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate(timeout=10)
+        completed, errors = process.communicate(timeout=10)
     assert completion.choices[0].message.content == "Hi from afar"
-    assert (process.returncode, rest, errors) == (0, "", "")
+    assert (process.returncode, completed, errors) == (0, "", "")
     assert [json.loads(line)["body"]["model"] for line in record.read_text().splitlines()] == ["m"]

@@ -857,8 +857,8 @@ class Listed:
         raise NotImplementedError
 
 
-def _named(prefix: str, words: str, *, camel: bool) -> str:
-    parts = words.replace("_", " ").split()
+def _named(prefix: str, phrase: str, *, camel: bool) -> str:
+    parts = phrase.replace("_", " ").split()
     if camel:
         return prefix + "".join(part.capitalize() for part in parts)
     return "_".join([prefix, *parts])
@@ -867,27 +867,30 @@ def _named(prefix: str, words: str, *, camel: bool) -> str:
 def _specs() -> Iterator[ToolSpec]:
     for prefix, system, style, objects, further in SYSTEMS:
         camel = style is CAMEL
-        for one, several, what, extra, meaning in objects:
-            said = one.replace("_", " ")
+        for singular, several, extra_of, extra, meaning in objects:
+            phrase = singular.replace("_", " ")
             for name, text in style.items():
-                words = {
-                    "o": said,
+                phrases = {
+                    "o": phrase,
                     "os": several,
                     "s": system,
-                    "n": what,
-                    "a": "an" if said[0] in "aeiou" else "a",
+                    "n": extra_of,
+                    "a": "an" if phrase[0] in "aeiou" else "a",
                 }
                 verb = name.split(" " if camel else "_")[0]
-                key, told = COMMON.get(verb, (extra.replace(" ", "_"), meaning))
+                key, meaning_of = COMMON.get(verb, (extra.replace(" ", "_"), meaning))
                 yield _spec(
-                    _named(prefix, name.format(**words), camel=camel), text.format(**words), key, told
+                    _named(prefix, name.format(**phrases), camel=camel),
+                    text.format(**phrases),
+                    key,
+                    meaning_of,
                 )
         for name, text in further.items():
             yield _spec(_named(prefix, name, camel=camel), text, "id", "which one")
 
 
-def _spec(name: str, description: str, parameter: str, told: str) -> ToolSpec:
-    properties = {parameter: {"type": "string", "description": told}}
+def _spec(name: str, description: str, parameter: str, parameter_meaning: str) -> ToolSpec:
+    properties = {parameter: {"type": "string", "description": parameter_meaning}}
     return ToolSpec(
         name=name,
         description=description,

@@ -56,17 +56,17 @@ async def test_a_sync_tool_runs_in_a_thread_and_does_not_block_the_loop(ctx: Ctx
 
 
 async def test_a_sync_tool_sees_the_context_variables_of_its_caller(ctx: Ctx) -> None:
-    who = contextvars.ContextVar("who", default="nobody")
+    variable = contextvars.ContextVar("who", default="nobody")
 
     @tool
     def ask() -> str:
-        before = who.get()
-        who.set("changed in the thread")
+        before = variable.get()
+        variable.set("changed in the thread")
         return before
 
-    who.set("me")
+    variable.set("me")
     assert await run(ask, ctx) == "me"
-    assert who.get() == "me"
+    assert variable.get() == "me"
 
 
 async def test_the_context_is_filled_in_wherever_it_stands(ctx: Ctx) -> None:
@@ -312,8 +312,8 @@ async def test_a_cancelled_call_in_a_thread_that_raises_raises(ctx: Ctx) -> None
 
 
 async def test_the_runner_may_ask_a_call_in_a_thread_to_stop_before_it_cancels(ctx: Ctx) -> None:
-    asked = threading.Event()
-    ctx.cancelled = asked.is_set
+    stop_requested = threading.Event()
+    ctx.cancelled = stop_requested.is_set
 
     @tool
     def looks_up(ctx: ToolContext) -> str:
@@ -323,7 +323,7 @@ async def test_the_runner_may_ask_a_call_in_a_thread_to_stop_before_it_cancels(c
 
     call = asyncio.create_task(run(looks_up, ctx))
     await asyncio.sleep(0.01)
-    asked.set()
+    stop_requested.set()
     assert await call == "stopped"
 
 
@@ -444,8 +444,8 @@ async def test_endless_generators_stop_at_their_cancellation_and_clean_up(
         finally:
             closed.append("loop")
 
-    for made in (endless, endless_in_loop):
-        call = asyncio.create_task(run(made, watched))
+    for endless_tool in (endless, endless_in_loop):
+        call = asyncio.create_task(run(endless_tool, watched))
         await until(lambda: len(seen) > 10)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -531,8 +531,8 @@ async def test_undo_and_reconcile_may_be_sync_or_async(ctx: Ctx) -> None:
     await tool(sell, undo=later).undo(CALL, ctx)
     await tool(sell, undo=now).undo(CALL, ctx)
     assert undone == [("sold a", "t1:s1-0"), ("sold a", False)]
-    found = tool(sell, reconcile=lambda call, ctx: Happened(("sold", call.arguments["item"])))
-    assert await found.reconcile(CALL, ctx) == Happened(["sold", "a"])
+    both = tool(sell, reconcile=lambda call, ctx: Happened(("sold", call.arguments["item"])))
+    assert await both.reconcile(CALL, ctx) == Happened(["sold", "a"])
     for verdict in (NotHappened(), Unknown()):
         assert await tool(sell, reconcile=lambda call, ctx, v=verdict: v).reconcile(CALL, ctx) == verdict
 

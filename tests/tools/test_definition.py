@@ -165,5 +165,5 @@ def test_later_options_of_a_tool_come_before_earlier_ones() -> None:
         """Look."""
         return "seen"
 
-    again = tool(look, name="second", timeout=2)
-    assert (again.spec.name, again.spec.timeout, again.spec.read_only) == ("second", 2, True)
+    second = tool(look, name="second", timeout=2)
+    assert (second.spec.name, second.spec.timeout, second.spec.read_only) == ("second", 2, True)

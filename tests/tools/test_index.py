@@ -21,13 +21,13 @@ from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.replay.journals import journal_of
 
 MANY = tuple(tools())
-NAMES = [each.spec.name for each in MANY]
+NAMES = [spec_of.spec.name for spec_of in MANY]
 
 
 def asking(*messages: Message | str, tools: Sequence[Any] = MANY) -> RequestContext[Any]:
     """A request after these words, of a task that was begun with the first of them."""
-    said = [user(each) if isinstance(each, str) else each for each in messages]
-    return RequestContext("t1", "talk", (Text(said[0].text),), None, 1, said, tuple(tools))
+    conversation = [user(message) if isinstance(message, str) else message for message in messages]
+    return RequestContext("t1", "talk", (Text(conversation[0].text),), None, 1, conversation, tuple(tools))
 
 
 def offered(index: ToolIndex, *messages: Message | str, tools: Sequence[Any] = MANY) -> set[str]:
@@ -35,12 +35,12 @@ def offered(index: ToolIndex, *messages: Message | str, tools: Sequence[Any] = M
 
 
 def score(index: ToolIndex, requests: Mapping[str, Any]) -> int:
-    found = 0
-    for words, right in requests.items():
-        names = offered(index, words)
+    hits = 0
+    for message, right in requests.items():
+        names = offered(index, message)
         assert len(names) <= 8
-        found += not names.isdisjoint({right} if isinstance(right, str) else right)
-    return found
+        hits += not names.isdisjoint({right} if isinstance(right, str) else right)
+    return hits
 
 
 def test_each_request_offers_the_fitting_few_of_over_six_hundred_tools() -> None:
@@ -64,13 +64,13 @@ def test_a_request_over_all_of_them_costs_little() -> None:
     began = time.perf_counter()
     offered(index, "the first one builds the index")
     built = time.perf_counter() - began
-    took: list[float] = []
-    for words in REQUESTS:
+    seconds: list[float] = []
+    for request in REQUESTS:
         began = time.perf_counter()
-        offered(index, words, Message("assistant", (Text("I look for it. " * 20),)))
-        took.append(time.perf_counter() - began)
+        offered(index, request, Message("assistant", (Text("I look for it. " * 20),)))
+        seconds.append(time.perf_counter() - began)
     assert built < 1.0  # 0.01 s on an idle machine
-    assert median(took) < 0.02  # 0.5 ms
+    assert median(seconds) < 0.02  # 0.5 ms
 
 
 # ------------------------------------------------------------------------------------- what it looks at
@@ -78,19 +78,21 @@ def test_a_request_over_all_of_them_costs_little() -> None:
 
 def test_the_text_of_the_model_selects_the_tool_it_plans_to_call() -> None:
     index = ToolIndex(top=4)
-    ask = "Look after ticket 17."
-    assert "billing_refund_payment" not in offered(index, ask)
+    message = "Look after ticket 17."
+    assert "billing_refund_payment" not in offered(index, message)
     for part in (Text("I will refund the payment."), Reasoning("They want a refund of their payment.")):
-        names = offered(index, ask, Message("assistant", (part,)))
+        names = offered(index, message, Message("assistant", (part,)))
         assert "billing_refund_payment" in names
 
 
 def test_a_result_selects_the_tool_that_it_mentions() -> None:
-    asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {"id": "17"}),))
+    call_message = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {"id": "17"}),))
     result = ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel? When does it arrive?"),))
     index = ToolIndex(top=6)
     assert "shop_track_shipment" not in offered(index, "Look after ticket 17.")
-    assert "shop_track_shipment" in offered(index, "Look after ticket 17.", asked, Message("tool", (result,)))
+    assert "shop_track_shipment" in offered(
+        index, "Look after ticket 17.", call_message, Message("tool", (result,))
+    )
 
 
 def test_a_newer_message_of_the_user_counts_more_than_the_input_of_the_task() -> None:
@@ -106,8 +108,8 @@ def test_a_message_without_significant_words_leaves_the_input_of_the_task() -> N
 def test_an_answer_before_the_message_does_not_outweigh_the_message() -> None:
     before = Message("assistant", (Text("The door is open and the room is warmer."),))
     index = ToolIndex(top=3)
-    ask = "Void the invoice."
-    assert offered(index, ask, before, ask) == offered(index, ask)
+    message = "Void the invoice."
+    assert offered(index, message, before, message) == offered(index, message)
     index = ToolIndex()
     yes = offered(
         index, "Hm.", Message("assistant", (Text("Shall I void the invoice?"),)), "Yes please, do it."
@@ -116,19 +118,19 @@ def test_an_answer_before_the_message_does_not_outweigh_the_message() -> None:
 
 
 def test_results_before_the_last_answer_do_not_count() -> None:
-    asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {}),))
+    call_message = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {}),))
     result = Message("tool", (ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel?"),)),))
-    said = Message("assistant", (Text("Hm."), ToolCall("s2-0", "helpdeskEscalateTicket", {})))
+    later_message = Message("assistant", (Text("Hm."), ToolCall("s2-0", "helpdeskEscalateTicket", {})))
     done = Message("tool", (ToolResult("s2-0", "helpdeskEscalateTicket", (Text("ok"),)),))
-    names = offered(ToolIndex(), "Look after ticket 17.", asked, result, said, done)
+    names = offered(ToolIndex(), "Look after ticket 17.", call_message, result, later_message, done)
     assert "shop_track_shipment" not in names
     assert {"helpdeskFetchTicket", "helpdeskEscalateTicket"} <= names
 
 
 def test_the_head_and_the_tail_of_a_long_message_are_read() -> None:
     padding = "lorem ipsum dolor " * 1_000
-    for words in (f"Void the invoice. {padding}", f"{padding} Void the invoice."):
-        assert "billing_void_invoice" in offered(ToolIndex(), words)
+    for message in (f"Void the invoice. {padding}", f"{padding} Void the invoice."):
+        assert "billing_void_invoice" in offered(ToolIndex(), message)
     assert offered(ToolIndex(), f"{padding} Void the invoice. {padding}") == set()
 
 
@@ -140,14 +142,16 @@ def test_a_word_in_a_name_counts_more_than_one_in_a_description() -> None:
 
 def test_a_tool_that_was_called_a_moment_ago_stays_whether_it_was_offered_or_not() -> None:
     index = ToolIndex(top=2)
-    asked = Message("assistant", (ToolCall("s1-0", "fleet_open_door", {}), ToolCall("s1-1", "nobody", {})))
+    call_message = Message(
+        "assistant", (ToolCall("s1-0", "fleet_open_door", {}), ToolCall("s1-1", "nobody", {}))
+    )
     results = Message("tool", (ToolResult("s1-0", "fleet_open_door", ()), ToolResult("s1-1", "nobody", ())))
-    names = offered(index, "Void invoice 5.", asked, results)
+    names = offered(index, "Void invoice 5.", call_message, results)
     assert "fleet_open_door" in names
     assert "nobody" not in names
     assert len(names) == 3, "besides the best two"
-    much = [Message("assistant", (Text("I think."),)), user("Go on.")] * 12
-    assert "fleet_open_door" not in offered(index, "Void invoice 5.", asked, results, *much)
+    filler = [Message("assistant", (Text("I think."),)), user("Go on.")] * 12
+    assert "fleet_open_door" not in offered(index, "Void invoice 5.", call_message, results, *filler)
 
 
 def test_names_in_humps_and_inflected_words_are_found() -> None:
@@ -172,11 +176,11 @@ def test_names_in_humps_and_inflected_words_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "!?", 'NEAR("x" OR * AND', "the of and", "会议室", "\x00", "\ud800", "x" * 100_000]
+    "message", ["", "!?", 'NEAR("x" OR * AND', "the of and", "会议室", "\x00", "\ud800", "x" * 100_000]
 )
-def test_a_message_that_finds_nothing_offers_nothing(words: str) -> None:
-    assert offered(ToolIndex(), words) == set()
-    assert offered(ToolIndex(always=["fleet_open_door"]), words) == {"fleet_open_door"}
+def test_a_message_that_finds_nothing_offers_nothing(message: str) -> None:
+    assert offered(ToolIndex(), message) == set()
+    assert offered(ToolIndex(always=["fleet_open_door"]), message) == {"fleet_open_door"}
 
 
 def test_an_agent_with_no_more_tools_than_that_offers_them_all() -> None:
@@ -199,11 +203,11 @@ def test_of_tools_with_equal_scores_the_first_ones_are_offered() -> None:
 
 def test_two_indexes_offer_the_same_and_threads_may_share_one() -> None:
     shared, first = ToolIndex(), ToolIndex()
-    expected = {words: offered(first, words) for words in REQUESTS}
+    expected = {request: offered(first, request) for request in REQUESTS}
     seen: list[bool] = []
 
-    def ask(words: Iterable[str]) -> None:
-        seen.extend(offered(shared, each) == expected[each] for each in words)
+    def ask(messages: Iterable[str]) -> None:
+        seen.extend(offered(shared, message) == expected[message] for message in messages)
 
     threads = [
         threading.Thread(target=ask, args=(list(REQUESTS)[n:] + list(REQUESTS)[:n],)) for n in range(4)
@@ -241,23 +245,25 @@ class Meaning:
 
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         self.batches.append(list(texts))
-        return [[float(any(w in text.lower() for w in words)) for words in self.THINGS] for text in texts]
+        return [
+            [float(any(w in text.lower() for w in synonyms)) for synonyms in self.THINGS] for text in texts
+        ]
 
 
 def test_an_embedding_finds_tools_that_words_do_not() -> None:
     meaning = Meaning()
-    ask = "Mach bitte die Tür auf!"
-    assert "fleet_open_door" not in offered(ToolIndex(), ask)
-    alone = ToolIndex(top=3, embed=meaning, lexical=False)
-    assert "fleet_open_door" in offered(alone, ask)
-    assert "fleet_open_door" in offered(ToolIndex(top=3, embed=meaning), ask)
+    message = "Mach bitte die Tür auf!"
+    assert "fleet_open_door" not in offered(ToolIndex(), message)
+    by_meaning = ToolIndex(top=3, embed=meaning, lexical=False)
+    assert "fleet_open_door" in offered(by_meaning, message)
+    assert "fleet_open_door" in offered(ToolIndex(top=3, embed=meaning), message)
 
 
 def test_the_vectors_of_tools_are_computed_once_in_batches() -> None:
     meaning = Meaning()
     index = ToolIndex(embed=meaning)
-    for words in ("Die Tür", "Urlaub", "Rechnung"):
-        offered(index, words)
+    for message in ("Die Tür", "Urlaub", "Rechnung"):
+        offered(index, message)
     offered(index, "Die Tür", tools=MANY[:100])
     assert [len(batch) for batch in meaning.batches] == [64] * 9 + [45, 1, 1, 1, 1]
 
@@ -331,13 +337,13 @@ def test_the_settings_of_an_index_make_versions_of_an_agent() -> None:
         agent("Hi.", always=NAMES[:1]),
         agent("Hi.", embed=Meaning()),
     ]
-    assert len({each.fingerprint for each in versions}) == 4
+    assert len({version.fingerprint for version in versions}) == 4
     assert agent("Hi.").fingerprint == versions[0].fingerprint
 
 
 async def offers(runner: Runner, task_id: str) -> list[Any]:
     return [
-        each.offered for each in await journal_of(runner.store, task_id) if isinstance(each, ModelStarted)
+        event.offered for event in await journal_of(runner.store, task_id) if isinstance(event, ModelStarted)
     ]
 
 
@@ -358,9 +364,9 @@ async def test_a_task_finds_its_tools_and_its_journal_says_which_it_was_offered(
         ("mailSendEmail", "invalid"),
         ("mailSendEmail", "ok"),
     ], "what was called, and not offered, is offered next"
-    assert [len(each) for each in names] == [8, 9, 10, 10]
+    assert [len(name) for name in names] == [8, 9, 10, 10]
     assert [tuple(spec.name for spec in request.tools) for request in clerk.model.requests] == names
-    assert all(list(each) == sorted(each, key=NAMES.index) for each in names)
+    assert all(list(name) == sorted(name, key=NAMES.index) for name in names)
 
 
 @pytest.mark.anyio
@@ -370,25 +376,25 @@ async def test_a_request_made_again_by_another_runner_does_not_ask_the_index(tmp
     async with Runner(tmp_path / "journal.db") as runner:
         failed = await runner.run(first, "Open the door.")
         assert failed.state == "failed"
-    asked = len(meaning.batches)
+    batches_before = len(meaning.batches)
     async with Runner(tmp_path / "journal.db", agents=[second]) as runner:
         await runner.resume(failed.task_id)
         names = await offers(runner, failed.task_id)
     assert len(names) == 2
     assert names[0] == names[1]
-    assert len(meaning.batches) == asked
+    assert len(meaning.batches) == batches_before
 
 
 @pytest.mark.anyio
 async def test_a_model_that_writes_its_calls_reads_of_the_few_only() -> None:
-    says = 'Thought: The door first.\nAction: fleet_open_door\nAction Input: {"id": "5"}'
-    clerk = agent(says, "Thought: Done.\nAnswer: It is open.", worker="react", top=5)
+    answer = 'Thought: The door first.\nAction: fleet_open_door\nAction Input: {"id": "5"}'
+    clerk = agent(answer, "Thought: Done.\nAnswer: It is open.", worker="react", top=5)
     async with Runner("memory:") as runner:
         result = await runner.run(clerk, "Let the courier in, open the door please.")
     assert (result.final_text, [run.outcome for run in result.tool_executions]) == ("It is open.", ["ok"])
-    told = clerk.model.requests[0].instructions
-    assert "Unlock a door of the building" in told
-    assert sum(f"- {name}:" in told for name in NAMES) == 5
+    instructions = clerk.model.requests[0].instructions
+    assert "Unlock a door of the building" in instructions
+    assert sum(f"- {name}:" in instructions for name in NAMES) == 5
 
 
 @pytest.mark.anyio

@@ -193,9 +193,9 @@ def test_nesting_of_a_hundred_is_fine() -> None:
 
 
 def test_what_a_tool_goes_on_changing_changes_no_output() -> None:
-    mine: dict[str, Any] = {"list": [1]}
-    output = to_output(mine)
-    mine["list"].append(2)
+    shared: dict[str, Any] = {"list": [1]}
+    output = to_output(shared)
+    shared["list"].append(2)
     assert output.output == {"list": [1]}
 
 

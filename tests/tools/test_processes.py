@@ -35,18 +35,18 @@ def is_running(pid):
 
 def assert_gone(pids, within=10.0):
     deadline = time.monotonic() + within
-    while left := [pid for pid in pids if is_running(pid)]:
-        assert time.monotonic() < deadline, f"still running: {left}"
+    while running := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < deadline, f"still running: {running}"
         time.sleep(0.01)
 
 
 def lines(file, count, within=10.0):
     """Wait until a file has so many lines, and return them as numbers."""
     deadline = time.monotonic() + within
-    while not file.exists() or len(found := file.read_text().split()) < count:
+    while not file.exists() or len(pids_found := file.read_text().split()) < count:
         assert time.monotonic() < deadline, f"{file} was not written in time"
         time.sleep(0.01)
-    return [int(line) for line in found]
+    return [int(line) for line in pids_found]
 
 
 async def test_a_program_is_run_without_a_shell_in_a_folder_with_an_environment_and_an_input(tmp_path):
@@ -81,8 +81,8 @@ async def test_a_huge_output_is_cut_with_a_mark():
     assert result.stdout.endswith("...end\n")
     assert "\n[... 49,999,009 bytes were cut here ...]\n" in result.stdout
     assert len(result.stdout) < 1_100
-    whole = await run_process("printf", "%s", "x" * 1_000, max_bytes=1_000)
-    assert whole.stdout == "x" * 1_000
+    output = await run_process("printf", "%s", "x" * 1_000, max_bytes=1_000)
+    assert output.stdout == "x" * 1_000
 
 
 async def test_bytes_that_are_no_text_are_replaced():
@@ -163,8 +163,8 @@ async def test_a_result_and_an_error_reach_the_model():
         ScriptedModel([[call("compile_it"), call("look")], text("Done.")]), tools=[compile_it, look]
     )
     async with Runner("memory:") as runner:
-        one, two = (await runner.run(agent, "Go")).tool_executions
-    assert one.output == {"exit_code": 0, "stdout": "done\n", "stderr": "warning\n"}
+        first, two = (await runner.run(agent, "Go")).tool_executions
+    assert first.output == {"exit_code": 0, "stdout": "done\n", "stderr": "warning\n"}
     assert two.outcome == "error"
     assert two.error.message.startswith("ls ended with exit code 2: ls: cannot access")
 
@@ -226,9 +226,9 @@ async def test_a_cancel_from_another_process_ends_the_programs_of_a_tool(tmp_pat
         async with Runner(tmp_path / "journal.db") as runner:
             began = time.monotonic()
             result = await runner.cancel("t")
-            took = time.monotonic() - began
+            seconds = time.monotonic() - began
             assert result.state == "cancelled"
-        assert took < 4
+        assert seconds < 4
         assert_gone(pids)
         assert (tmp_path / "left").exists()
         assert host.communicate(timeout=10)[0] == "cancelled\n"

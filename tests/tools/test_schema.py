@@ -154,10 +154,10 @@ def test_the_context_parameter_is_hidden_however_it_is_written() -> None:
     def checked_only(a: int, ctx: ToolContext[Session]) -> None: ...
 
     for fn in (plain, typed, optional, old, quoted, checked_only):
-        made = tool(fn)
-        assert list(made.spec.parameters["properties"]) == ["a"]
+        hidden_tool = tool(fn)
+        assert list(hidden_tool.spec.parameters["properties"]) == ["a"]
         with pytest.raises(ToolArgumentsInvalid, match="ctx: unknown"):
-            made.validate({"a": 1, "ctx": None})
+            hidden_tool.validate({"a": 1, "ctx": None})
 
 
 GOOGLE = """Search the shelves.
@@ -239,8 +239,10 @@ def book(
 
 
 def test_what_a_model_sends_becomes_what_the_function_wants() -> None:
-    got = book.validate({"a": 1, "day": "2026-10-16", "colour": "red", "point": {"x": "5"}, "flag": True})
-    assert got == {
+    arguments = book.validate(
+        {"a": 1, "day": "2026-10-16", "colour": "red", "point": {"x": "5"}, "flag": True}
+    )
+    assert arguments == {
         "a": 1.0,
         "day": date(2026, 10, 16),
         "colour": Colour.RED,
@@ -248,7 +250,7 @@ def test_what_a_model_sends_becomes_what_the_function_wants() -> None:
         "flag": True,
         "either": 0,
     }
-    assert type(got["a"]) is float
+    assert type(arguments["a"]) is float
 
 
 @pytest.mark.parametrize(
@@ -306,9 +308,11 @@ def test_arguments_that_the_schema_allows_come_through_unchanged(
 
 @given(words=json_values, which=json_values)
 def test_arguments_that_the_schema_forbids_are_refused(words: Any, which: Any) -> None:
-    fits = isinstance(words, list) and all(isinstance(word, str) for word in words) and which in ("a", "b")
+    is_valid = (
+        isinstance(words, list) and all(isinstance(word, str) for word in words) and which in ("a", "b")
+    )
     arguments = {"n": 1, "words": words, "flag": True, "which": which}
-    if fits:
+    if is_valid:
         assert strict.validate(arguments) == arguments
         return
     with pytest.raises(ToolArgumentsInvalid):

@@ -32,9 +32,9 @@ def reported() -> list[dict[str, Any]]:
     """Return what pyright says of the files in this folder, run once for all tests."""
     files = [str(HERE / name) for name in ("public_api.py", "misuse.py")]
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    report = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.stdout.startswith("{"), completed.stdout + completed.stderr
+    report = json.loads(completed.stdout)
     assert report["summary"]["filesAnalyzed"] == len(files)
     return report["generalDiagnostics"]
 
@@ -42,9 +42,9 @@ def reported() -> list[dict[str, Any]]:
 def in_file(name: str) -> list[tuple[int, str, str]]:
     """Return the line, the rule and the message of each report on a file."""
     return sorted(
-        (each["range"]["start"]["line"] + 1, each.get("rule", ""), each["message"])
-        for each in reported()
-        if Path(each["file"]).name == name
+        (line["range"]["start"]["line"] + 1, line.get("rule", ""), line["message"])
+        for line in reported()
+        if Path(line["file"]).name == name
     )
 
 

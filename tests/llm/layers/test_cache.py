@@ -15,9 +15,14 @@ async def test_a_repeated_request_is_answered_from_the_cache_at_no_cost():
     model = ScriptedModel([turn("Let me see.", [call("add", a=1, b=[2])], reasoning="sums")])
     cached = Cache(model)
     _, first = await ask(cached, request())
-    again = request()
-    again.task_id, again.step, again.attempt, again.asked_at = "other", "s9", 4, 12
-    deltas, second = await ask(cached, again)
+    second_answer = request()
+    second_answer.task_id, second_answer.step, second_answer.attempt, second_answer.asked_at = (
+        "other",
+        "s9",
+        4,
+        12,
+    )
+    deltas, second = await ask(cached, second_answer)
     assert len(model.requests) == 1
     assert (second.message, second.finish) == (first.message, "tool_calls")
     assert first.usage.total_tokens > 0
@@ -40,10 +45,10 @@ async def test_a_cached_answer_cannot_be_changed_by_its_receiver():
 
 
 def changed(**fields):
-    asked = request()
+    changed_request = request()
     for name, value in fields.items():
-        setattr(asked, name, value)
-    return asked
+        setattr(changed_request, name, value)
+    return changed_request
 
 
 @pytest.mark.parametrize(
@@ -106,9 +111,9 @@ async def test_failures_and_abandoned_answers_are_not_cached():
 async def test_the_cache_is_bounded_and_evicts_the_least_recently_used_answer():
     model = ScriptedModel(lambda _: "so")
     cached = Cache(model, entries=2)
-    for words in ("a", "b", "a", "c", "a", "b"):
-        await ask(cached, request(user(words)))
-    assert [asked.messages[0].text for asked in model.requests] == ["a", "b", "c", "b"]
+    for prompt in ("a", "b", "a", "c", "a", "b"):
+        await ask(cached, request(user(prompt)))
+    assert [request.messages[0].text for request in model.requests] == ["a", "b", "c", "b"]
 
 
 @pytest.mark.anyio

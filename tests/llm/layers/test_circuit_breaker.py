@@ -169,28 +169,28 @@ async def test_no_more_probes_run_than_configured(provider, clock):
     assert (breaker.state, provider.asked) == ("closed", 3)
 
 
-@pytest.mark.parametrize("how", ["cancelled", "left", "closed before it began", "crashed", "held back"])
+@pytest.mark.parametrize("ending", ["cancelled", "left", "closed before it began", "crashed", "held back"])
 @pytest.mark.anyio
-async def test_a_probe_is_released_however_it_ends(breaker, provider, clock, how):
+async def test_a_probe_is_released_however_it_ends(breaker, provider, clock, ending):
     await opened(breaker)
     clock.now += 20
     provider.gate = asyncio.Event()
-    if how == "cancelled":
+    if ending == "cancelled":
         task = asyncio.create_task(ask(breaker, request()))
         await asyncio.sleep(0)
         assert [state.probes for state in breakers() if state.service == breaker.service] == [1]
         task.cancel()
         await asyncio.wait([task])
-    elif how == "left":
+    elif ending == "left":
         stream = breaker.stream(request())
         await anext(stream)
         await stream.aclose()
-    elif how == "closed before it began":
+    elif ending == "closed before it began":
         await breaker.stream(request()).aclose()
     else:
         provider.gate.set()
         provider.fails = "not_sent"
-        if how == "crashed":
+        if ending == "crashed":
             provider.stream = None
             with pytest.raises(TypeError):
                 await ask(breaker, request())
@@ -254,15 +254,15 @@ async def test_breakers_of_a_service_share_one_state_across_layers_and_threads(p
 
 
 def test_a_service_is_a_provider_at_an_address():
-    here, there = "http://user:secret@127.0.0.1:1/v1?key=secret", "http://127.0.0.1:2/v1"
-    assert CircuitBreaker(OpenAIChat("a", base_url=here)).service == "openai at http://127.0.0.1:1/v1"
+    first_url, second_url = "http://user:secret@127.0.0.1:1/v1?key=secret", "http://127.0.0.1:2/v1"
+    assert CircuitBreaker(OpenAIChat("a", base_url=first_url)).service == "openai at http://127.0.0.1:1/v1"
     assert (
-        CircuitBreaker(OpenAIChat("b", base_url=there, api_key="x")).service
-        != CircuitBreaker(OpenAIChat("b", base_url=here)).service
+        CircuitBreaker(OpenAIChat("b", base_url=second_url, api_key="x")).service
+        != CircuitBreaker(OpenAIChat("b", base_url=first_url)).service
     )
     assert (
-        CircuitBreaker(OpenAIChat("a", base_url=here, api_key="x")).service
-        == CircuitBreaker(OpenAIChat("b", base_url=here, api_key="y")).service
+        CircuitBreaker(OpenAIChat("a", base_url=first_url, api_key="x")).service
+        == CircuitBreaker(OpenAIChat("b", base_url=first_url, api_key="y")).service
     )
 
 

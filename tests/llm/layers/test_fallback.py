@@ -49,8 +49,8 @@ async def tried(model, asked=None):
 
 @pytest.mark.anyio
 async def test_the_first_model_answers_and_is_named():
-    one, two = Model("a:one", text("Hello.")), Model("b:two", text("never"))
-    answer, routes = await tried(Fallback([one, two]))
+    first, two = Model("a:one", text("Hello.")), Model("b:two", text("never"))
+    answer, routes = await tried(Fallback([first, two]))
     assert (answer.message.text, answer.model, routes, two.asked) == ("Hello.", "a:one", [], [])
 
 
@@ -68,8 +68,8 @@ async def test_the_first_model_answers_and_is_named():
 )
 @pytest.mark.anyio
 async def test_after_a_failure_the_next_model_is_asked_at_once_as_a_new_attempt(failure):
-    one, two = Model("a:one", failure), Model("b:two", text("Hello."))
-    answer, routes = await tried(Fallback([one, two]))
+    first, two = Model("a:one", failure), Model("b:two", text("Hello."))
+    answer, routes = await tried(Fallback([first, two]))
     assert (answer.message.text, answer.model) == ("Hello.", "b:two")
     assert routes == [("0", "1", 0.0)]
     assert (two.asked[0].attempt, two.asked[0].failures, two.asked[0].route) == (1, (), "")
@@ -94,8 +94,8 @@ async def test_the_failure_of_the_last_model_is_the_failure_of_all():
 
 @pytest.mark.anyio
 async def test_retries_inside_come_first_and_see_only_their_own_attempts():
-    one, two = Model("a:one", fail(503)), Model("b:two", fail(503), fail(503), text("Hello."))
-    inside = [Retry(each, attempts=3, chance=lambda: 0.5, base=1) for each in (one, two)]
+    first, two = Model("a:one", fail(503)), Model("b:two", fail(503), fail(503), text("Hello."))
+    inside = [Retry(model, attempts=3, chance=lambda: 0.5, base=1) for model in (first, two)]
     answer, routes = await tried(Fallback(inside))
     assert answer.message.text == "Hello."
     assert routes == [("0", "0", 0.5), ("0", "0", 1.0), ("0", "1", 0.0), ("1", "1", 0.5), ("1", "1", 1.0)]
@@ -106,10 +106,10 @@ async def test_retries_inside_come_first_and_see_only_their_own_attempts():
 
 @pytest.mark.anyio
 async def test_retries_outside_cycle_through_all_models_and_count_every_request():
-    one, two = Model("a:one", fail(503)), Model("b:two", fail(503))
-    error, routes = await tried(Retry(Fallback([one, two]), attempts=5, chance=lambda: 0.0))
+    first, two = Model("a:one", fail(503)), Model("b:two", fail(503))
+    error, routes = await tried(Retry(Fallback([first, two]), attempts=5, chance=lambda: 0.0))
     assert [route for route, _, _ in routes] == ["0", "1", "0", "1", "0", "1"][: len(routes)]
-    assert (len(one.asked), len(two.asked), error.again_in) == (3, 3, None)
+    assert (len(first.asked), len(two.asked), error.again_in) == (3, 3, None)
 
 
 @pytest.mark.anyio
@@ -122,11 +122,11 @@ async def test_a_fallback_inside_a_fallback_has_a_route_of_two_parts():
 
 @pytest.mark.anyio
 async def test_a_long_wait_falls_back_to_the_next_model_except_for_the_last_one():
-    one, two = (
+    first, two = (
         Model("a:one", fail(429, retry_after=60)),
         Model("b:two", fail(429, retry_after=90), text("Hello.")),
     )
-    retried = [Retry(each, chance=lambda: 0.0) for each in (one, two)]
+    retried = [Retry(model, chance=lambda: 0.0) for model in (first, two)]
     _, routes = await tried(Fallback(retried))
     assert routes == [("0", "1", 0.0), ("1", "1", 90.0)]
     soon = Retry(Model("a:one", fail(429, retry_after=60), text("Hi.")), chance=lambda: 0.0)
@@ -136,9 +136,9 @@ async def test_a_long_wait_falls_back_to_the_next_model_except_for_the_last_one(
 
 @pytest.mark.anyio
 async def test_a_model_that_is_not_ready_costs_no_attempt():
-    one, two, three = (Model(f"a:{name}", text(name)) for name in ("one", "two", "three"))
-    one.ready, two.ready = 10.0, 3.0
-    model = Fallback([one, two, three])
+    first, two, three = (Model(f"a:{name}", text(name)) for name in ("one", "two", "three"))
+    first.ready, two.ready = 10.0, 3.0
+    model = Fallback([first, two, three])
     assert (await tried(model))[0].model == "a:three"
     three.ready = 5.0
     assert (model.ready_in(), (await tried(model))[0].model) == (3.0, "a:two")
@@ -146,19 +146,19 @@ async def test_a_model_that_is_not_ready_costs_no_attempt():
 
 @pytest.mark.anyio
 async def test_a_model_behind_an_open_breaker_is_skipped():
-    one, two = Model("open-a:one", fail(503)), Model("b:two", text("Hello."))
-    model = Fallback([CircuitBreaker(Timeout(one), failures=2), two])
+    first, two = Model("open-a:one", fail(503)), Model("b:two", text("Hello."))
+    model = Fallback([CircuitBreaker(Timeout(first), failures=2), two])
     for _ in range(5):
         assert (await tried(model))[0].model == "b:two"
-    assert len(one.asked) == 2
+    assert len(first.asked) == 2
 
 
 @pytest.mark.anyio
 async def test_an_invalid_route_is_replaced():
-    asked = request()
-    asked.route = "7.1"
-    asked.failures = (FailedAttempt("gone:model", "server", None, 1, "7.1"),)
-    answer, _ = await tried(Fallback([Model("a:one", text("Hi.")), Model("b:two", text("never"))]), asked)
+    routed = request()
+    routed.route = "7.1"
+    routed.failures = (FailedAttempt("gone:model", "server", None, 1, "7.1"),)
+    answer, _ = await tried(Fallback([Model("a:one", text("Hi.")), Model("b:two", text("never"))]), routed)
     assert answer.model == "a:one"
 
 

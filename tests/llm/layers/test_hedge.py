@@ -170,9 +170,9 @@ def test_limits_decide_whether_there_is_a_second_request(spare, requests, left):
     model = Model(text("slow", delay=20), text("so", delay=1))
 
     async def work():
-        asked = request()
-        asked.spare_calls = spare
-        await ask(hedged(model), asked)
+        first_request = request()
+        first_request.spare_calls = spare
+        await ask(hedged(model), first_request)
         assert len(model.asked) == requests
         assert requests == 1 or model.asked[1].spare_calls == left
 
@@ -250,13 +250,13 @@ def test_raw_chunks_do_not_count_as_the_beginning_of_an_answer(raw):
                 yield item
 
     async def work():
-        for delays, words, seen in (((20, 1), "second", 1), ((7, 20), "first", 0)):
+        for delays, expected, seen in (((20, 1), "second", 1), ((7, 20), "first", 0)):
             model = Chatty(text("first", delay=delays[0]), text("second", delay=delays[1]))
-            asked = request()
-            asked.raw = raw
-            deltas, answer = await ask(hedged(model), asked)
-            assert answer.message.text == words
-            assert deltas == [*([RawDelta({"number": seen})] if raw else []), TextDelta(words)]
+            first_request = request()
+            first_request.raw = raw
+            deltas, answer = await ask(hedged(model), first_request)
+            assert answer.message.text == expected
+            assert deltas == [*([RawDelta({"number": seen})] if raw else []), TextDelta(expected)]
 
     run(work)
 

@@ -42,16 +42,16 @@ async def test_a_deadline_closes_the_connection_to_the_server(made):
         began = time.monotonic()
         with pytest.raises(ModelError, match=r"did not begin to answer within 0\.3 s"):
             await ask(Timeout(model, first_byte=0.3), request())
-        said = set()
+        kinds = set()
 
         async def read():
             stream = Timeout(model, first_byte=20, between=0.3).stream(request())
             async for item in stream:
-                said.add(type(item))
+                kinds.add(type(item))
 
         with pytest.raises(ModelError, match=r"fell silent for 0\.3 s in the middle of its answer"):
             await read()
-        assert said == {TextDelta}
+        assert kinds == {TextDelta}
         assert time.monotonic() - began < 25
         assert (await ask(Timeout(model), request()))[
             1
@@ -80,4 +80,4 @@ async def test_a_run_gets_its_answer_from_the_provider_that_works():
             first, second = await runner.run(agent, "Hello?"), await runner.run(agent, "Hello?")
         assert (first.final_text, first.usage.model_calls) == ("Here I am.", 3)
         assert (second.final_text, second.usage.model_calls) == ("Here I am.", 1)  # its breaker is open
-        assert [asked.wire for asked in server.requests] == ["openai", "openai", "anthropic", "anthropic"]
+        assert [request.wire for request in server.requests] == ["openai", "openai", "anthropic", "anthropic"]

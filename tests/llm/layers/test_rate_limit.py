@@ -92,7 +92,7 @@ def test_a_window_never_exceeds_its_limit_and_predicts_the_wait(steps, most):
         window.add(now, amount)
         passed.append((now, amount))
         for begin, _ in passed:
-            within = [much for time, much in passed if begin <= time < begin + 1]
+            within = [amount for time, amount in passed if begin <= time < begin + 1]
             assert sum(within) <= most or len(within) == 1
 
 
@@ -118,7 +118,7 @@ def test_a_request_that_would_wait_too_long_fails_with_its_wait_and_leaves_the_q
     async def main():
         limited = RateLimit(model, clock=loop_time, requests_per_second=2, hold=3)
         results = await asyncio.gather(*(ask(limited, request()) for _ in range(20)), return_exceptions=True)
-        refused = [each for each in results if isinstance(each, ModelError)]
+        refused = [result for result in results if isinstance(result, ModelError)]
         assert (len(refused), len(model.times)) == (14, 6)
         assert {error.kind for error in refused} == {"not_sent"}
         assert all(3 < error.again_in < 5 for error in refused)
@@ -149,12 +149,12 @@ def test_a_cancelled_waiter_leaves_the_queue():
     async def main():
         limited = RateLimit(model, clock=loop_time, requests_per_second=1)
         await ask(limited, request())
-        gone = [asyncio.create_task(ask(limited, request())) for _ in range(20)]
+        cancelled = [asyncio.create_task(ask(limited, request())) for _ in range(20)]
         last = asyncio.create_task(ask(limited, asked_by("last")))
         await asyncio.sleep(0.5)
-        for each in gone:
-            each.cancel()
-        await asyncio.wait(gone)
+        for task in cancelled:
+            task.cancel()
+        await asyncio.wait(cancelled)
         await last
         assert model.who[1:] == ["last"]
         assert loop_time() == pytest.approx(1.05)
@@ -168,12 +168,12 @@ def test_a_waiter_cancelled_at_the_moment_of_its_turn_passes_the_turn_on():
     async def main():
         limited = RateLimit(model, clock=loop_time, requests_per_second=1)
         await ask(limited, request())
-        gone = asyncio.create_task(ask(limited, request()))
+        cancelled = asyncio.create_task(ask(limited, request()))
         last = asyncio.create_task(ask(limited, asked_by("last")))
         await asyncio.sleep(0)
-        asyncio.get_running_loop().call_later(1.05, gone.cancel)
-        await asyncio.wait([gone])
-        assert gone.cancelled()
+        asyncio.get_running_loop().call_later(1.05, cancelled.cancel)
+        await asyncio.wait([cancelled])
+        assert cancelled.cancelled()
         await last
         assert loop_time() == pytest.approx(1.05)
 
@@ -210,14 +210,14 @@ def test_a_request_counts_from_the_moment_it_passes_even_if_its_event_loop_was_b
 
 def test_tokens_are_estimated_before_and_corrected_after():
     model = Model(tokens=1_000)
-    asked = request(settings=ModelSettings(max_tokens=4_000))
+    large = request(settings=ModelSettings(max_tokens=4_000))
 
     async def main():
         limited = RateLimit(model, clock=loop_time, tokens_per_minute=10_000, hold=1_000)
-        await asyncio.gather(*(ask(limited, asked) for _ in range(6)))
+        await asyncio.gather(*(ask(limited, large) for _ in range(6)))
         # Two fit at first; each that costs less than it might have makes room for others at once.
         assert loop_time() < 1
-        await ask(limited, asked)
+        await ask(limited, large)
         assert loop_time() == pytest.approx(60.05)
 
     clock.run(main())
@@ -225,11 +225,11 @@ def test_tokens_are_estimated_before_and_corrected_after():
 
 def test_a_request_larger_than_the_limit_passes_alone():
     model = Model(tokens=5_000)
-    asked = request(settings=ModelSettings(max_tokens=4_000))
+    large = request(settings=ModelSettings(max_tokens=4_000))
 
     async def main():
         limited = RateLimit(model, clock=loop_time, tokens_per_minute=100, hold=1_000)
-        await asyncio.gather(*(ask(limited, asked) for _ in range(3)))
+        await asyncio.gather(*(ask(limited, large) for _ in range(3)))
         assert model.times == pytest.approx([0, 60.05, 120.1])
 
     clock.run(main())
@@ -336,13 +336,13 @@ def test_a_request_that_an_inner_layer_refuses_uses_no_slot():
 
 
 def test_accounts_differ_by_their_key_which_is_not_shown():
-    one = RateLimit(OpenAIChat("a", api_key="secret-one"), requests_per_second=1)
+    limited = RateLimit(OpenAIChat("a", api_key="secret-one"), requests_per_second=1)
     two = RateLimit(OpenAIChat("b", api_key="secret-two"), requests_per_second=1)
-    assert one.account != two.account
-    assert one.account == RateLimit(OpenAIChat("b", api_key="secret-one"), requests_per_second=1).account
-    assert "secret" not in one.account
-    assert "secret" not in repr(one)
-    assert repr(one) == "RateLimit(OpenAIChat('openai:a'), requests_per_second=1, hold=30)"
+    assert limited.account != two.account
+    assert limited.account == RateLimit(OpenAIChat("b", api_key="secret-one"), requests_per_second=1).account
+    assert "secret" not in limited.account
+    assert "secret" not in repr(limited)
+    assert repr(limited) == "RateLimit(OpenAIChat('openai:a'), requests_per_second=1, hold=30)"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ async def error_of(model, asked=None):
 
 def asked_again(*failures: tuple[float, str]):
     """Return a request after failures of a kind, each so many seconds after the first attempt began."""
-    asked = request(attempt=len(failures) + 1)
-    asked.asked_at = BEGIN
-    asked.failures = tuple(
+    last_request = request(attempt=len(failures) + 1)
+    last_request.asked_at = BEGIN
+    last_request.failures = tuple(
         FailedAttempt("own:model", kind, None, BEGIN + int(at * SECOND)) for at, kind in failures
     )
-    return asked
+    return last_request
 
 
 def failing(status=None, **options):

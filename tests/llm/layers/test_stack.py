@@ -76,17 +76,17 @@ def test_an_answer_passes_through_all_layers_unchanged():
 
 
 def test_an_answer_in_time_creates_no_asyncio_task_in_any_layer():
-    made = []
+    tasks_made = []
 
     def factory(loop, work, **options):
-        made.append(work)
+        tasks_made.append(work)
         return asyncio.Task(work, loop=loop, **options)
 
     async def main():
         model = stack(Model(turn("so it is", delay=1, chunk=2, pause=1)))
         asyncio.get_running_loop().set_task_factory(factory)
         await ask(model, request())
-        assert made == []
+        assert tasks_made == []
 
     clock.run(main())
 

@@ -55,21 +55,21 @@ class Flapping:
         try:
             if now % self.period < self.down:
                 self.in_vain.append(now)
-                how = len(self.in_vain) % 4
-                if how == 0:
+                kind = len(self.in_vain) % 4
+                if kind == 0:
                     await asyncio.sleep(3_600)
-                if how == 1:
+                if kind == 1:
                     raise ModelError("refused", kind="connection")
-                if how == 2:
+                if kind == 2:
                     raise ModelError("no", kind="server", status=503)
                 async for item in ScriptedModel(lambda _: "Half an answer").stream(request):
                     yield item
                     raise ModelError("gone", kind="connection")
             await asyncio.sleep(0.2)
-            said = turn(
+            answer = turn(
                 "Done." if request.turn else "", [] if request.turn else [call("look")], usage=Usage(5, 5)
             )
-            async for item in ScriptedModel(lambda _: said).stream(request):
+            async for item in ScriptedModel(lambda _: answer).stream(request):
                 yield item
         finally:
             self.under_way -= 1
@@ -78,7 +78,7 @@ class Flapping:
 def fullest(times, seconds):
     """Return the most of these moments in any stretch of so many seconds."""
     times = sorted(times)
-    return max(bisect_left(times, time + seconds) - place for place, time in enumerate(times))
+    return max(bisect_left(times, time + seconds) - index for index, time in enumerate(times))
 
 
 def breaker_of(service):
@@ -104,10 +104,10 @@ def stormed(runs, rate):
 
     async def main():
         agents = agent(4), agent(3)
-        async with clock.runner(agents=agents[:1]) as one, clock.runner(agents=agents[1:]) as two:
+        async with clock.runner(agents=agents[:1]) as first, clock.runner(agents=agents[1:]) as two:
             ended = await asyncio.gather(
                 *(
-                    (one, two)[number % 2].run(agents[number % 2], "Go", task_id=f"t{number}")
+                    (first, two)[number % 2].run(agents[number % 2], "Go", task_id=f"t{number}")
                     for number in range(runs)
                 )
             )
@@ -130,16 +130,16 @@ def test_rates_breakers_and_budgets_hold_in_a_storm_and_every_run_ends(runs):
     assert sum(result.usage.total_tokens for result in ended) <= 10 * sum(model.by_task.values())
     # Both runners have one breaker: five failures open it, however many run, and then probes go, one by one.
     downs = [[time for time in model.in_vain if time // 40 == number] for number in range(100)]
-    assert all(len(each) <= 20 for each in downs)
+    assert all(len(down) <= 20 for down in downs)
 
 
 @pytest.mark.full
 def test_the_server_gets_no_more_requests_than_configured_and_answers_every_run():
     stated, runs = 30, 150
-    asked = count()
+    numbers = count()
 
     def answer(request):
-        if 30 <= next(asked) % 60 < 38:
+        if 30 <= next(numbers) % 60 < 38:
             return provider.fail(503)
         return provider.text("Done.")
 
@@ -153,10 +153,10 @@ def test_the_server_gets_no_more_requests_than_configured_and_answers_every_run(
         agent = Agent(layered, limits=Limits(model_calls=10))
 
         async def main():
-            async with Runner("memory:", agents=[agent]) as one, Runner("memory:", agents=[agent]) as two:
-                assert (await one.run(agent, "Load what there is to load")).state == "completed"
+            async with Runner("memory:", agents=[agent]) as first, Runner("memory:", agents=[agent]) as two:
+                assert (await first.run(agent, "Load what there is to load")).state == "completed"
                 ended = await asyncio.gather(
-                    *((one, two)[number % 2].run(agent, f"Go {number}") for number in range(runs))
+                    *((first, two)[number % 2].run(agent, f"Go {number}") for number in range(runs))
                 )
                 assert breaker_of(layered.service).probes == 0
                 return ended

@@ -65,11 +65,11 @@ def test_an_answer_in_time_passes_even_if_its_reader_is_slow():
     model = Model(119, 59, 59)
 
     async def main():
-        taken = []
+        deltas = []
         async for item in Timeout(model).stream(request()):
-            taken.append(item)
+            deltas.append(item)
             await asyncio.sleep(100)  # nobody waits for the model meanwhile
-        assert [type(item) for item in taken] == [TextDelta] * 3 + [ModelAnswer]
+        assert [type(item) for item in deltas] == [TextDelta] * 3 + [ModelAnswer]
 
     clock.run(main())
 
@@ -216,10 +216,10 @@ def test_raw_chunks_change_no_deadline(raw):
             yield TextDelta("late")
 
     async def main():
-        asked = request()
-        asked.raw = raw
+        chatty_request = request()
+        chatty_request.raw = raw
         with pytest.raises(ModelError, match="did not begin to answer within 120 s"):
-            await ask(Timeout(Chatty()), asked)
+            await ask(Timeout(Chatty()), chatty_request)
         assert asyncio.get_running_loop().time() == 120
 
     clock.run(main())

@@ -161,12 +161,12 @@ async def test_a_whole_group_whose_answer_was_lost_is_answered_item_by_item(
             await store.post("t1", item("i"))
             proxy.cut("after")
             records = [owner.record(2) for owner in owners]
-            asked = [
+            requests = [
                 send(store, owners[0].commit(records[0])),
                 send(store, owners[1].commit(records[1], seal=True)),
                 send(store, owners[2].commit(records[2], release=True)),
             ]
-            results = await asyncio.gather(*asked, return_exceptions=True)
+            results = await asyncio.gather(*requests, return_exceptions=True)
             assert [type(result).__name__ for result in results] == ["Committed", "InboxWaiting", "Committed"]
             assert proxy.cuts == 1
             assert [row.head for row in await store.rows(TaskFilter())] == [3, 1, 3]
@@ -187,7 +187,7 @@ async def with_a_lost_claim(
     try:
         async with opened(postgres.in_schema(schema)) as other, opened(url, patience=0.2) as store:
             await (await Owner.create(store, "t")).release()
-            held = await Owner.create(store, "held")  # its process renews its lease for this one
+            owner = await Owner.create(store, "held")  # its process renews its lease for this one
             proxy.cut("after", shut=True)
             with pytest.raises(StoreUnavailable):
                 await store.claim("t")
@@ -201,7 +201,7 @@ async def with_a_lost_claim(
                 await other.claim("t")
             proxy.reopen()
             yield store, other
-            await held.write()
+            await owner.write()
     finally:
         proxy.close()
 
@@ -296,7 +296,7 @@ async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welco
 ) -> None:
     async with opened(own_server.url, patience=0.5) as store:
         owner = await Owner.create(store, "t")
-        there = time.monotonic()
+        returned_at = time.monotonic()
         own_server.stop()
         away = time.monotonic()
         with pytest.raises(StoreUnavailable, match="postgres"):
@@ -304,7 +304,7 @@ async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welco
         with pytest.raises(StoreUnavailable):
             await store.row("t")
         # The store may have seen its session end, and begun to wait, while the server was still stopping.
-        assert time.monotonic() - there >= 0.5
+        assert time.monotonic() - returned_at >= 0.5
         assert time.monotonic() - away < 10
         own_server.start()
         await owner.write()
@@ -317,12 +317,12 @@ async def test_readers_kept_away_from_a_server_that_was_back(own_server: Postgre
         await Owner.create(store, "t")
         await asyncio.gather(*(store.row("t") for _ in range(8)))
         own_server.stop(immediate=True)
-        asked = [asyncio.ensure_future(store.row("t")) for _ in range(8)]
+        requests = [asyncio.ensure_future(store.row("t")) for _ in range(8)]
         await asyncio.sleep(1.4)
-        assert not any(one.done() for one in asked)
+        assert not any(request.done() for request in requests)
         own_server.start()
         back = time.monotonic()
-        assert [row.head for row in await asyncio.gather(*asked)] == [1] * 8
+        assert [row.head for row in await asyncio.gather(*requests)] == [1] * 8
         assert time.monotonic() - back < 1.0
 
 
@@ -334,8 +334,8 @@ async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_cl
 
         async def sessions() -> int:
             count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'treadle reader'"
-            found = other.execute(count).fetchone()
-            return found[0] if found else -1
+            count_row = other.execute(count).fetchone()
+            return count_row[0] if count_row else -1
 
         async def none() -> bool:
             return await sessions() == 0
@@ -408,11 +408,11 @@ async def test_a_task_created_written_and_released_in_one_group_is_written_at_th
 
 
 async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
-    async with opened(url) as one, opened(url) as two:
+    async with opened(url) as first, opened(url) as two:
         await Owner.create(two, "t")
         woken: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        one.watch(lambda mail: loop.call_soon_threadsafe(woken.put_nowait, tuple(mail)) and None)
+        first.watch(lambda mail: loop.call_soon_threadsafe(woken.put_nowait, tuple(mail)) and None)
         await asyncio.sleep(0.3)
         delays: list[float] = []
         for n in range(20):
@@ -455,10 +455,10 @@ async def test_an_owner_finds_an_inbox_item_whose_sender_died_before_it_notified
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_writer, "MAIL_CHECK_SECONDS", 0.3)
-    async with opened(url) as one, opened(url) as two:
-        await Owner.create(one, "t")
-        heard: list[str] = []
-        one.watch(heard.extend)
+    async with opened(url) as first, opened(url) as two:
+        await Owner.create(first, "t")
+        messages: list[str] = []
+        first.watch(messages.extend)
         await asyncio.sleep(0.2)
         assert two._writer is not None
         monkeypatch.setattr(
@@ -467,7 +467,7 @@ async def test_an_owner_finds_an_inbox_item_whose_sender_died_before_it_notified
         await two.post("t", item("i"))
 
         async def is_heard() -> bool:
-            return "t" in heard
+            return "t" in messages
 
         await until(is_heard)
 
@@ -487,12 +487,12 @@ async def test_the_last_of_many_writes_is_notified_too(url: str) -> None:
 
 
 async def test_watchers_are_woken_once_after_a_new_session_listens(url: str) -> None:
-    async with opened(url) as one, opened(url) as two:
+    async with opened(url) as first, opened(url) as two:
         await Owner.create(two, "t")
         mail: set[str] = set()
-        one.watch(mail.update)
+        first.watch(mail.update)
         await asyncio.sleep(0.3)
-        writer = one._writer
+        writer = first._writer
         assert writer is not None
         assert end_sessions(url, writer._name) == 1
         await two.post("t", item("i"))
@@ -500,15 +500,15 @@ async def test_watchers_are_woken_once_after_a_new_session_listens(url: str) -> 
 
 
 async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing(url: str) -> None:
-    async with opened(url) as one, opened(url) as two:
-        owner = await Owner.create(one, "mine")
+    async with opened(url) as first, opened(url) as two:
+        owner = await Owner.create(first, "mine")
         await Owner.create(two, "t")
         mail: set[str] = set()
-        one.watch(mail.update)
+        first.watch(mail.update)
         await asyncio.sleep(0.2)
-        assert one._writer is not None
+        assert first._writer is not None
         for n in range(3):
-            end_sessions(url, one._writer._name)
+            end_sessions(url, first._writer._name)
             await (owner.release() if n == 2 else owner.write())
             mail.clear()
             await two.post("t", item(f"i{n}"))
@@ -516,7 +516,7 @@ async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing
 
 
 async def test_a_notified_inbox_item_is_not_lost_by_a_later_notification(url: str) -> None:
-    async with opened(url) as one, opened(url) as two:
+    async with opened(url) as first, opened(url) as two:
         owners = [await Owner.create(two, name) for name in ("t", "u", "v")]
         mail, woken = set[str](), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -525,7 +525,7 @@ async def test_a_notified_inbox_item_is_not_lost_by_a_later_notification(url: st
             mail.update(with_mail)
             loop.call_soon_threadsafe(woken.set)
 
-        one.watch(wake)
+        first.watch(wake)
         await asyncio.sleep(0.2)
         woken.clear()
         await owners[1].release()
@@ -535,8 +535,8 @@ async def test_a_notified_inbox_item_is_not_lost_by_a_later_notification(url: st
         await until(lambda: _has(mail, "t"), 3)
 
 
-async def _has(found: set[str], wanted: str) -> bool:
-    return wanted in found
+async def _has(words_found: set[str], wanted: str) -> bool:
+    return wanted in words_found
 
 
 IDLE = """
@@ -578,11 +578,11 @@ async def test_a_store_that_is_open_and_watched_never_wakes_up_while_nothing_hap
 
 def _switches(pid: int) -> dict[str, int]:
     """Return how often each thread of a process has gone to sleep."""
-    found: dict[str, int] = {}
+    switches: dict[str, int] = {}
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        words = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        found[status.parent.name] = int(words["voluntary_ctxt_switches"])
-    return found
+        fields_of = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        switches[status.parent.name] = int(fields_of["voluntary_ctxt_switches"])
+    return switches
 
 
 # --------------------------------------------------------------------------------------- opening, what is refused
@@ -595,10 +595,10 @@ async def test_a_schema_of_another_program_is_refused_and_nothing_in_it_is_chang
         connection.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.tasks (mine int)")
         with pytest.raises(StoreFormatError, match=f"schema {schema} holds tables of another program"):
             await PostgresStore(url).open()
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (schema,)
         )
-        assert found.fetchall() == [("tasks",)]
+        assert rows.fetchall() == [("tasks",)]
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
@@ -821,8 +821,8 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
         "try: Runner('postgresql://host/db')\n"
         "except MissingExtra as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'treadle[postgres]'" in done.stdout
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'treadle[postgres]'" in completed.stdout
 
 
 async def test_a_child_made_by_fork_leaves_the_parents_sessions_alone(url: str) -> None:
@@ -846,7 +846,7 @@ async def test_a_child_made_by_fork_leaves_the_parents_sessions_alone(url: str) 
 
 
 async def test_deletions_and_writes_wait_for_each_other_without_a_deadlock(url: str) -> None:
-    async with opened(url) as one, opened(url) as two:
+    async with opened(url) as first, opened(url) as two:
 
         async def write(store: PostgresStore, name: str) -> None:
             for n in range(10):
@@ -863,8 +863,8 @@ async def test_deletions_and_writes_wait_for_each_other_without_a_deadlock(url: 
                         await asyncio.sleep(0.005)
 
         async with asyncio.timeout(30):
-            await asyncio.gather(write(one, "a"), write(two, "b"), clear(two, "a"), clear(one, "b"))
-        assert await one.rows(TaskFilter()) == []
+            await asyncio.gather(write(first, "a"), write(two, "b"), clear(two, "a"), clear(first, "b"))
+        assert await first.rows(TaskFilter()) == []
 
 
 def _locking(url: str, schema: str, key: str, name: str = "other") -> psycopg.Connection[Any]:
@@ -887,10 +887,10 @@ async def test_claims_of_other_tasks_do_not_wait_for_one_whose_row_is_locked(url
             assert time.monotonic() - began < 0.4
             with pytest.raises(TaskBusy, match="written by another process"):
                 await locked
-            again = asyncio.ensure_future(store.claim("b"))
+            second_claim = asyncio.ensure_future(store.claim("b"))
             await asyncio.sleep(0.1)
             other.rollback()
-            assert (await again).epoch == 2
+            assert (await second_claim).epoch == 2
         assert (await store.row("b")).driver is not None
 
 
@@ -909,14 +909,14 @@ async def test_a_writer_that_waits_for_a_lock_goes_on_renewing_its_lease(url: st
             assert await asyncio.gather(*waiting) == [Committed()] * 2
 
 
-@pytest.mark.parametrize("waits", ["to claim", "to write"])
+@pytest.mark.parametrize("wait_point", ["to claim", "to write"])
 async def test_no_writer_waits_long_for_one_that_was_stopped_in_an_open_pipeline(
-    url: str, schema: str, waits: str
+    url: str, schema: str, wait_point: str
 ) -> None:
     """In an open pipeline, the server does not count a transaction as idle."""
     async with opened(url, lease_seconds=0.5) as store:
         owner = await Owner.create(store, "t")
-        if waits == "to claim":
+        if wait_point == "to claim":
             await owner.write(release=True)
         with psycopg.connect(url.partition("&schema")[0]) as stopped, suppress(psycopg.OperationalError):
             stopped.execute(f'SET search_path = "{schema}"'.encode())
@@ -931,7 +931,7 @@ async def test_no_writer_waits_long_for_one_that_was_stopped_in_an_open_pipeline
                 assert stopped.execute("SELECT 2").fetchone() == (2,)  # still there
                 stopped.execute("SELECT 1")
                 async with asyncio.timeout(3):
-                    if waits == "to write":
+                    if wait_point == "to write":
                         await owner.write()
                     else:
                         await claimed(store, "t")
@@ -984,12 +984,12 @@ async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_i
             self.connection = connection
 
         def and_then(self, statement: Any, *values: Any) -> Any:
-            found = self.connection.execute(statement, *values)
+            cursor = self.connection.execute(statement, *values)
             if statement == journal._DEAD:
-                found = found.fetchall()
-                assert len(found) == 1
+                cursor = cursor.fetchall()
+                assert len(cursor) == 1
                 self.connection.execute("UPDATE tasks SET driver = (SELECT id FROM drivers)")
-            return found
+            return cursor
 
     with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
         connection.execute(f'SET search_path = "{schema}"'.encode())
@@ -1021,14 +1021,14 @@ async def test_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "AT_MOST", "SET LOCAL transaction_timeout = 200")
-    going_on, taken = Event(), journal.Group._take_heads
+    going_on, take_heads = Event(), journal.Group._take_heads
     stopped = Event()
 
     def stop_once(self: Any, *heads: Any) -> None:
         if not stopped.is_set():
             stopped.set()
             going_on.wait(10)
-        taken(self, *heads)
+        take_heads(self, *heads)
 
     monkeypatch.setattr(journal.Group, "_take_heads", stop_once)
     open_ones = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"

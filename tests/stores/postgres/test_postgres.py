@@ -50,12 +50,12 @@ class TestPostgresStore(PersistentStoreConformance, QueuedCases):
     def flip(self, place: Path, needle: bytes) -> bool:
         at = len(needle) // 2
         with psycopg.connect(self.server.url) as connection:
-            found = connection.execute(
+            row = connection.execute(
                 f"UPDATE {self.schema(place)}.records SET data = set_byte(data, %s, get_byte(data, %s) # 16) "
                 "WHERE position(%s in data) = 1",
                 (at, at, needle),
             )
-        return found.rowcount == 1
+        return row.rowcount == 1
 
     # The server looks after its own files: it writes checksums and refuses a page that does not fit.
     test_a_file_that_lost_its_tail_never_shows_wrong_records = None
@@ -80,11 +80,11 @@ class TestPostgresStoreWhoseSessionsEnd(TestPostgresStore):
             nonlocal ended
             with psycopg.connect(postgres.url, autocommit=True) as connection:
                 while not stop.wait(random.uniform(0.05, 0.3)):
-                    found = connection.execute(
+                    rows = connection.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                         "WHERE application_name LIKE 'treadle%' ORDER BY random() LIMIT 1"
                     )
-                    ended += found.rowcount
+                    ended += rows.rowcount
 
         thread = threading.Thread(target=end)
         thread.start()

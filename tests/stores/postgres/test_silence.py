@@ -73,8 +73,8 @@ async def test_reads_and_writes_on_a_silent_session_fail_and_go_on_once_the_serv
     owner = await Owner.create(store, "t")
     assert (await store.row("t")).head == 1
     proxy.mute()
-    asked = (store.row("t"), store.read("t"), store.post("t", item("i")), store.claim("t"))
-    await asyncio.gather(*[refused(work) for work in asked])
+    requests = (store.row("t"), store.read("t"), store.post("t", item("i")), store.claim("t"))
+    await asyncio.gather(*[refused(work) for work in requests])
     proxy.reopen()
     assert (await asyncio.wait_for(store.row("t"), AT_MOST)).head == 1
     await asyncio.wait_for(owner.write(release=True), AT_MOST)
@@ -149,8 +149,8 @@ async def test_a_run_ends_and_its_process_exits_when_the_server_falls_silent(pro
         assert child.stdout is not None
         assert await asyncio.to_thread(child.stdout.readline) == "looking\n"
         proxy.mute()
-        said, _ = await asyncio.to_thread(child.communicate, "\n", 30.0)
-        assert said == "StoreUnavailable\n"
+        output, _ = await asyncio.to_thread(child.communicate, "\n", 30.0)
+        assert output == "StoreUnavailable\n"
     finally:
         child.kill()
         child.wait()
@@ -175,6 +175,6 @@ async def test_a_statement_that_the_server_is_at_work_on_for_too_long_is_ended_b
     with pytest.raises(StoreUnavailable, match="statement timeout"):
         await store._query(lambda connection: connection.execute("SELECT pg_sleep(20)"))
     with psycopg.connect(postgres.url) as connection:
-        asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)' AND state = 'active'"
-        assert connection.execute(asked).fetchone() == (0,)
+        query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)' AND state = 'active'"
+        assert connection.execute(query).fetchone() == (0,)
     await store.close()

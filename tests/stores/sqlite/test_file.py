@@ -66,9 +66,9 @@ def writing_process(path: Path, task_id: str) -> subprocess.Popen[bytes]:
 
 def in_a_process(script: str, path: Path) -> str:
     command = [sys.executable, "-c", script, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 # ------------------------------------------------------------------------------------------------ opening
@@ -319,21 +319,21 @@ async def test_random_damage_gives_typed_errors_and_never_other_records(tmp_path
                 await owner.write(2, os.urandom(400))
             large = os.urandom(9_000)
             await owner.write(blobs={sha256(large).hexdigest(): large}, thread=ThreadChange("add", "talk", n))
-        whole = {f"t{n}": await store.read(f"t{n}") for n in range(10)}
+        intact = {f"t{n}": await store.read(f"t{n}") for n in range(10)}
     sound, unharmed = path.read_bytes(), 0
     for seed in range(images):
         chance, damaged = random.Random(seed), bytearray(sound)
         for _ in range(chance.choice([1, 3, 10])):
             damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
-        unharmed += await unharmed_tasks(path, whole)
+        unharmed += await unharmed_tasks(path, intact)
     assert unharmed > images * 10 / 2
 
 
-async def unharmed_tasks(path: Path, whole: dict[str, list[Record]]) -> int:
+async def unharmed_tasks(path: Path, intact: dict[str, list[Record]]) -> int:
     """Return how many tasks read as they were written; let errors of other types through."""
     store, unharmed = SQLiteStore(path), 0
-    for name, records in whole.items():
+    for name, records in intact.items():
         with suppress(StoreError, TaskNotFound):
             await store.row(name)
             await store.inbox(name)
@@ -353,8 +353,8 @@ def sound_prefix(records: list[Record]) -> list[Record]:
     digest, seq = b"", 0
     for number, record in enumerate(records):
         blobs = all(sha256(data).hexdigest() == name for name, data in record.blobs.items())
-        fits = sha256(digest + record.data).digest() == record.digest
-        if not (blobs and fits and record.seq - record.count == seq):
+        is_sound = sha256(digest + record.data).digest() == record.digest
+        if not (blobs and is_sound and record.seq - record.count == seq):
             return records[:number]
         digest, seq = record.digest, record.seq
     return records
@@ -371,8 +371,8 @@ async def test_messages_of_a_deleted_task_or_thread_are_gone_from_the_disk(what:
         await owner.write(1, secret * 5, {"b": secret * 1_000}, release=True)
         await other.write(1, kept)
 
-        def on_disk(words: bytes) -> bool:
-            return any(words in file.read_bytes() for file in tmp_path.iterdir())
+        def on_disk(needle: bytes) -> bool:
+            return any(needle in file.read_bytes() for file in tmp_path.iterdir())
 
         assert on_disk(secret)
         await (store.delete("t") if what == "task" else store.delete_thread("thread-of-t"))
@@ -469,18 +469,20 @@ async def test_drivers_that_are_dead_and_own_nothing_are_forgotten(tmp_path: Pat
     async with opened(path) as store:
         await Owner.create(store, "u")
         with store._reader() as connection:
-            left = [key for (key,) in connection.execute("SELECT key FROM drivers ORDER BY id")]
-        assert left[0] == "dead 1", "it still owns a task"
-        assert [key for key in left if key.startswith("dead")] == ["dead 1", "dead 2"], "the newest id stays"
+            drivers = [key for (key,) in connection.execute("SELECT key FROM drivers ORDER BY id")]
+        assert drivers[0] == "dead 1", "it still owns a task"
+        assert [key for key in drivers if key.startswith("dead")] == ["dead 1", "dead 2"], (
+            "the newest id stays"
+        )
         await (await Owner.claim(store, "t")).release()
 
 
 async def test_a_process_whose_row_was_deleted_while_it_slept_owns_tasks_again(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    one = SQLiteStore(path, lease_seconds=0.5)
-    await one.open()
+    store = SQLiteStore(path, lease_seconds=0.5)
+    await store.open()
     try:
-        await (await Owner.create(one, "t")).release()
+        await (await Owner.create(store, "t")).release()
         await asyncio.sleep(0.6)
         async with opened(path) as two:
             await Owner.create(two, "u")
@@ -488,12 +490,12 @@ async def test_a_process_whose_row_was_deleted_while_it_slept_owns_tasks_again(t
                 await Owner.create(three, "v")
                 with three._reader() as connection:
                     assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (2,)
-                await Owner.claim(one, "t")
+                await Owner.claim(store, "t")
                 row = await two.row("t")
                 assert row.driver is not None
                 assert row.driver.alive
     finally:
-        await one.close()
+        await store.close()
 
 
 # ------------------------------------------------------------------------------------ threads, exit, processes

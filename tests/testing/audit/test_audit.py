@@ -58,13 +58,13 @@ def found(events: Sequence[e.Event]) -> set[Invariant]:
     return {violation.name for violation in audit(journal)}
 
 
-def without(place: int) -> list[e.Event]:
-    return numbered(*(event for event in honest() if event.seq != place))
+def without(index: int) -> list[e.Event]:
+    return numbered(*(event for event in honest() if event.seq != index))
 
 
-def doubled(place: int) -> list[e.Event]:
+def doubled(index: int) -> list[e.Event]:
     events = honest()
-    return numbered(*events[:place], replace(events[place - 1]), *events[place:])
+    return numbered(*events[:index], replace(events[index - 1]), *events[index:])
 
 
 def test_an_honest_journal_has_no_violation() -> None:
@@ -115,7 +115,7 @@ def test_a_start_of_a_call_whose_tool_was_not_offered_is_seen(
 def test_a_start_of_a_call_that_the_request_of_a_step_function_did_not_hold_is_seen(
     tools: tuple[str, ...] | None, wrong: bool, tried_again: bool
 ) -> None:
-    said = Message("assistant", (ToolCall("s1-m1-0", "save", {}),))
+    message = Message("assistant", (ToolCall("s1-m1-0", "save", {}),))
     tries = ["s1-m1-0", *(["s1-m1-0r2"] if tried_again else ())]
     first, last = e.Failure("tool", "error", "no"), tries[-1]
     events = numbered(
@@ -124,7 +124,7 @@ def test_a_start_of_a_call_that_the_request_of_a_step_function_did_not_hold_is_s
         e.StepStarted("s1", 1),
         e.ModelRequested("s1", "s1-m1", "k", "d", (), None, tools),
         e.ModelStarted("s1", "scripted", call="s1-m1"),
-        e.ModelReturned("s1", said, "tool_calls", call="s1-m1"),
+        e.ModelReturned("s1", message, "tool_calls", call="s1-m1"),
         e.CallRequested("s1", "s1-m1-0", "k2", "d2", "save", {}),
         *([e.ToolEnded("s1", "s1-m1-0", "invalid", error=first)] if tried_again else ()),
         e.ToolStarted("s1", last, "write", 1),
@@ -255,8 +255,8 @@ def test_a_step_that_still_runs_as_its_task_completes_is_seen() -> None:
 
 def test_a_task_that_completes_while_messages_wait_to_be_read_is_seen() -> None:
     events = fan_of_steps()
-    place = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
-    events.insert(place, e.InputReceived((Text("and?"),)))
+    end = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
+    events.insert(end, e.InputReceived((Text("and?"),)))
     assert "well_formed" in found(numbered(*events))
 
 
@@ -289,14 +289,14 @@ async def test_a_task_released_before_its_recorded_cancel_was_carried_out_is_see
     store, answers = MemoryStore(), list[object]()
     await store.open()
     events = numbered(e.TaskCreated("math", (Text("go"),), "talk"), e.CancelRequested())
-    made = NewTask("t", "math", "talk", 1)
+    row = NewTask("t", "math", "talk", 1)
     record = encode_record(events, 1, b"")
     store.commit(
-        Commit("t", 1, record, made, "running", release=driver == "gave it back", wanted=0), answers.append
+        Commit("t", 1, record, row, "running", release=driver == "gave it back", wanted=0), answers.append
     )
     if driver == "died":
         await store.close()
         await store.open()
     assert (await store.row("t")).driver is None
-    found = {violation.name for violation in await audit_store(store)}
-    assert found == ({"stopped"} if driver == "gave it back" else set()), answers
+    names_found = {violation.name for violation in await audit_store(store)}
+    assert names_found == ({"stopped"} if driver == "gave it back" else set()), answers

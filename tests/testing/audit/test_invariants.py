@@ -182,9 +182,13 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_violation_is_named_with_its_task_and_place(planted: str) -> None:
     number, name, seq, (entries, evidence) = PLANTED[planted]
-    found = audit(JournalOf("t", list(entries)), evidence)
-    assert (name, "t", seq) in {(one.name, one.task, one.seq) for one in found}, found
-    assert any(str(one).startswith(f"{number} {name}: task t, event {seq}: ") for one in found)
+    violations = audit(JournalOf("t", list(entries)), evidence)
+    assert (name, "t", seq) in {
+        (violation.name, violation.task, violation.seq) for violation in violations
+    }, violations
+    assert any(
+        str(violation).startswith(f"{number} {name}: task t, event {seq}: ") for violation in violations
+    )
 
 
 def test_each_invariant_has_a_planted_violation_or_a_reason_why_not() -> None:
@@ -197,11 +201,11 @@ def test_each_invariant_has_a_planted_violation_or_a_reason_why_not() -> None:
 
 
 def test_an_honest_journal_with_all_evidence_has_no_violation() -> None:
-    told = [Acknowledged("t", event.kind, event.seq) for event in honest()]
+    acknowledged = [Acknowledged("t", event.kind, event.seq) for event in honest()]
     case = Evidence(
         ledger=[STARTED],
         requests={"t": [[user("go")]]},
-        acknowledged=[*told, Acknowledged("t", "task_ended")],
+        acknowledged=[*acknowledged, Acknowledged("t", "task_ended")],
         streams=[Stream("t", WATCHED), Stream("t", WATCHED[4:], after=4)],
         ended=True,
     )
@@ -231,8 +235,8 @@ def keeper(secret: str = "nothing") -> Agent[None]:
 async def test_a_secret_in_a_record_is_found_in_any_form() -> None:
     async with Runner("memory:") as runner:
         await runner.run(keeper('tr"0ub4dor'), "go", task_id="t")
-        found = await audit_store(runner.store, Evidence(secrets=['tr"0ub4dor', "not there"]))
-    assert {(one.name, one.task) for one in found} == {("secrets", "t")}
+        violations = await audit_store(runner.store, Evidence(secrets=['tr"0ub4dor', "not there"]))
+    assert {(violation.name, violation.task) for violation in violations} == {("secrets", "t")}
     for data in (b"key=tr%220ub4dor", b'"tr\\"0ub4dor"', b"eHh0ciIwdWI0ZG9yeHg="):
         assert found_secrets(data, ['tr"0ub4dor']), data
 
@@ -254,11 +258,11 @@ async def test_an_untouched_task_that_changed_is_found() -> None:
         before = await kept(runner.store)
         await runner.run_step("one")
         assert await audit_store(runner.store, Evidence(before=before, touched=["one"])) == []
-        found = await audit_store(runner.store, Evidence(before=before, touched=["two"]))
-        assert [(one.name, one.task) for one in found] == [("untouched", "one")]
+        violations = await audit_store(runner.store, Evidence(before=before, touched=["two"]))
+        assert [(violation.name, violation.task) for violation in violations] == [("untouched", "one")]
         await runner.delete_task("two")
-        found = await audit_store(runner.store, Evidence(before=before, touched=["one"]))
-        assert [(one.name, one.task) for one in found] == [("untouched", "two")]
+        violations = await audit_store(runner.store, Evidence(before=before, touched=["one"]))
+        assert [(violation.name, violation.task) for violation in violations] == [("untouched", "two")]
 
 
 @pytest.mark.anyio
@@ -267,10 +271,10 @@ async def test_a_record_that_is_another_than_before_is_found() -> None:
         await runner.run(keeper(), "go", task_id="t")
         row, records = (await kept(runner.store))["t"]
         forged = {"t": (row, [*records[:-1], (records[-1][0], b"other")])}
-        found: list[Violation] = await audit_store(runner.store, Evidence(before=forged))
+        violations: list[Violation] = await audit_store(runner.store, Evidence(before=forged))
         longer = {"t": (row, [*records, (99, b"gone")])}
-        found += await audit_store(runner.store, Evidence(before=longer))
-    assert [one.name for one in found] == ["unchanged", "unchanged"]
+        violations += await audit_store(runner.store, Evidence(before=longer))
+    assert [violation.name for violation in violations] == ["unchanged", "unchanged"]
 
 
 def test_the_auditor_is_a_program_of_its_own(tmp_path: Path) -> None:

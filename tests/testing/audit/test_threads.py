@@ -52,8 +52,8 @@ async def test_a_deletion_that_takes_what_a_task_began_with_is_found(
         await runner.fork("two", at=1)  # keeps the row of a member whose events are gone
         await runner.undo_step("two")
         await runner.delete_task("two")
-        told = await found(store)
-    assert "messages of task two, which cannot be read" in told["three"]
+        problems = await found(store)
+    assert "messages of task two, which cannot be read" in problems["three"]
 
 
 async def test_a_member_that_is_lost_is_found() -> None:
@@ -72,8 +72,8 @@ async def test_messages_that_stand_twice_in_a_thread_are_found(monkeypatch: pyte
     real: Any = ThreadHistory.messages
 
     async def twice(self: ThreadHistory, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
-        words = await real(self, thread_id, version)
-        return ThreadMessagesRead(words.version, [*words.messages[:2], *words.messages])
+        thread = await real(self, thread_id, version)
+        return ThreadMessagesRead(thread.version, [*thread.messages[:2], *thread.messages])
 
     monkeypatch.setattr(ThreadHistory, "messages", twice)
     assert "its tasks added" in (await found(store))["two"]

@@ -91,11 +91,11 @@ async def test_a_changed_prompt_and_a_changed_tool_are_both_named_with_both_valu
 
     today = shop(instructions="Sell dear.", tools=[stock, order_now])
     report = await replay(await load(recorded), today)
-    told = {drift.what: (drift.kind, drift.recorded, drift.now) for drift in report.drifts}
-    assert told["the instructions"] == ("instructions", "Sell what there is.", "Sell dear.")
-    assert told["tools.order.description"] == ("tools", "Order an item.", "Order an item at once.")
-    assert told["tools.order.parameters.properties.pieces.type"] == ("tools", "integer", "number")
-    assert told["tools.order.parameters.properties.express"][1] is None
+    drifts = {drift.what: (drift.kind, drift.recorded, drift.now) for drift in report.drifts}
+    assert drifts["the instructions"] == ("instructions", "Sell what there is.", "Sell dear.")
+    assert drifts["tools.order.description"] == ("tools", "Order an item.", "Order an item at once.")
+    assert drifts["tools.order.parameters.properties.pieces.type"] == ("tools", "integer", "number")
+    assert drifts["tools.order.parameters.properties.express"][1] is None
     with pytest.raises(AssertionError, match=r"recorded: Sell what there is\.\n +now: +Sell dear\."):
         assert_replays(recorded, today)
 
@@ -267,19 +267,19 @@ async def test_calls_their_order_and_requests_of_a_custom_worker_are_compared():
         report = await replay(recording, walker(run))
         return next(drift for drift in report.drifts if drift.kind == kind)
 
-    found = await drift(other_order, "order")
-    assert (found.recorded, found.now) == (
+    drifts = await drift(other_order, "order")
+    assert (drifts.recorded, drifts.now) == (
         ["stock(item='tea')", "stock(item='cake')"],
         ["stock(item='cake')", "stock(item='tea')"],
     )
-    found = await drift(other_call, "call")
-    assert (found.what, found.recorded, found.now) == (
+    drifts = await drift(other_call, "call")
+    assert (drifts.what, drifts.recorded, drifts.now) == (
         "its arguments",
         "stock(item='cake')",
         "stock(item='pie')",
     )
-    found = await drift(other_words, "request")
-    assert (found.recorded, found.now) == ("How much?", "How many?")
+    drifts = await drift(other_words, "request")
+    assert (drifts.recorded, drifts.now) == ("How much?", "How many?")
     assert RAN == []
 
 
@@ -300,11 +300,11 @@ async def test_a_replay_model_makes_the_very_same_journal_and_knows_only_what_wa
         await runner.import_thread("ann", recording.history)
         first = await runner.run(agent, "Three teas, please.", thread_id="ann")
         RAN.clear()
-        again = await runner.run(
+        second = await runner.run(
             shop(model=ReplayModel(recording.events)), "Three teas, please.", thread_id="ann"
         )
-        assert first.final_text == again.final_text == "Three teas are on their way."
-        journals = [await journal_of(runner.store, r.task_id) for r in (first, again)]
+        assert first.final_text == second.final_text == "Three teas are on their way."
+        journals = [await journal_of(runner.store, r.task_id) for r in (first, second)]
         assert [e.kind for e in journals[0]] == [e.kind for e in recording.events]
         # The second task begins with the words of the first, and its parallel calls may end in another order.
         assert len(journals[0]) == len(journals[1])
@@ -331,10 +331,10 @@ async def test_a_file_that_is_no_recording_and_a_task_of_another_agent_are_refus
 
 
 async def test_subagents_answer_as_recorded_and_never_run():
-    asked = []
+    calls_asked = []
 
     def finds(request):
-        asked.append(request)
+        calls_asked.append(request)
         return text("It is in the cellar.")
 
     finder = Agent(ScriptedModel(finds), name="finder", description="Finds things.")
@@ -352,12 +352,12 @@ async def test_subagents_answer_as_recorded_and_never_run():
     own = Agent(ScriptedModel([]), name="own", worker=asks, subagents=[finder])
     async with Runner("memory:") as runner:
         recordings = [await record(runner, (await runner.run(a, "Go.")).task_id, a) for a in (boss, own)]
-    assert len(asked) == 3
+    assert len(calls_asked) == 3
     for agent, recording in zip((boss, own), recordings, strict=True):
         for run_tools in (False, True):
             report = await replay(recording, agent, run_tools=run_tools)
             assert report.drifts == ()
-    assert len(asked) == 3
+    assert len(calls_asked) == 3
     other = boss.replace(subagents=[finder.replace(description="Finds people.")])
     (drift,) = (await replay(recordings[0], other)).drifts
     assert drift.what == "tools.finder.description"
