@@ -257,7 +257,7 @@ class TaskInterrupted(TaskEndedBadly):
 
 
 class StoreError(TreadleError):
-    """A store could not do what was asked; nothing acknowledged is lost."""
+    """A store could not carry out a request; nothing acknowledged is lost."""
 
 
 class StoreUnavailable(StoreError):
@@ -286,7 +286,7 @@ class ImportRefused(StoreError):
 
 
 class Fenced(StoreError):
-    """Another driver owns the task now, so this one's commit was refused."""
+    """Another driver owns the task now, so this driver's commit was refused."""
 
 
 class ModelError(TreadleError):
@@ -333,7 +333,7 @@ class ModelError(TreadleError):
 
 
 class WorkerError(TreadleError):
-    """A worker of one's own does what it may not: its step fails."""
+    """A custom worker breaks its contract: its step fails."""
 
 
 class NotReproducible(WorkerError):
