@@ -1,12 +1,14 @@
 """Every model passes the conformance suite, over real HTTP where it uses HTTP, streamed and whole."""
 
+import json
 from contextlib import contextmanager
 
 import pytest
 
-from tests.llm.wires import WHOLE, WIRES
+from tests.llm.wires import SECRET, WHOLE, WIRES
 from treadle.models import ScriptedModel
-from treadle.testing.conformance.model import AS_TEXT, CHECKS, PIECEWISE, provider_script
+from treadle.testing.conformance import model as suite
+from treadle.testing.conformance.model import AS_TEXT, CHECKS, PIECEWISE, WIRE_CHECKS, provider_script
 from treadle.testing.provider import ProviderServer
 
 
@@ -25,6 +27,15 @@ def over(make_model):
     return scripted
 
 
+def recorded_over(make_model):
+    @contextmanager
+    def recorded(script):
+        with ProviderServer(provider_script(script)) as server:
+            yield make_model(server), lambda: [json.dumps(request.body) for request in server.requests]
+
+    return recorded
+
+
 ALL = {"in process": in_process} | {name: over(make_model) for name, make_model in {**WIRES, **WHOLE}.items()}
 PARSED = {"google", "google whole", "anthropic whole"}
 """The wire formats that carry the arguments of calls as objects."""
@@ -40,3 +51,11 @@ CASES = [
 @pytest.mark.parametrize(("scripted", "check"), CASES)
 async def test_each_model_passes_the_conformance_suite(scripted, check):
     await check(scripted)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("check", WIRE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("wire", {**WIRES, **WHOLE})
+async def test_each_provider_is_sent_what_was_asked_and_shows_no_key(wire, check):
+    assert SECRET == suite.SECRET
+    await check(recorded_over({**WIRES, **WHOLE}[wire]))

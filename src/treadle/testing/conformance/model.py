@@ -8,19 +8,36 @@
 where `scripted(script)` is a context manager that gives your model with a script put behind it; a model that
 speaks HTTP gets it by a `ProviderServer` with `provider_script(script)`. What is in `PIECEWISE` only a model keeps that
 answers in pieces, what is in `AS_TEXT` one that gets the arguments of calls as text, not as an object.
+
+`WIRE_CHECKS` are for models that speak to a server: what they send, and which keys they hide. Each takes a context
+manager that gives the model, made with the key `SECRET`, and a function that returns the bodies sent so far.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from treadle.core.messages import Content, File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from treadle.core.data import frozen
+from treadle.core.messages import (
+    IN_WORDS,
+    UNSEEN,
+    Content,
+    File,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    user,
+)
 from treadle.core.model import (
     ModelAnswer,
     ModelDelta,
@@ -41,6 +58,12 @@ if TYPE_CHECKING:
 
 Scripted: TypeAlias = Callable[[Sequence["Turn | Fail"]], AbstractContextManager[Model]]
 Check: TypeAlias = Callable[[Scripted], Awaitable[None]]
+Recorded: TypeAlias = Callable[
+    [Sequence["Turn | Fail"]], AbstractContextManager[tuple[Model, Callable[[], Sequence[str]]]]
+]
+"""Like `Scripted`, with a function that returns the bodies of the requests so far, as text."""
+
+WireCheck: TypeAlias = Callable[[Recorded], Awaitable[None]]
 
 ADD = ToolSpec(
     name="add",
@@ -59,6 +82,14 @@ PNG = bytes.fromhex(
 """A picture of one pixel."""
 PROMPT_SECONDS = 1.0
 """Seconds that a cancelled model may take to end."""
+
+
+@frozen(kw_only=True)
+class BrokenStream(Fail):
+    """An answer that breaks off after the text `after`: by a reset, a proper end of the body, or an error event."""
+
+    cut: Literal["reset", "eof", "error"]
+
 
 # ---------------------------------------------------------------------------------------------- asking
 
@@ -143,7 +174,7 @@ async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
     assert answer.finish == "length"
     calls = answer.message.tool_calls  # one, where arguments are objects: half of one cannot be sent
     assert 0 < len(calls) <= 2
-    assert all((call.problem, call.arguments) == ("truncated", {}) for call in calls)
+    assert [(call.problem, call.arguments) for call in calls] == [("truncated", {})] * len(calls)
 
 
 _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null", "7", "true")
@@ -263,16 +294,36 @@ async def a_failure_is_told_by_its_kind(scripted: Scripted) -> None:
     assert (error.kind, error.status, error.retry_after) == ("rate_limit", 429, 7)
 
 
+_HALF: Final = "Half of the text that the"
+
+
 async def a_stream_that_breaks_off_is_no_answer(scripted: Scripted) -> None:
     """Text, then nothing: an error of kind connection."""
-    error = await _failing(scripted, fail(kind="connection", after="Half of what I wanted to"))
+    error = await _failing(scripted, fail(kind="connection", after=_HALF))
     assert error.kind == "connection"
+
+
+async def a_stream_without_its_terminal_event_is_no_answer(scripted: Scripted) -> None:
+    """Text, and then a proper end of the body, or the provider's error event: an error."""
+    error = await _failing(scripted, BrokenStream(message="", kind="connection", after=_HALF, cut="eof"))
+    assert error.kind == "connection", f"a stream that ends too early became {error.kind}"
+    error = await _failing(scripted, BrokenStream(message="", kind="server", after=_HALF, cut="error"))
+    assert error.kind in ("server", "overloaded"), f"an error event in a stream became {error.kind}"
+
+
+async def an_ending_has_its_name(scripted: Scripted) -> None:
+    """An answer that the provider filtered or cut off, or that declines, says so in `finish`, and is not whole."""
+    for finish in ("length", "content_filter"):
+        with scripted([turn("Half of", finish=finish)]) as model:
+            _, answer = await ask(model, request())
+        endings = ("content_filter", "refusal") if finish == "content_filter" else (finish,)
+        assert answer.finish in endings, f"a finish of {finish} became {answer.finish}"
 
 
 async def it_makes_one_attempt(scripted: Scripted) -> None:
     """A failure is raised and not retried inside the model; the next attempt gets the next item of the script."""
     with scripted([fail(500), fail(503), text("At last.")]) as model:
-        failures = [await _error(model, attempt) for attempt in (1, 2)]
+        failures = [await _error(model, request(attempt=attempt)) for attempt in (1, 2)]
         _, answer = await ask(model, request(attempt=3))
     assert [error.status for error in failures] == [500, 503]
     assert answer.message.text == "At last."
@@ -322,6 +373,7 @@ async def requests_at_once_do_not_mix(scripted: Scripted) -> None:
 
 PIECEWISE = frozenset(
     (
+        a_stream_without_its_terminal_event_is_no_answer,
         words_come_in_pieces,
         cancelling_between_pieces_ends_it_at_once,
         leaving_early_ends_it_at_once,
@@ -344,6 +396,8 @@ CHECKS: tuple[Check, ...] = (
     strange_text_does_not_break_it,
     a_failure_is_told_by_its_kind,
     a_stream_that_breaks_off_is_no_answer,
+    a_stream_without_its_terminal_event_is_no_answer,
+    an_ending_has_its_name,
     it_makes_one_attempt,
     cancelling_ends_it_at_once,
     cancelling_between_pieces_ends_it_at_once,
@@ -352,17 +406,71 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+# ------------------------------------------------------------------------------------ what is sent
+
+
+async def the_request_holds_all_that_was_asked(recorded: Recorded) -> None:
+    """Instructions, tools with their schemas, the output schema, results, errors and pictures reach the provider."""
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+    with recorded([call("add", a=1, b=2), text('{"total": 3}')]) as (model, bodies):
+        first = user(Text("Add up."), Image(data=PNG, media_type="image/png"))
+        message = identified((await ask(model, request(first)))[1].message)
+        failed = ToolResult(message.tool_calls[0].id, "add", (Text("the adder is broken"),), is_error=True)
+        question = request(first, message, Message("tool", (failed,)))
+        await ask(model, replace(question, output_schema=schema))
+        body = bodies()[-1]
+    body = body.replace("-", "+").replace("_", "/")  # base64 for URLs is base64, too
+    picture = b64encode(PNG).decode()
+    parts = ("Be precise.", "Add up.", picture, "Add two numbers.", '"b"', "the adder is broken", "total")
+    missing = [part for part in parts if part not in body]
+    assert missing == [], f"the request lacks {missing}: {body[:2_000]}"
+
+
+async def reasoning_that_was_not_shown_is_not_sent(recorded: Recorded) -> None:
+    """Reasoning marked as unseen is not sent; reasoning from the text of a turn with calls goes back as text."""
+    with recorded([call("add", a=1, b=2), text("Three.")]) as (model, bodies):
+        message = identified((await ask(model, request(user("Add."))))[1].message)
+        reasoning = (Reasoning("hidden plan", meta=UNSEEN), Reasoning("open plan", meta=IN_WORDS))
+        message = replace(message, parts=(*reasoning, *message.parts))
+        await ask(model, request(user("Add."), message, results(message, Text("3"))))
+        body = bodies()[-1]
+    assert "hidden plan" not in body
+    assert "open plan" in body
+
+
+async def a_key_that_comes_back_is_hidden(recorded: Recorded) -> None:
+    """The key of the request, repeated in a text or an error, becomes `[secret]`; the key is `SECRET`."""
+    script = [text(f"Your key is {SECRET}, is it not?", chunk=4), fail(400, message=f"No: {SECRET}")]
+    with recorded(script) as (model, _):
+        deltas, answer = await ask(model, request())
+        error = await _error(model, request(user("What?"), answer.message, user("And now?")))
+    shown = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    for place, content in (("deltas", shown), ("answer", answer.message.text), ("error", str(error))):
+        assert SECRET not in content, f"the key is in the {place}: {content}"
+        assert "[secret]" in content, f"the {place} lack the mark of a hidden key: {content}"
+
+
+SECRET: Final = "a-very-secret-key-0123456789"  # noqa: S105  opens nothing
+"""The key that a model under `WIRE_CHECKS` is made with."""
+WIRE_CHECKS: tuple[WireCheck, ...] = (
+    the_request_holds_all_that_was_asked,
+    reasoning_that_was_not_shown_is_not_sent,
+    a_key_that_comes_back_is_hidden,
+)
+"""The checks for models that speak to a server: what they send, and what they hide."""
+
+
 async def _failing(scripted: Scripted, failure: Fail) -> ModelError:
     with scripted([failure, text("unreached")]) as model:
-        return await _error(model)
+        return await _error(model, request())
 
 
-async def _error(model: Model, attempt: int = 1) -> ModelError:
+async def _error(model: Model, question: ModelRequest) -> ModelError:
     try:
-        await ask(model, request(attempt=attempt))
+        _, answer = await ask(model, question)
     except ModelError as error:
         return error
-    raise AssertionError("a failure was not raised")
+    raise AssertionError(f"the provider failed, and the model answered {answer}")
 
 
 async def _listen(model: Model, first_delta: asyncio.Event, started: bool) -> None:
@@ -406,7 +514,8 @@ def _provider_fail(item: Fail) -> ProviderItem:
     from treadle.testing import provider
 
     if item.after:
-        return provider.turn(item.after, cut="reset", delay=item.delay)
+        cut = item.cut if isinstance(item, BrokenStream) else "reset"
+        return provider.turn(item.after, cut=cut, delay=item.delay)
     if item.status is None:
         return provider.hang_up(delay=item.delay)
     return provider.fail(item.status, item.message, retry_after=item.retry_after, delay=item.delay)
