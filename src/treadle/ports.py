@@ -44,6 +44,16 @@ class Model(Protocol):
     together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first request
     needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a task),
     `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
+
+    What every adapter keeps to in a request. A reasoning part with the `meta` `UNSEEN` is not sent; one with `IN_WORDS`
+    goes back as text if its message has calls. A call with a `problem` goes back with its `raw` text instead of its
+    arguments. A file that has only a `path` is refused with kind `invalid_request`: the author of a message could name
+    any file. Of `ModelSettings.extra`, `extra_headers` are headers, and the rest goes into the body.
+
+    What every adapter keeps to in an answer. A call has a `problem` and no arguments if they are no complete JSON
+    object, or if the answer has a finish outside of `WHOLE`: `llm.arguments.parsed_call` decides. What the provider
+    wants back is plain JSON in a part's `meta`; no key is searched for under `signature` and `provider_details`. Tokens
+    that the provider does not tell are estimated by `core.tokens.estimated_usage`.
     """
 
     @property

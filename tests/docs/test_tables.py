@@ -9,6 +9,7 @@ from tests.docs.tables import DOCS, MADE, with_made_part
 from treadle import Limits, RunOptions, errors, events
 from treadle.cli.main import app
 from treadle.core import events as core_events
+from treadle.llm.registry import PROVIDERS
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -36,6 +37,12 @@ def test_every_event_has_a_public_name():
 def test_pages_about_options_have_a_row_for_every_field(page: str, cls: type):
     text = (DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8")
     assert [field.name for field in fields(cls) if f"| `{field.name}` |" not in text] == []
+
+
+def test_the_page_about_models_has_a_row_for_every_provider():
+    text = (DOCS / "guide" / "models.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [name for name in PROVIDERS if not any(f"`{name}:" in row for row in rows)] == []
 
 
 def test_the_page_about_the_command_line_names_every_command():

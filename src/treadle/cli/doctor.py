@@ -17,12 +17,11 @@ from treadle.cli.screen import Screen, short
 from treadle.core.data import mutable
 from treadle.errors import StoreError
 from treadle.llm.providers import installed
+from treadle.llm.registry import PROVIDERS
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
-    "openai": ("pydantic_ai", "openai"),
-    "anthropic": ("pydantic_ai", "anthropic"),
-    "google": ("pydantic_ai", "google.genai"),
+    **{model.extra: ("pydantic_ai", *model.packages) for model in PROVIDERS.values()},
     "postgres": ("psycopg",),
     "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),
@@ -33,13 +32,9 @@ _LISTED: Final = 400
 """Characters of an agent's tools that a line shows."""
 
 VARIABLES: Final = (
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_BASE_URL",
-    "GOOGLE_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_GEMINI_BASE_URL",
+    *dict.fromkeys(
+        name for model in PROVIDERS.values() for name in (*model.key_variables, model.url_variable)
+    ),
     "TREADLE_STORE",
     "TREADLE_AGENTS",
 )

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.errors import ModelUnknown
 from treadle.llm.providers import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-flash, ollama:qwen3:4b"
 
-_PROVIDERS: dict[str, type[NamedModel]] = {
+PROVIDERS: Final[Mapping[str, type[NamedModel]]] = {
     "openai": OpenAIChat,
     "openai-chat": OpenAIChat,
     "openai-responses": OpenAI,
@@ -35,6 +35,7 @@ _PROVIDERS: dict[str, type[NamedModel]] = {
     "google": Google,
     "ollama": Ollama,
 }
+"""The classes of models that have names, by the provider in the name."""
 
 
 def bare_model(model: str | Model | TheirModel) -> Model:
@@ -58,11 +59,11 @@ def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
     if not colon or not name:
         raise ModelUnknown(f"{model!r} does not name a provider: write provider:model, such as {EXAMPLES}")
-    make = _PROVIDERS.get(provider)
+    make = PROVIDERS.get(provider)
     if make is None:
-        closest = get_close_matches(provider, _PROVIDERS, n=1)
+        closest = get_close_matches(provider, PROVIDERS, n=1)
         hint = (
-            f"did you mean {closest[0]}:{name}?" if closest else f"known are {', '.join(sorted(_PROVIDERS))}"
+            f"did you mean {closest[0]}:{name}?" if closest else f"known are {', '.join(sorted(PROVIDERS))}"
         )
         raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
     return make(name)
