@@ -15,7 +15,7 @@ from treadle.cli.screen import STYLES, Screen, dollars, short
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.cli.timeline import Timeline, content_text
 from treadle.core.events import Event, Rewound, UndoRequested
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.errors import JournalCorrupt, TaskNotFound
@@ -124,7 +124,7 @@ async def show(
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
     """Return a task's events, beginning with those it shares with the task it was forked from."""
     records = await runner.store.read(task_id)
-    return [event for _, events in unfold(task_id, records) for event in events]
+    return [event for _, event in events_with_epochs(task_id, records)]
 
 
 async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any]]:

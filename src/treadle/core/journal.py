@@ -61,6 +61,15 @@ def unfold(
         yield record.epoch, decoded
 
 
+def events_with_epochs(
+    task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
+) -> Iterator[tuple[int, events.Event]]:
+    """Yield each event of checked records with its epoch, oldest first; arguments and errors are those of `unfold`."""
+    for epoch, decoded in unfold(task_id, records, after=after, previous=previous):
+        for event in decoded:
+            yield epoch, event
+
+
 def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
     """Apply an event that was read from a journal.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
@@ -115,10 +115,9 @@ class TaskCommands:
                     break
                 await task.changed()
         records = await self._store.read(task_id, after=after)
-        for _, events in unfold(task_id, records, after=after, previous=None if after else b""):
-            for event in events:
-                if getattr(event, "inbox", None) == item_id:
-                    return event
+        for _, event in events_with_epochs(task_id, records, after=after, previous=None if after else b""):
+            if getattr(event, "inbox", None) == item_id:
+                return event
         return None
 
     async def stopped(self, task_id: str, *, or_left: str | None = None) -> TaskRow:

@@ -8,7 +8,7 @@ from treadle.agents.decide.calls import closing_end
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.state import TaskState, start
 from treadle.core.steps import StepState
 from treadle.drivers.arguments import shown
@@ -111,14 +111,17 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
     What it asked for later it may have made of their results.
     """
     past = start(state.task_id)
-    for epoch, events in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
-        for event in events[: step.ended_seq - 1 - past.seq]:
-            loading.apply_checked(past, event, epoch)
-            if type(event) is e.ToolEnded:
-                calls.discard(event.call)
-            begun = None if calls else past.graph and past.graph.running.get(step.id)
-            if begun and begun.step and not (begun.step.open or _is_busy(past) or past.undo):
-                return event.seq
+    for epoch, event in events_with_epochs(
+        state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)
+    ):
+        if event.seq == step.ended_seq:  # the record that holds the last call's end may go on after it
+            break
+        loading.apply_checked(past, event, epoch)
+        if type(event) is e.ToolEnded:
+            calls.discard(event.call)
+        begun = None if calls else past.graph and past.graph.running.get(step.id)
+        if begun and begun.step and not (begun.step.open or _is_busy(past) or past.undo):
+            return event.seq
     raise _busy(state.task_id, step.ended_seq - 1)
 
 
@@ -131,19 +134,17 @@ async def _end_of_results(store: JournalStore, state: TaskState, step: StepState
     if state.messages[mark.messages - 1].role == "tool" and not has_flaw:
         return step.ended_seq
     records = await store.read(state.task_id, after=step.started_seq, upto=step.ended_seq)
-    unfolded = unfold(state.task_id, records, after=step.started_seq, previous=None)
-    since_start = [event for _, events in unfolded for event in events]
-    ends = [event.seq for event in since_start if type(event) is e.ToolEnded and event.step == step.id]
+    since_start = events_with_epochs(state.task_id, records, after=step.started_seq, previous=None)
+    ends = [event.seq for _, event in since_start if type(event) is e.ToolEnded and event.step == step.id]
     return max(seq for seq in ends if seq < step.ended_seq)  # a record may go on after the step
 
 
 async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
     """Return the state of a task just after an event, without the messages its thread held before."""
     state = start(task_id)
-    for epoch, events in unfold(task_id, await store.read(task_id, upto=seq)):
-        for event in events:
-            if event.seq <= seq:  # the record that holds the point may go on after it
-                loading.apply_checked(state, event, epoch)
+    for epoch, event in events_with_epochs(task_id, await store.read(task_id, upto=seq)):
+        if event.seq <= seq:  # the record that holds the point may go on after it
+            loading.apply_checked(state, event, epoch)
     return state
 
 

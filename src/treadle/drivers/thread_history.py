@@ -52,7 +52,7 @@ from typing import Final
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.ids import id_in_thread
-from treadle.core.journal import missing_tail, unfold
+from treadle.core.journal import events_with_epochs, missing_tail
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
@@ -340,8 +340,7 @@ def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:
     """Return the events of a member up to its place in the thread, each with its epoch; raises `JournalCorrupt`."""
-    events = [(epoch, event) for epoch, events in unfold(member.task_id, records) for event in events]
-    events = [(epoch, event) for epoch, event in events if event.seq <= member.seq]
+    events = [entry for entry in events_with_epochs(member.task_id, records) if entry[1].seq <= member.seq]
     if len(events) < member.seq:
         raise missing_tail(member.task_id, len(events), member.seq)
     return events

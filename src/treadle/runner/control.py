@@ -10,7 +10,7 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.ids import is_undo, undone_call
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json, copied
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -239,10 +239,9 @@ class ControlVerbs(ViewVerbs):
             return
         # An undo that has ended took the call away with its step; the journal still tells how it was settled.
         settled: e.OutcomeSettled | None = None
-        for _, events in unfold(state.task_id, await self._store.read(state.task_id)):
-            for event in events:
-                if isinstance(event, e.OutcomeSettled) and event.call == request_id:
-                    settled = event
+        for _, event in events_with_epochs(state.task_id, await self._store.read(state.task_id)):
+            if isinstance(event, e.OutcomeSettled) and event.call == request_id:
+                settled = event
         if settled is None:
             raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
         if settled.verdict != ("happened" if isinstance(verdict, Happened) else "not_happened"):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from treadle.core.events import Ephemeral, Event, RawChunk
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
@@ -73,12 +73,10 @@ async def watch(
                     yield held.popleft()
             if behind or watcher.missed or (ended and last != final):
                 watcher.missed = behind = False
-                for _, events in unfold(
-                    task_id, await _read(tasks.store, task_id, last), after=last, previous=None
-                ):
-                    for event in events:
-                        last = event.seq
-                        yield event
+                records = await _read(tasks.store, task_id, last)
+                for _, event in events_with_epochs(task_id, records, after=last, previous=None):
+                    last = event.seq
+                    yield event
                 while held and held[0].after <= last:
                     delta = held.popleft()
                     if delta.after == last:  # the events that earlier deltas announced were yielded

@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from treadle.core.data import mutable
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Message
 from treadle.core.state import TaskState
 from treadle.drivers.thread_history import ThreadHistory
@@ -168,9 +168,9 @@ async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
 
 
 async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) -> JournalOf:
-    unfolded = unfold(row.task_id, records)
-    entries = [(epoch, event) for epoch, events in unfolded for event in events]
-    journal = JournalOf(row.task_id, entries, parent=row.base, shared=row.base_seq)
+    journal = JournalOf(
+        row.task_id, [*events_with_epochs(row.task_id, records)], parent=row.base, shared=row.base_seq
+    )
     thread, base = began_with(journal.events)
     if base:
         journal.history = (await ThreadHistory(store).begin(thread, base)).messages

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.core import events as e
 from treadle.core.fold import apply
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Message
 from treadle.core.state import start
 from treadle.drivers.thread_history import ThreadHistory
@@ -84,9 +84,8 @@ async def _audit_thread(store: JournalStore, history: ThreadHistory, thread: str
 async def _added_by(store: JournalStore, member: ThreadMember) -> tuple[list[RoleAndText], bool]:
     """Return the messages that a member added, and whether it is a fork."""
     state = start(member.task_id)
-    for epoch, events in unfold(member.task_id, await store.read(member.task_id, upto=member.seq)):
-        for event in events:
-            apply(state, event, epoch)
+    for epoch, event in events_with_epochs(member.task_id, await store.read(member.task_id, upto=member.seq)):
+        apply(state, event, epoch)
     return _roles_and_texts(state.messages[state.own_from :]), state.forked_from is not None
 
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from treadle.core.events import Event
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs
 from treadle.ports import JournalStore
 
 IGNORED: Final[dict[str, str]] = {
@@ -38,7 +38,7 @@ async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
     """
     await store.open()
     records = await store.read(task_id)
-    return [event for _, events in unfold(task_id, records) for event in events]
+    return [event for _, event in events_with_epochs(task_id, records)]
 
 
 def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
