@@ -43,7 +43,7 @@ from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import results, spoken
-from treadle.core.state import TaskState, UndoState
+from treadle.core.state import TaskState, UndoState, end_undo, not_running
 from treadle.core.steps import CallState, Checkpoint, StepState, repeat_call
 
 E = TypeVar("E", bound=e.Event)
@@ -618,12 +618,8 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     state.turn, state.tool_calls, state.rejected = checkpoint.turn, checkpoint.tool_calls, checkpoint.rejected
     since = state.undo.since if state.undo is not None else event.seq
     state.unread = [*checkpoint.unread, *[received for received in state.unread if received.seq > since]]
-    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
-    state.error = state.limit = None
     del state.reasons[checkpoint.reasons :]
-    state.answered = last is not None and last.last and not state.unread
-    state.output = last.output if last is not None and state.answered else None
-    state.output_text = answer_text(state.output)
+    end_undo(state, event, last)
 
 
 # ------------------------------------------------------------------------------------------- finding
@@ -632,9 +628,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
 def _running(state: TaskState, event: Any) -> StepState:
     step = state.step
     if step is None or step.id != event.step or step.status != "running":
-        raise IllegalEvent(
-            f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
-        )
+        raise not_running(state, event)
     return step
 
 

@@ -26,7 +26,7 @@ from treadle.core.events import (
     TimerFired,
 )
 from treadle.core.model import NO_USAGE, FailedAttempt, SideCall, Tries, Usage
-from treadle.core.state import TaskState
+from treadle.core.state import TaskState, not_running
 from treadle.core.steps import ModelCall, StepState
 
 NOT_SENT: Final = "not_sent"
@@ -132,7 +132,7 @@ def _named(state: TaskState, event: ModelEvent) -> tuple[StepState, ModelCall]:
         if call is not None:
             return node.step, call
         raise IllegalEvent(f"task {state.task_id}: step {node.id} has no request {event.call} to the model")
-    raise IllegalEvent(f"task {state.task_id}: {event.kind} names step {event.step}, which is not running")
+    raise not_running(state, event)
 
 
 def _not_begun(state: TaskState, step: StepState, call: ModelCall, event: ModelEvent) -> IllegalEvent:

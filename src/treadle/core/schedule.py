@@ -41,7 +41,7 @@ from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import results, spoken
-from treadle.core.state import TaskState
+from treadle.core.state import TaskState, end_undo, not_running
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 UNNEEDED: Final = "join"
@@ -554,9 +554,7 @@ def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
 def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
     node = graph.running.get(event.step)
     if node is None:
-        raise e.IllegalEvent(
-            f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
-        )
+        raise not_running(state, event)
     return node
 
 
@@ -628,14 +626,10 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     ]
     stay.sort(key=_by_path)
     graph.merged = {node.plan.name: node.id for node in stay}
-    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
-    _plan_again(state, graph, gone)
     last = next((step for step in state.steps if step.last), None)
-    state.error = state.limit = None
+    end_undo(state, event, last)
     state.finalized = False
-    state.answered = last is not None and not state.unread
-    state.output = last.output if last is not None and state.answered else None
-    state.output_text = answer_text(state.output)
+    _plan_again(state, graph, gone)
     if last is not None and state.unread:
         begin_again(state, graph)
     else:

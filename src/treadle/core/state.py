@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from typing import Any
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.events import (
     EndState,
     Failure,
+    IllegalEvent,
     InputReceived,
+    Rewound,
     UndoneCall,
     UnknownEvent,
 )
@@ -22,6 +25,7 @@ from treadle.core.graph import Graph
 from treadle.core.ids import idempotency_key
 from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
+from treadle.core.observation import answer_text
 from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
 
 
@@ -253,3 +257,17 @@ def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
     state.own_from = len(history)
     state.origin = Checkpoint(len(history), 0, 0, (), 0)
     return state
+
+
+def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
+    """Begin the branch after an undo; `last` is the step that stays and may have given the task's answer."""
+    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
+    state.error = state.limit = None
+    state.answered = last is not None and last.last and not state.unread
+    state.output = last.output if last is not None and state.answered else None
+    state.output_text = answer_text(state.output)
+
+
+def not_running(state: TaskState, event: Any) -> IllegalEvent:
+    """Return the error for an event of a step that is not running."""
+    return IllegalEvent(f"task {state.task_id}: {event.kind} names step {event.step}, which is not running")
