@@ -177,6 +177,12 @@ class Agent(Generic[C]):
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
+    @property
+    def function_worker(self) -> FunctionWorker | None:
+        """The worker whose functions are the steps of the agent's tasks; None if they are not functions."""
+        worker = self.custom_worker
+        return cast("FunctionWorker", worker) if worker is not None and worker.runs_functions else None
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"an Agent is immutable; make another one with agent.replace({name}=...)")
 

@@ -17,7 +17,10 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """Why an answer is not whole, by how it finished."""
 
-WITHHELD: Final = frozenset(("refusal", "content_filter", "error"))
+REFUSED: Final = frozenset(("refusal", "content_filter"))
+"""The finishes of answers that the model, or its provider, refused to give."""
+
+WITHHELD: Final = REFUSED | {"error"}
 """The finishes of answers that a model did not give: to ask for another form of them is of no use."""
 
 _KINDS: Final[Mapping[str, ModelErrorKind]] = {

@@ -44,7 +44,7 @@ def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: Run
 
 def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
     """Raise `VersionRefused` if a task has steps that this agent's worker could not go on from."""
-    runs_functions = agent.custom_worker is not None and agent.custom_worker.runs_functions
+    runs_functions = agent.function_worker is not None
     has_functions = state.graph is not None
     if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
         theirs, ours = ("are", "does not run") if has_functions else ("are not", "runs")

@@ -196,7 +196,7 @@ class TaskDriver:
         )
         if agent.subagents or above is not None:
             effects.subagents = await self.children.family_of(owned, runtime, above)
-        if agent.custom_worker is not None and agent.custom_worker.runs_functions:
+        if agent.function_worker is not None:
             from treadle.engine.step_requests import StepRequests
 
             effects.step_requests = StepRequests(state, writer.clock)

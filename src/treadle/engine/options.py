@@ -264,11 +264,7 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         )
     limits = limits_of(agent, options, raised=raised)
     failure = options.on_failure or FailurePolicy()
-    own = (
-        agent.custom_worker
-        if agent.custom_worker is not None and agent.custom_worker.runs_functions
-        else None
-    )
+    own = agent.function_worker
     return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},

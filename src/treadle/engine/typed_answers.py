@@ -10,11 +10,12 @@ import json
 from typing import Any, Final
 
 from treadle.agents.agent import Agent, OutputMode
+from treadle.agents.finish_reasons import REFUSED
 from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message
-from treadle.core.model import Finish
+from treadle.core.model import WHOLE, Finish
 from treadle.core.model_answer import problem_clause
 from treadle.core.observation import as_text
 from treadle.core.strict_json import STRICTLY
@@ -61,11 +62,11 @@ class TypedAnswers:
         return read[0]
 
     def _read_text(self, text: str, finish: Finish) -> e.TypedAnswer | None:
-        if finish in ("refusal", "content_filter"):
+        if finish in REFUSED:
             return None
         if finish == "length":
             return _rejected("it was cut off at the longest length you may write; write a shorter one")
-        if finish not in ("stop", "tool_calls"):
+        if finish not in WHOLE:
             return _rejected("it broke off")
         if self.tool is not None:
             return _rejected(f"it is given by calling {self.tool.name}, and by nothing else")

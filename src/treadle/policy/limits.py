@@ -90,6 +90,11 @@ def _smaller(a: float | None, b: float | None) -> float | None:
     return min(a, b)
 
 
+def forbids_call(limits: Limits, before: int) -> bool:
+    """Return whether the limit on tool calls forbids one more call after so many."""
+    return limits.tool_calls is not None and before >= limits.tool_calls
+
+
 def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT) -> e.LimitReached | None:
     """Return the limit that forbids one more request to a model, if one does.
 

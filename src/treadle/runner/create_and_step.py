@@ -117,7 +117,7 @@ class StepVerbs(ViewVerbs):
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._load_parts(parts)))
-            if code.custom_worker is not None and code.custom_worker.runs_functions and only is None:
+            if code.function_worker is not None and only is None:
                 next_steps = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(next_steps) or None
             drive = await self.driver.drive(owned, "step", code, context, only)

@@ -28,7 +28,7 @@ from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
-from treadle.policy.limits import Limits, spent_before_a_call
+from treadle.policy.limits import forbids_call, spent_before_a_call
 from treadle.policy.progress import newest_calls
 
 
@@ -99,21 +99,13 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     for number, call in enumerate(calls):
         if call.status == "ended":
             continue
-        if call.status == "proposed" and _over(rules.limits, before + number):
-            return _refusal(call, rules.limits)
+        if call.status == "proposed" and forbids_call(rules.limits, before + number):
+            text = f"{call.name} was not run: the limit of {rules.limits.tool_calls} tool calls is reached."
+            return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
         end = want_call(rules, call, effects, unsettled, rules.max_parallel_tools)
         if end is not None:
             return end
     return tuple(effects) or Wait("settlement", tuple(unsettled))
-
-
-def _over(limits: Limits, used: int) -> bool:
-    return limits.tool_calls is not None and used >= limits.tool_calls
-
-
-def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
-    text = f"{call.name} was not run: the limit of {limits.tool_calls} tool calls is reached."
-    return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
 
 
 def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:

@@ -33,7 +33,7 @@ from treadle.core.effects import (
 from treadle.core.graph import Graph, StepNode
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
-from treadle.policy.limits import spent_before_a_call
+from treadle.policy.limits import forbids_call, spent_before_a_call
 
 NO_STEP_LEFT: Final = (
     "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
@@ -161,13 +161,12 @@ def _calls(
 
 def _over(state: TaskState, rules: Rules, call: CallState) -> bool:
     """Whether the limit on calls forbids that a proposed call begins."""
-    most = rules.limits.tool_calls
-    if most is None or state.tool_calls <= most:
+    if not forbids_call(rules.limits, state.tool_calls - 1):
         return False
     proposed = [
         other for step in state.under_way() for other in step.open.values() if other.status == "proposed"
     ]
-    return state.tool_calls - len(proposed) + proposed.index(call) >= most
+    return forbids_call(rules.limits, state.tool_calls - len(proposed) + proposed.index(call))
 
 
 def _requests(

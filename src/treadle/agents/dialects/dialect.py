@@ -24,6 +24,7 @@ from treadle.agents.finish_reasons import WITHHELD
 from treadle.core.data import frozen
 from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
+    WHOLE,
     Finish,
     ModelAnswer,
     ModelDelta,
@@ -277,7 +278,7 @@ class TextDialect:
         """Return why a reading is not used, if the answer ended before it was whole."""
         if finish == "length" and not last:
             return "your answer was cut off at the longest length you may write, and nothing of it was used"
-        if read.arguments is not None and finish not in ("stop", "tool_calls"):
+        if read.arguments is not None and finish not in WHOLE:
             return f"your answer ended early ({finish}), and nothing of it was used"
         return None
 
