@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
@@ -28,8 +29,23 @@ settings.register_profile("full", settings.get_profile("ci"), max_examples=2_000
 settings.load_profile("ci")
 
 
+MEMORY = Path("/dev/shm")
+ENOUGH = 2 << 30
+"""Free bytes of a folder in memory that hold the temporary files of a run several times over."""
+
+
+def is_fit(folder: Path) -> bool:
+    """Tell whether temporary files can be in a folder in memory: it may be absent, small, or forbid programs."""
+    if not (folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= ENOUGH):
+        return False
+    return not os.statvfs(folder).f_flag & os.ST_NOEXEC
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # No test cuts the power: those of durability simulate their disk. Waiting for a real one would prove nothing.
+    if is_fit(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     # Chosen here, once, so that the summary can name it; xdist hands it on to its workers.
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = random.randrange(2**32)
@@ -57,8 +73,23 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real server for the tests of this process; each takes a schema of its own."""
-    with PostgresServer() as server:
+    with PostgresServer(fsync="off") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def stopped_postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        server.stop()
+        yield server
+
+
+@pytest.fixture
+def stoppable_postgres(stopped_postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that a test may stop and start: no other test uses it meanwhile. Each takes a schema of its own."""
+    stopped_postgres.start()
+    yield stopped_postgres
+    stopped_postgres.stop(immediate=True)
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def url(postgres: PostgresServer, tmp_path: Path) -> str:
     return postgres.in_schema(f"r{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
-
-
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
 
 
 @tool(read_only=True)
@@ -95,17 +89,18 @@ async def _has_come_far(runner: Runner) -> bool:
 
 @pytest.mark.parametrize("tasks", [25, pytest.param(250, marks=pytest.mark.full)])
 async def test_a_restart_of_the_server_during_a_recovery_strands_no_task(
-    own_server: PostgresServer, tasks: int
+    stoppable_postgres: PostgresServer, tmp_path: Path, tasks: int
 ) -> None:
     """R9: the database restarts 0.2 s into the recovery of many tasks; all of them end."""
-    async with Runner(own_server.url) as runner:
+    url = stoppable_postgres.in_schema(f"r{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+    async with Runner(url) as runner:
         for n in range(tasks):
             await runner.create_task(agent(), "go", task_id=f"t{n}")
-    async with Runner(own_server.url, agents=[agent()]) as runner, asyncio.timeout(60):
+    async with Runner(url, agents=[agent()]) as runner, asyncio.timeout(60):
         recovering = [asyncio.create_task(runner.resume(f"t{n}")) for n in range(tasks)]
         await asyncio.sleep(0.2)
-        await asyncio.to_thread(own_server.stop)
-        await asyncio.to_thread(own_server.start)
+        await asyncio.to_thread(stoppable_postgres.stop)
+        await asyncio.to_thread(stoppable_postgres.start)
         results = await asyncio.gather(*recovering)
         assert [result.state for result in results] == ["completed"] * tasks
 

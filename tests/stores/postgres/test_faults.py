@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -35,13 +35,6 @@ def schema(tmp_path: Path) -> str:
 @pytest.fixture
 def url(postgres: PostgresServer, schema: str) -> str:
     return postgres.in_schema(schema)
-
-
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
-    """Return a server that a test may stop."""
-    with PostgresServer() as server:
-        yield server
 
 
 @asynccontextmanager
@@ -260,10 +253,10 @@ async def _drive(store: PostgresStore, name: str, stop: asyncio.Event) -> int:
     return owner.seq
 
 
-async def _under_load(server: PostgresServer, stops: int, *, immediate: bool) -> None:
+async def _under_load(server: PostgresServer, schema: str, stops: int, *, immediate: bool) -> None:
     """Restart a server while tasks write: all go on, and no acknowledged write is missing."""
     stop = asyncio.Event()
-    async with opened(server.url) as store:
+    async with opened(server.in_schema(schema)) as store:
         driving = [asyncio.create_task(_drive(store, f"t{n}", stop)) for n in range(20)]
         for _ in range(stops):
             await asyncio.sleep(0.3)
@@ -282,22 +275,24 @@ async def _under_load(server: PostgresServer, stops: int, *, immediate: bool) ->
 
 @pytest.mark.parametrize("stops", [2, pytest.param(20, marks=pytest.mark.full)])
 async def test_a_server_that_stops_at_once_loses_nothing_that_was_acknowledged(
-    own_server: PostgresServer, stops: int
+    stoppable_postgres: PostgresServer, schema: str, stops: int
 ) -> None:
-    await _under_load(own_server, stops, immediate=True)
+    await _under_load(stoppable_postgres, schema, stops, immediate=True)
 
 
-async def test_a_server_that_is_restarted_ends_no_task(own_server: PostgresServer) -> None:
-    await _under_load(own_server, 1, immediate=False)
+async def test_a_server_that_is_restarted_ends_no_task(
+    stoppable_postgres: PostgresServer, schema: str
+) -> None:
+    await _under_load(stoppable_postgres, schema, 1, immediate=False)
 
 
 async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welcome_again(
-    own_server: PostgresServer,
+    stoppable_postgres: PostgresServer, schema: str
 ) -> None:
-    async with opened(own_server.url, patience=0.5) as store:
+    async with opened(stoppable_postgres.in_schema(schema), patience=0.5) as store:
         owner = await Owner.create(store, "t")
         returned_at = time.monotonic()
-        own_server.stop()
+        stoppable_postgres.stop()
         away = time.monotonic()
         with pytest.raises(StoreUnavailable, match="postgres"):
             await owner.write()
@@ -306,21 +301,23 @@ async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welco
         # The store may have seen its session end, and begun to wait, while the server was still stopping.
         assert time.monotonic() - returned_at >= 0.5
         assert time.monotonic() - away < 10
-        own_server.start()
+        stoppable_postgres.start()
         await owner.write()
         assert (await store.row("t")).head == owner.seq
 
 
-async def test_readers_kept_away_from_a_server_that_was_back(own_server: PostgresServer) -> None:
+async def test_readers_kept_away_from_a_server_that_was_back(
+    stoppable_postgres: PostgresServer, schema: str
+) -> None:
     """A pool of sessions would wait 1, 2 and 4 seconds between its attempts to get new ones."""
-    async with opened(own_server.url) as store:
+    async with opened(stoppable_postgres.in_schema(schema)) as store:
         await Owner.create(store, "t")
         await asyncio.gather(*(store.row("t") for _ in range(8)))
-        own_server.stop(immediate=True)
+        stoppable_postgres.stop(immediate=True)
         requests = [asyncio.ensure_future(store.row("t")) for _ in range(8)]
         await asyncio.sleep(1.4)
         assert not any(request.done() for request in requests)
-        own_server.start()
+        stoppable_postgres.start()
         back = time.monotonic()
         assert [row.head for row in await asyncio.gather(*requests)] == [1] * 8
         assert time.monotonic() - back < 1.0
