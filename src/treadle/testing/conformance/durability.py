@@ -18,11 +18,13 @@ then not shown: `pytest -rs` lists them.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -46,8 +48,9 @@ from treadle.testing.conformance.crashing import script
 from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
 from treadle.testing.conformance.store import StoreConformance
 from treadle.testing.conformance.store_succession import SuccessionConformance
+from treadle.testing.crash.fork_server import KILLED, ForkServer, output_of
 
-KILLED = -9
+CRASHING = "treadle.testing.conformance.crashing"
 CALLS = len(script(MemoryStore()))
 TASKS = ("one", "two", "fork", "doomed")
 
@@ -83,7 +86,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         self, mode: str, place: Path, *arguments: object, lease: float | None = None
     ) -> subprocess.Popen[str]:
         """Start a process that uses the store, with leases of so many seconds."""
-        command = [sys.executable, "-m", "treadle.testing.conformance.crashing", mode, self.factory]
+        command = [sys.executable, "-m", CRASHING, mode, self.factory]
         command.append(self.address(place) if lease is None else self.leased_address(place, lease))
         command += map(str, arguments)
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -332,10 +335,12 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
 
     @pytest.mark.parametrize("after", range(CALLS + 1))
     async def test_what_was_acknowledged_survives_a_killed_process(self, tmp_path: Path, after: int) -> None:
-        child = self.child("crash", tmp_path, after)
-        output, _ = await asyncio.to_thread(child.communicate)
-        assert child.returncode == KILLED
-        assert output.split() == [str(n) for n in range(1, after + 1)]
+        output = tmp_path / "acknowledged"
+        arguments = ("crash", self.factory, self.address(tmp_path), str(after))
+        start = _crashing_processes(self.factory).run
+        status = await asyncio.to_thread(start, f"{CRASHING}:main", *arguments, output=output)
+        assert status == KILLED, output_of(output)
+        assert output.read_text().split() == [str(n) for n in range(1, after + 1)]
         # The call that was queued as the process died may be there as a whole or not at all.
         allowed = [await _reference(after), await _reference(min(after + 1, CALLS))]
         async with self.opened(tmp_path) as store:
@@ -426,6 +431,14 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
 
 async def _is_orphan(store: JournalStore, task_id: str) -> bool:
     return task_id in [row.task_id for row in await store.orphans(10)]
+
+
+@cache
+def _crashing_processes(factory: str) -> ForkServer:
+    """Return what starts processes that have imported a store and not opened one."""
+    server = ForkServer(CRASHING, factory.partition(":")[0])
+    atexit.register(server.close)
+    return server
 
 
 async def _reference(calls: int) -> dict[str, Any]:
