@@ -2,6 +2,9 @@
 
     python tests/docs/blocks.py docs/guide/steps.md
 
+Without a file it runs each file that a line of its standard input names, in a fork of itself that has imported what
+most pages need. A fork has a folder, an environment and an output of its own, and ends as a program does.
+
 Python blocks of one file share their names and one event loop, and may `await` at top level; `sh` blocks run in
 between, in the same folder. A comment directly above a block changes what is done with it:
 
@@ -14,16 +17,22 @@ one stands for any words, for ids and times.
 
 import ast
 import asyncio
+import gc
 import inspect
 import io
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import types
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+SECONDS = 120
 COMMENT = re.compile(r"<!--\s*(not run|file):\s*(.*?)\s*-->")
 
 
@@ -121,5 +130,38 @@ def fits(lines: list[str], shown: list[str]) -> bool:
     return len(lines) == len(patterns) and all(map(re.fullmatch, patterns, lines))
 
 
+def serve() -> Path | None:
+    """Answer each line of standard input with the exit status of a fork; in the fork, return the file to run."""
+    import treadle.models
+    import treadle.stores.sqlite
+    import treadle.wiring  # noqa: F401
+
+    assert threading.active_count() == 1, "a fork would not have the other threads"
+    gc.collect()
+    gc.freeze()  # else each fork would copy all pages that its own collections look at
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        fork = os.fork()
+        if fork == 0:
+            begin(request["folder"], request["output"], request["environment"])
+            return Path(request["document"])
+        _, status = os.waitpid(fork, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+    return None
+
+
+def begin(folder: str, output: str, environment: dict[str, str]) -> None:
+    """Make a fork what a process is that was just started in a folder, and end it when it hangs."""
+    signal.alarm(SECONDS)
+    printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), printed, printed)):
+        os.dup2(source, target)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+
+
 if __name__ == "__main__":
-    run(Path(sys.argv[1]).resolve())
+    page = Path(sys.argv[1]) if sys.argv[1:] else serve()
+    if page is not None:
+        run(page.resolve())

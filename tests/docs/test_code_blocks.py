@@ -1,6 +1,7 @@
 """Every code block of the README and the guide runs, in a scratch folder, as a reader would run it."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("blocks.py")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
-SECONDS = 120
 
 REASONS = {
     "another library's code",
@@ -57,19 +57,38 @@ def provider_addresses() -> Iterator[dict[str, str]]:
         }
 
 
+@pytest.fixture(scope="module")
+def pages(provider_addresses: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Return a process that runs pages in forks: starting Python anew would cost more than most pages."""
+    command = [sys.executable, "-W", "default", str(DRIVER)]
+    environment = {"LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.is_run for b in blocks(d))], ids=name)
-def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str]):
+def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str], pages):
+    folder, output = tmp_path / "folder", tmp_path / "output"
+    folder.mkdir()
     environment = {
-        "HOME": str(tmp_path),
+        "HOME": str(folder),
         "LANG": "C.UTF-8",
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
         **provider_addresses,
     }
-    command = [sys.executable, "-W", "default", str(DRIVER), str(document)]
-    completed = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert completed.returncode == 0, completed.stdout + completed.stderr
+    request = {
+        "document": str(document),
+        "folder": str(folder),
+        "output": str(output),
+        "environment": environment,
+    }
+    pages.stdin.write(json.dumps(request) + "\n")
+    pages.stdin.flush()
+    status = pages.stdout.readline()
+    assert status == "0\n", output.read_text()
 
 
 def test_a_block_is_left_out_only_for_a_known_reason():
