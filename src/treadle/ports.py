@@ -1,6 +1,6 @@
 """All that Treadle asks of the world: models, tools and a journal store. The docstrings are the contracts.
 
-Nothing here does anything. An adapter of a port passes that port's conformance suite in `treadle.testing`.
+This module holds no behaviour. An adapter of a port passes that port's conformance suite in `treadle.testing`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ else:
 class Model(Protocol):
     """Something that answers a `ModelRequest`.
 
-    A model may also have an attribute `output_mode`, which says how it is best asked for a typed answer: `native` if
-    it keeps to `ModelRequest.output_schema`, also when tools are offered, `tool` if it calls tools, which is what a
-    model without the attribute is taken to do, or `prompt` if it only writes text.
+    A model may also have an attribute `output_mode`, the way to request a typed answer: `native` if it keeps to
+    `ModelRequest.output_schema`, also when tools are offered, `tool` if it calls tools (the default), or `prompt` if
+    it only writes text.
 
-    What else layers around it ask, if it has them: `service` and `account` (texts: what fails, and what is counted,
-    together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first request
-    needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a task),
+    Layers use these attributes of a model as well, if it has them: `service` and `account` (texts: what fails, and what
+    is counted, together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first
+    request needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a
+    task),
     `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
 
     What every adapter keeps to in a request. A reasoning part with the `meta` `UNSEEN` is not sent; one with `IN_WORDS`
@@ -64,18 +65,18 @@ class Model(Protocol):
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         """Yield deltas while the answer is written and at the end exactly one `ModelAnswer`.
 
-        Makes one attempt. Lets cancellation through, always. Raises `ModelError` for all that the provider refuses or
-        fails at; an answer cut off in the middle is an error, not an answer. A layer around a model that wants the
-        question asked again sets `ModelError.again_in` and waits for nothing: the caller journals the failed
-        attempt, waits, and calls `stream` again with what is known of it in the request.
+        Makes one attempt. Always lets cancellation through. Raises `ModelError` for every refusal and failure of the
+        provider; an answer cut off in the middle is an error, not an answer. A layer that wants another attempt sets
+        `ModelError.again_in` and does not wait: the caller journals the failed attempt, waits, and calls `stream`
+        again with that attempt in the request.
         """
         ...
 
 
 def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
-    """Return how a model is best asked for a typed answer: what it says in `output_mode`, else `tool`.
+    """Return the way to request a typed answer of a model: its `output_mode`, else `tool`.
 
-    Raises `ConfigurationError` when it says something else.
+    Raises `ConfigurationError` for any other value.
     """
     mode = getattr(model, "output_mode", "tool")
     if mode not in ("native", "tool", "prompt"):
@@ -86,9 +87,9 @@ def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
 
 
 def model_names(model: Model) -> tuple[str, ...]:
-    """Return the names of all models that may be asked when this one is: those inside of it, or its own.
+    """Return the names of all models that a request to this model may reach: its inner models, or its own name.
 
-    A layer has what is inside of it in `models`, if it is a list, else in `model`, and what it asks besides in `other`.
+    A layer has its inner models in `models`, if it has several, else in `model`, and a second model in `other`.
     """
     several: Any = getattr(model, "models", None)
     if not isinstance(several, (list, tuple)):
@@ -110,8 +111,8 @@ class ToolContext(Generic[C]):
         attempt: 1 for the first start.
         context: the object given to the run; never shown to a model, never stored.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
-        on_left_behind: for tools of an own class: told by one that returns though some of its work goes on and cannot
-            be ended, with a function that says whether it still does.
+        on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
+            cannot be ended, with a function that says whether that work still runs.
     """
 
     task_id: str
@@ -127,7 +128,7 @@ class ToolContext(Generic[C]):
     on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
 
     def progress(self, value: Json) -> None:
-        """Tell watchers how far the call is; safe from any thread, never stored."""
+        """Report the progress of the call to watchers; safe from any thread, never stored."""
         if self.on_progress is not None:
             self.on_progress(value)
 
@@ -140,9 +141,9 @@ class ToolOutput:
         output: the raw value, kept in the journal; JSON.
         observation: what the model sees: text or content parts; by default the output as text.
         display: what a person sees; by default the observation's text.
-        sources: what the result rests on, each JSON data of the tool's choosing, such as `{"title", "url"}`.
-        artifacts: what the call made, kept with the task and shown to no model: each a `File` (or an `Image`) with a
-            name, from a local path (read now), a URL, or bytes.
+        sources: the sources of the result, each JSON data of the tool's choosing, such as `{"title", "url"}`.
+        artifacts: files that the call made, stored with the task and shown to no model: each a `File` (or an `Image`)
+            with a name, from a local path (read now), a URL, or bytes.
     """
 
     output: Json
@@ -154,13 +155,13 @@ class ToolOutput:
 
 @runtime_checkable
 class Tool(Protocol):
-    """Something a model may call. How it is run (inline, thread, elsewhere) is its own affair."""
+    """Something a model may call. The tool decides where it runs (inline, in a thread, in another process)."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
     def validate(self, arguments: dict[str, Json]) -> Any:
-        """Return the arguments as `call` wants them, without calling; raise `ToolArgumentsInvalid`."""
+        """Return the arguments in the form that `call` takes, without calling; raise `ToolArgumentsInvalid`."""
         ...
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
@@ -287,8 +288,8 @@ OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
 class QueuePosition:
     """The place of a task in the queue of its thread.
 
-    Only a task with an owner has a place: a claim begins without one, unless it asks for one, and the end of ownership
-    gives it up. No task waits for one whose owner died.
+    Only a task with an owner has a place. A claim begins without a place unless it asks for one, and the place ends
+    with the ownership. No task waits for a task whose owner crashed.
 
     Args:
         held: whether the task has the thread and may begin.
@@ -316,21 +317,21 @@ class Commit:
             acknowledgement was lost.
         create: the task row to insert first, owned by this process with this `epoch`; refused with `TaskExists`.
         state: the row's new state, None to leave it.
-        release: give up ownership, unless the inbox holds items not taken; then ownership stays.
-        leave: with `release`: give up ownership also when the inbox holds items not taken; the next owner takes them.
+        release: end the ownership, unless the inbox holds items not taken; then ownership stays.
+        leave: with `release`: end the ownership also when the inbox holds items not taken; the next owner takes them.
         wanted: with `release`: from when a driver is to adopt the task (see `JournalStore.orphans`), in microseconds
             since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
         seal: refuse with `InboxWaiting` when the inbox holds items not taken by this or earlier commits.
         taken: ids of the inbox items that the record's events answer.
         thread: a change of a thread.
         enter: ask for the thread that the task's row names, while it is owned; `Committed.place` is the answer.
-            `enqueue`: it has the thread if no task of a living owner has it or stands before it, else it stands behind
-            all that wait. `interrupt`: the same, but it stands before them. `reject`: refused with `ThreadBusy` if it
-            cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None. A
-            task that asks again keeps its place, and has the thread once it is first. When a task gets a thread whose
-            holder's owner died, that holder loses it in the same transaction and its epoch grows by one: its old owner,
-            should it wake, is fenced. The task counts as one whose driver died, also when that process renews its
-            lease.
+            `enqueue`: it has the thread if no task of a living owner has it or waits before it, else it waits behind
+            all waiting tasks. `interrupt`: the same, but it waits before them. `reject`: refused with `ThreadBusy` if
+            it cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None.
+            A task that asks again keeps its place, and has the thread once it is first. When a task gets a thread whose
+            holder's owner crashed, that holder loses it in the same transaction and its epoch grows by one: its old
+            owner, should it wake, is fenced. The task counts as one whose driver crashed, also when that process renews
+            its lease.
         format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
     """
 
@@ -351,7 +352,7 @@ class Commit:
 
 @mutable
 class Committed:
-    """The commit is durable. `released` says whether ownership was given up, `place` answers `Commit.enter`."""
+    """The commit is durable. `released` says whether the ownership ended, `place` answers `Commit.enter`."""
 
     released: bool = False
     place: QueuePosition | None = None
@@ -381,8 +382,8 @@ class ThreadMoved(Refused):
 class JournalEnd:
     """Where a task's journal ended when its row was last written: a missing tail is noticed by it.
 
-    Stores write it where they write the row anyway: with a commit that creates the task, changes its state or gives
-    up ownership, and with a claim. It only grows. Between two of these the journal goes on behind it.
+    Stores write it where they write the row anyway: with a commit that creates the task, changes its state or ends
+    the ownership, and with a claim. It only grows. Between two of these the journal goes on behind it.
     """
 
     seq: int
@@ -400,7 +401,7 @@ class Driver:
 
     Args:
         lease: when its lease ends unless it is renewed, in microseconds since 1970, UTC; 0 once its store was closed;
-            None for a store that lives as long as its process.
+            None for a store in the memory of its process.
     """
 
     driver_id: str
@@ -412,7 +413,7 @@ class Driver:
 
 @mutable
 class TaskRow:
-    """A task as its store lists it. `driver` owns it now, or owned it when it died."""
+    """A task as its store lists it. `driver` owns it now, or owned it when it crashed."""
 
     task_id: str
     agent: str
@@ -429,14 +430,14 @@ class TaskRow:
     """sequence number of the last event"""
 
     mark: JournalEnd | None = None
-    """None for a deleted task, and for what was written before there were marks"""
+    """None for a deleted task, and for rows written before marks existed"""
 
     deleted: bool = False
     """no longer listed; its records are kept for forks or a thread"""
 
     wanted: int = 0
     """from when a driver is to adopt it, in microseconds since 1970, UTC, or 0: it was released so, or claimed from a
-    driver that died (`AT_ONCE`); stays until it is released again"""
+    driver that crashed (`AT_ONCE`); stays until it is released again"""
 
     format: int = 1
     """the journal format that a driver must know to drive the task: the highest of its commits and of its base"""
@@ -465,7 +466,7 @@ class Claim:
     """in its thread, if the claim asked for one"""
 
     wanted: int = 0
-    """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver died, 0 for not at all"""
+    """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver crashed, 0 for not at all"""
 
 
 @mutable
@@ -534,7 +535,7 @@ class JournalReader(Protocol):
         ...
 
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for others.
+        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for forks or a thread.
 
         Raises `TaskNotFound`.
         """
@@ -553,7 +554,7 @@ class JournalReader(Protocol):
     ) -> tuple[int, list[ThreadMember]]:
         """Return a thread's version and its members in order, or those of an earlier version.
 
-        With `since`, only the members that later versions than this one added; the others cost nothing.
+        With `since`, only the members that versions after `since` added; earlier members are not read.
         """
         ...
 
@@ -566,7 +567,7 @@ class JournalStore(JournalReader, Protocol):
     """A store of journals. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
 
     All methods may be called from any event loop and thread of the process; the first use opens the store, once.
-    Errors of the store are `StoreError`s. An acknowledged write is never lost, and a failed one harms no other.
+    Errors of the store are `StoreError`s. An acknowledged write is never lost, and a failed write harms no other write.
     """
 
     @property
@@ -591,7 +592,7 @@ class JournalStore(JournalReader, Protocol):
         """Queue a commit and return at once; needs an open store and a running event loop.
 
         Commits of one task are written, and answered, in the order of the calls. `done` is called exactly once, in the
-        calling event loop (by a store that needs no waiting: before this returns), with `Committed` once the commit is
+        calling event loop (by a store that never waits: before this returns), with `Committed` once the commit is
         durable, else with the `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
         """
         ...
@@ -602,12 +603,12 @@ class JournalStore(JournalReader, Protocol):
         With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
         Raises `TaskNotFound`, `TaskBusy` when a live driver (also this process) owns the task, or `TaskTooNew`, and
         changes nothing, when its row has a newer `format` than this version's `JOURNAL_FORMAT`. The task of a driver
-        that died on this host can be claimed at once, of any other driver once its lease has passed. A process has one
-        lease for all that it owns, renewed from a thread for as long as it owns a task; a claim begins with a whole
-        one. Drivers that are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the
+        that ended on this host can be claimed at once, of any other driver once its lease has passed. A process has one
+        lease for all its tasks, renewed from a thread for as long as it owns a task; a claim begins with a full lease.
+        Drivers that are dead and own no task are deleted. Raises `JournalCorrupt`, and changes nothing, when the
         journal ends before the row's mark, or ends at it with another digest. After any other error the claim may have
-        been carried out: then this object's next claim of the task is answered as this one would have been, and if none
-        comes, the store releases the task as soon as it can be written.
+        been carried out: then this object's next claim of the task returns what this claim would have returned. Without
+        a next claim, the store releases the task as soon as it can write.
         """
         ...
 
@@ -623,8 +624,8 @@ class JournalStore(JournalReader, Protocol):
     async def delete(self, task_id: str) -> None:
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
-        Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by living forks and
-        records that a thread refers to stay readable for those, but the task itself is no longer found. A thread stays
+        Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by existing forks and
+        records that a thread refers to stay readable for them, but the task itself is no longer found. A thread stays
         while a task of it is listed, or is kept for forks in other threads: they began with its messages.
         `stores/rules.py` says which records are kept.
         """
@@ -635,7 +636,7 @@ class JournalStore(JournalReader, Protocol):
 
         Its tasks are those whose rows name it. Raises `ThreadNotFound` when no task does and it has no version;
         `TaskBusy` while a live driver owns one of them or a child. A prefix that forks in other threads share stays
-        readable for those, and with it the thread's members.
+        readable for them, and with it the thread's members.
         """
         ...
 
@@ -660,16 +661,16 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
-        """Return a reader of the store as it is now, for the length of a block: one transaction that only reads.
+        """Return a reader of the store as it is now, for the length of a block: one read-only transaction.
 
-        It sees all that this process queued before. Writes do not wait for it; until the block ends, the store keeps
-        what the reader may need of the past. The reader is for one event loop, one call at a time.
+        It sees all commits that this process queued before. Writes do not wait for it; until the block ends, the store
+        keeps the old rows that the reader may need. The reader is for one event loop, one call at a time.
         Raises `StoreUnavailable`, here or in a method of the reader, also when the snapshot was lost.
         """
         ...
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to end that.
+        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
 
         `wake` gets the ids of the tasks whose inbox holds an item not taken. The release of a task that had a thread
         for which other tasks wait is such a write.
@@ -682,7 +683,7 @@ class JournalStore(JournalReader, Protocol):
 
 @frozen
 class ObservedTask:
-    """Whose event an observer is told. `parent` is the task that it is a child of, `depth` how deep it stands."""
+    """The task of an observed event. `parent` is the task that it is a child of, `depth` its distance from the root."""
 
     task_id: str
     agent: str
@@ -693,12 +694,12 @@ class ObservedTask:
 
 @mutable
 class DriveBegan:
-    """A task belongs to this process from here on. Told with the first event that follows, to observers only.
+    """A task belongs to this process from here on. Sent with the first event that follows, to observers only.
 
     Args:
         seq: the task's last event before; 0 for a new task.
         epoch: the ownership under which it is written now.
-        previous: that under which it was written last; 0 for a new task.
+        previous: the ownership under which it was written last; 0 for a new task.
         calls: names of the tools of calls that had not ended, by the calls' ids.
         context: the context variables of the caller.
     """
@@ -713,9 +714,9 @@ class DriveBegan:
 
 @mutable
 class DriveEnded:
-    """A task was given back, and `state` is what it is called at rest: completed, waiting, paused, interrupted, ...
+    """A task was released, and `state` is the state it was released in: completed, waiting, paused, interrupted, ...
 
-    `lost` is the state if it was not given back, but taken by another driver, or if its store could not be written.
+    `lost` is the state if another driver took the task over, or if its store could not be written.
     """
 
     kind: ClassVar[str] = "drive_ended"
@@ -734,7 +735,7 @@ class Missed:
 
 @mutable
 class Notice:
-    """What an observer is told: an event of a task that this runner drives. `task` is None for what was `Missed`."""
+    """One notice for an observer: an event of a task that this runner drives. `task` is None for `Missed`."""
 
     task: ObservedTask | None
     event: Event | Ephemeral | DriveBegan | DriveEnded | Missed
@@ -742,16 +743,16 @@ class Notice:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is told what happens to all tasks that a runner drives, and can neither hurt nor slow them.
+    """Gets the events of all tasks that a runner drives, and can neither hurt nor slow them.
 
-    It is called in a thread of its own, with one notice after the other, never two at a time: of one task in order,
-    each event once, when it is durable. What it raises is logged and counted. What it has not come to waits in a
-    bounded buffer; when that is full, deltas are left out first, then the oldest events, and `Missed` says how many.
+    It is called in its own thread, with one notice at a time: the events of one task in order, each once, when it is
+    durable. Its exceptions are logged and counted. Further notices wait in a bounded buffer; when that is full, deltas
+    are left out first, then the oldest events, and `Missed` counts both.
 
-    It belongs to one runner. It may also have `deltas = True`, to be told what is being written just now, and
-    `close()`, which is called in the same thread when the runner is closed and everything was told.
+    It belongs to one runner. It may also have `deltas = True`, to get the text that is being written, and `close()`,
+    which is called in the same thread when the runner is closed and every notice was delivered.
     """
 
     def observe(self, notice: Notice) -> None:
-        """Take note of something; what the notice holds is shared and must not be changed."""
+        """Handle a notice; its contents are shared and must not be changed."""
         ...

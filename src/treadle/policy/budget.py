@@ -1,9 +1,9 @@
 """Limits that a whole tree of tasks shares: an account for each task that is driven, each below that of its parent.
 
-Nothing is handed out in advance. Before a call starts it is looked up in the account of its task and of all above it,
-and what starts is counted in all of them at once, since they look at the states of all tasks below: so siblings that
-reserve at the same moment never get more than there is. Accounts are made of journals each time a tree is driven, and
-are never written down: what was spent stays spent, and a limit that was raised holds for all below it.
+No allowance is handed out in advance. Before a call starts, the account of its task and all accounts above it are
+checked, and a started call counts in all of them at once, since they read the states of all tasks below. So siblings
+that reserve at the same moment never get more than the limit. Accounts are made from journals each time a tree is
+driven, and are never stored: spending stays counted, and a raised limit holds for the whole tree below it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbi
 
 
 class Account:
-    """What a task and all below it may spend, and have spent, while it is driven.
+    """The limits and the spending of a task and of all tasks below it, while it is driven.
 
     Args:
         limits: of the task.
@@ -27,7 +27,7 @@ class Account:
         above: the account of its parent.
     """
 
-    __slots__ = ("_below", "_known", "above", "calls", "keeps", "limits", "state")
+    __slots__ = ("_below", "_reports", "above", "calls", "keeps", "limits", "state")
 
     def __init__(
         self, limits: Limits, state: TaskState, *, keeps: bool, above: Account | None = None
@@ -40,55 +40,55 @@ class Account:
         """the calls of the task itself that began, or would have if they had been valid"""
 
         self._below: dict[str, Account] = {}
-        self._known: dict[str, tuple[SpentBy, ...]] = {}
+        self._reports: dict[str, tuple[SpentBy, ...]] = {}
 
-    # ------------------------------------------------------------------------------------- keeping
+    # ------------------------------------------------------------------------------------- children
 
     def learn(self, child: str, report: tuple[SpentBy, ...]) -> None:
-        """Count what a child spent of which the parent's journal does not tell yet."""
-        self._known[child] = report
+        """Count the spending of a child that its parent's journal does not hold yet."""
+        self._reports[child] = report
 
     def open(self, child: str, account: Account) -> None:
-        """Count what a child spends while it is driven."""
+        """Count the spending of a child while it is driven."""
         self._below[child] = account
 
     def close(self, child: str) -> None:
-        """Count what a child has spent, now that it is not driven any more."""
+        """Count the final spending of a child that is not driven any more."""
         account = self._below.pop(child, None)
         if account is not None:
-            self._known[child] = spent_by(account.state)
+            self._reports[child] = spent_by(account.state)
 
     # ------------------------------------------------------------------------------------- counting
 
     def spent(self) -> Spending:
-        """Return what the task and all below it have spent."""
+        """Return the spending of the task and of all tasks below it."""
         total = spent(self.state)
         for child, report in self.state.children.items():
             account = self._below.get(child)
-            total = total + (account.spent() if account is not None else summed(self._told(child, report)))
+            total = total + (account.spent() if account is not None else summed(self._report(child, report)))
         return total
 
     def tool_calls(self) -> int:
-        """Return how many calls the task and all below it made."""
+        """Return how many calls the task and all tasks below it made."""
         below = sum(account.tool_calls() for account in self._below.values())
-        return self.calls + below + sum(part.tool_calls for part in self._at_rest())
+        return self.calls + below + sum(part.tool_calls for part in self._stopped_reports())
 
     def tasks(self) -> int:
         """Return how many tasks there are below this one."""
         return sum(
             1 + self._below[child].tasks()
             if child in self._below
-            else max(1, sum(part.tasks for part in self._told(child, report)))
+            else max(1, sum(part.tasks for part in self._report(child, report)))
             for child, report in self.state.children.items()
         )
 
-    def _told(self, child: str, report: tuple[SpentBy, ...]) -> tuple[SpentBy, ...]:
-        return self._known.get(child, report)
+    def _report(self, child: str, report: tuple[SpentBy, ...]) -> tuple[SpentBy, ...]:
+        return self._reports.get(child, report)
 
-    def _at_rest(self) -> Iterator[SpentBy]:
+    def _stopped_reports(self) -> Iterator[SpentBy]:
         for child, report in self.state.children.items():
             if child not in self._below:
-                yield from self._told(child, report)
+                yield from self._report(child, report)
 
     def _levels(self) -> Iterator[Account]:
         level: Account | None = self
@@ -97,7 +97,7 @@ class Account:
             level = level.above
 
     def _in_flight(self) -> Spending:
-        """Return what the requests that are out may come to: each what the one before it did."""
+        """Return the expected spending of the requests in flight: each counts as much as the request before it."""
         state = self.state
         out = len(state.begun_model_calls())
         own_use = _sized(self, out) if out else NOTHING_SPENT
@@ -135,29 +135,29 @@ class Account:
                 reserved = reserved + _sized(account, 1) + Spending(model_calls=1)
             reached = forbidden(limits, level.spent(), reserved)
             if reached is not None:
-                return self._said(reached, level)
+                return self._attributed(reached, level)
         return None
 
     def refuses_request(self, *, final: bool) -> e.LimitReached | None:
-        """Return the same, with whether a last request would still be allowed."""
+        """Return the same limit, with whether a last request would still be allowed."""
         reached = self.forbids_request(final=final)
         if reached is not None:
             reached.room = not final and self.forbids_request(final=True) is None
         return reached
 
     def refuses_call(self) -> e.LimitReached | None:
-        """Return the limit on tool calls that forbids one more; if none does, it counts from now on."""
+        """Return the limit that forbids one more tool call; if none does, count the call from now on."""
         for level in self._levels():
             most = level.limits.tool_calls
             if most is not None and (used := level.tool_calls()) >= most:
-                reached = self._said(e.LimitReached("tool_calls", most, used), level)
+                reached = self._attributed(e.LimitReached("tool_calls", most, used), level)
                 reached.room = self.forbids_request(final=True) is None
                 return reached
         self.calls += 1
         return None
 
     def refuses_child(self) -> e.LimitReached | None:
-        """Return the limit that forbids one more task below this one, if one does; they have defaults."""
+        """Return the limit on depth or children that forbids one more task below this one, if one does."""
         depth, levels = self.state.depth + 1, list(self._levels())
         top = levels[-1]
         deep = any(level.limits.depth is not None for level in levels)
@@ -166,10 +166,10 @@ class Account:
             most = level.limits.depth if deep or level is not top else DEFAULT_DEPTH
             levels_down = depth - level.state.depth
             if most is not None and levels_down > most:
-                return self._said(e.LimitReached("depth", most, levels_down - 1), level)
+                return self._attributed(e.LimitReached("depth", most, levels_down - 1), level)
             most = level.limits.children if limits_children or level is not top else DEFAULT_CHILDREN
             if most is not None and (tasks := level.tasks()) >= most:
-                return self._said(e.LimitReached("children", most, tasks), level)
+                return self._attributed(e.LimitReached("children", most, tasks), level)
         return None
 
     def spare_requests(self) -> int | None:
@@ -181,7 +181,7 @@ class Account:
         ]
         return max(0, min(spare)) if spare else None
 
-    def _said(self, reached: e.LimitReached, level: Account) -> e.LimitReached:
+    def _attributed(self, reached: e.LimitReached, level: Account) -> e.LimitReached:
         if level is not self and reached.detail is None:
             reached.detail = f"it is shared with task {level.state.task_id}, which has spent it"
         return reached
@@ -199,19 +199,19 @@ def calls_made(state: TaskState) -> int:
 
 
 def spent_by(state: TaskState) -> tuple[SpentBy, ...]:
-    """Return what a task and all below it spent, as far as its own journal says, by agent."""
+    """Return the spending of a task and of all tasks below it, by agent, as its own journal says."""
     return by_agent([own_spending(state), *[part for parts in state.children.values() for part in parts]])
 
 
 def own_spending(state: TaskState) -> SpentBy:
-    """Return what a task itself spent."""
+    """Return the spending of a task without its children."""
     return SpentBy(
         state.agent, 1, state.usage, state.model_calls, calls_made(state), state.cost, state.unpriced
     )
 
 
 def summed(parts: Iterable[SpentBy]) -> Spending:
-    """Return what was spent by all agents together."""
+    """Return the spending of all agents together."""
     total = NOTHING_SPENT
     for part in parts:
         cost = None if part.unpriced else part.cost
@@ -220,7 +220,7 @@ def summed(parts: Iterable[SpentBy]) -> Spending:
 
 
 def _sized(account: Account, times: int) -> Spending:
-    """Return what requests of a task may come to: each what its newest one did, or, before that, its parent's."""
+    """Return the expected spending of so many requests: each as much as the newest of the task, else of its parent."""
     state = account.state
     while not state.last_request_tokens and account.above is not None:
         account = account.above

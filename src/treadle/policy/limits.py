@@ -23,25 +23,25 @@ _KINDS: Final[dict[str, tuple[str, Any]]] = {
 """What kind of number a limit is, if not a whole one."""
 
 UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked has no price"
-"""Why a limit on cost is taken for reached."""
+"""The reason of a limit on cost that counts as reached because the cost is unknown."""
 
 
 @frozen(kw_only=True)
 class Limits:
     """Hard limits of one task and, but for steps and repeats, of all tasks below it together.
 
-    What is left at None is not limited, but for steps, depth and children.
+    None is no limit, except for steps, depth and children, which have defaults.
 
     Args:
-        steps: turns of the decision cycle; those undone are given back. Left open by everybody, it is 200.
+        steps: turns of the decision cycle; undone turns are given back. The default is 200.
         model_calls: requests to the model, attempts included.
-        tool_calls: calls asked for by the model; those undone are given back.
+        tool_calls: calls requested by the model; undone calls are given back.
         tokens: input and output tokens together.
         cost: US dollars, such as 0.5. It needs a price for every model that may be asked.
         seconds: time during which the task is driven, over all attempts.
-        depth: how deep children may stand below the task. Left open by everybody, it is 4.
-        children: how many tasks there may be below it, at all depths. Left open by everybody, it is 20.
-        repeats: how many times the same call may come to the same, with nothing new in between; from 2 up.
+        depth: how deep children may stand below the task. The default is 4.
+        children: how many tasks there may be below it, at all depths. The default is 20.
+        repeats: how many times the same call may have the same result, with nothing new in between; from 2 up.
     """
 
     steps: int | None = None
@@ -98,13 +98,13 @@ def forbids_call(limits: Limits, before: int) -> bool:
 def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT) -> e.LimitReached | None:
     """Return the limit that forbids one more request to a model, if one does.
 
-    A request may go out as long as what is used and what is reserved stay below each limit: so a task spends more than
-    it may by at most what is in flight. A cost that is not known is taken for too high.
+    A request may start while the used and the reserved amounts together stay below each limit. So a task exceeds a
+    limit by at most the requests in flight. An unknown cost counts as too high.
 
     Args:
         limits: of the task.
-        used: what was spent so far.
-        reserved: what is kept back: for requests in flight, for children, for a last answer.
+        used: the spending so far.
+        reserved: the amount kept back for requests in flight, for children, and for a last answer.
     """
     calls = limits.model_calls
     if calls is not None and used.model_calls + reserved.model_calls >= calls:
@@ -122,7 +122,7 @@ def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT
 
 
 def spent(state: TaskState) -> Spending:
-    """Return what a task has spent so far."""
+    """Return the spending of a task so far."""
     cost = None if state.unpriced else state.cost
     return Spending(state.model_calls, state.tool_calls, state.usage.total_tokens, cost)
 
@@ -132,7 +132,7 @@ def spent_before_a_call(
 ) -> e.LimitReached | None:
     """Return the limit that forbids one more ordinary model call, if one does.
 
-    Each request that is in flight, or `besides` this one about to begin, keeps back what the newest one came to; with
+    Each request that is in flight, or `besides` this one about to begin, reserves as much as the newest one spent; with
     `reserve`, a last answer does too.
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
@@ -144,9 +144,9 @@ def spent_before_a_call(
 
 
 def spare_calls(limits: Limits, state: TaskState) -> int | None:
-    """Return how many requests the limits allow beside those that went out; None: any number.
+    """Return how many requests the limits allow beside those in flight; None: any number.
 
-    Each is taken to come to what the newest one did; as long as none has been answered, one more is allowed.
+    Each counts as much as the newest one; until a request has been answered, one more is allowed.
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None
@@ -163,7 +163,7 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
 
 
 def _fitting(remaining: int, per_call: int, out: int) -> int:
-    """Return how many more requests fit into what is left, beside those that are out."""
+    """Return how many more requests fit into the rest of a limit, beside those in flight."""
     if remaining <= 0:
         return 0
     return -(-remaining // per_call) - out if per_call else 1

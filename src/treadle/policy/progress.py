@@ -1,9 +1,9 @@
-"""Whether a task gets anywhere, or goes in circles: the same calls, and each time the same comes of them.
+"""Whether a task makes progress, or goes in circles: the same calls, each time with the same result.
 
-Calls go in circles once one of them has come to the same so many times, and all that was called since has been called
+Calls go in circles once one of them has had the same result so many times, and all calls since then have been made
 before with the same result too. So polling beside other work, or running the tests after each change, is no circle; one
-call over and over is, and so are several in turn. Nothing is remembered for it: the newest calls are looked at, of the
-present branch and since the last input.
+call over and over is a circle, and so are several in turn. The check stores nothing: it reads the newest calls of the
+present branch, back to the last input.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 
 LONGEST: Final = 8
-"""Circles of so many calls are found; much longer ones are not looked for."""
+"""The longest circle, in calls, that is detected."""
 
 _SHOWN: Final = 200
 
 
 def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached | None:
-    """Return that the limit on repeats is reached, if the newest call is one of a circle gone through so many times.
+    """Return that the limit on repeats is reached, if the newest call is part of a circle that was repeated so often.
 
     Args:
-        most: how many times a call may come to the same.
+        most: how many times a call may have the same result.
         newest_first: calls that have ended.
     """
     calls = list(islice(newest_first, most * LONGEST))
@@ -40,18 +40,18 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
     circle = calls[: positions[most - 1]]
     if any(sum(same(call, other) for other in calls) < 2 for call in circle):
         return None
-    return e.LimitReached("repeats", most, most, _told(newest, most, len(circle) + 1))
+    return e.LimitReached("repeats", most, most, _description(newest, most, len(circle) + 1))
 
 
-def same(one: CallState, other: CallState) -> bool:
-    """Whether two calls are the same, and came to the same: that both failed is enough, however they say it."""
-    if one.name != other.name or one.arguments != other.arguments:
+def same(first: CallState, second: CallState) -> bool:
+    """Whether two calls are equal and have equal results; any two failures are equal."""
+    if first.name != second.name or first.arguments != second.arguments:
         return False
-    if _failed(one) or _failed(other):
-        return _failed(one) and _failed(other)
-    return one.outcome == other.outcome == "ok" and (one.output, one.observation) == (
-        other.output,
-        other.observation,
+    if _failed(first) or _failed(second):
+        return _failed(first) and _failed(second)
+    return first.outcome == second.outcome == "ok" and (first.output, first.observation) == (
+        second.output,
+        second.observation,
     )
 
 
@@ -70,8 +70,8 @@ def newest_calls(state: TaskState) -> Iterator[CallState]:
             return
 
 
-def _told(call: CallState, times: int, calls: int) -> str:
-    """Return a text that says what was repeated."""
+def _description(call: CallState, times: int, calls: int) -> str:
+    """Return a text about the calls that were repeated."""
     arguments = dumps(call.arguments, ensure_ascii=False)
     shown = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"
