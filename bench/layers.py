@@ -63,7 +63,7 @@ STACKS: dict[str, Callable[[Model], Model]] = {
 }
 
 
-async def asked(model: Model, calls: int) -> float:
+async def measured(model: Model, calls: int) -> float:
     """Return microseconds of the processor a call, each heard to its end."""
     requests = [
         ModelRequest((MESSAGE,), f"{next(questions)}", (), "auto", ModelSettings(), "t", "s", 0, 1)
@@ -84,8 +84,8 @@ async def measure(rounds: int, calls: int, deltas: int) -> dict[str, list[tuple[
     long = {name: make(Prompt("bench:long", deltas)) for name, make in STACKS.items()}
     for _ in range(rounds):
         for name in chance.sample(list(STACKS), len(STACKS)):
-            per_call = await asked(short[name], calls)
-            samples[name].append((per_call, await asked(long[name], 1) / deltas))
+            per_call = await measured(short[name], calls)
+            samples[name].append((per_call, await measured(long[name], 1) / deltas))
     assert len(asyncio.all_tasks()) == 1, "no layer leaves a task behind"
     return samples
 

@@ -36,7 +36,7 @@ class Own:
             yield item
 
 
-def said(*parts: Any, **more: Any) -> ModelAnswer:
+def answer_of(*parts: Any, **more: Any) -> ModelAnswer:
     return ModelAnswer(Message("assistant", parts), **more)
 
 
@@ -52,19 +52,19 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "text for a message": (ModelAnswer("hello"),),  # type: ignore[arg-type]
     "no message": (ModelAnswer(None),),  # type: ignore[arg-type]
     "a list of parts": (ModelAnswer(Message("assistant", [Text("a")])),),  # type: ignore[arg-type]
-    "text for a part": (said("a"),),
-    "an object for a part": (said(object()),),
-    "no words": (said(Text(None)),),  # type: ignore[arg-type]
-    "arguments that are text": (said(ToolCall("1", "t", "{}")),),  # type: ignore[arg-type]
-    "arguments that are no JSON": (said(ToolCall("1", "t", {"a": object()})),),
-    "a nameless call": (said(ToolCall("1", None, {})),),  # type: ignore[arg-type]
-    "meta that is no JSON": (said(Text("a", meta=object())),),
-    "no usage": (said(Text("a"), usage=None),),
-    "usage without numbers": (said(Text("a"), usage=Usage(None)),),  # type: ignore[arg-type]
-    "an unknown finish": (said(Text("a"), finish="weird"),),
-    "two answers": (said(Text("a")), said(Text("b"))),
+    "text for a part": (answer_of("a"),),
+    "an object for a part": (answer_of(object()),),
+    "no words": (answer_of(Text(None)),),  # type: ignore[arg-type]
+    "arguments that are text": (answer_of(ToolCall("1", "t", "{}")),),  # type: ignore[arg-type]
+    "arguments that are no JSON": (answer_of(ToolCall("1", "t", {"a": object()})),),
+    "a nameless call": (answer_of(ToolCall("1", None, {})),),  # type: ignore[arg-type]
+    "meta that is no JSON": (answer_of(Text("a", meta=object())),),
+    "no usage": (answer_of(Text("a"), usage=None),),
+    "usage without numbers": (answer_of(Text("a"), usage=Usage(None)),),  # type: ignore[arg-type]
+    "an unknown finish": (answer_of(Text("a"), finish="weird"),),
+    "two answers": (answer_of(Text("a")), answer_of(Text("b"))),
     "no answer": (TextDelta("a"),),
-    "something that is no delta": (5, said(Text("a"))),
+    "something that is no delta": (5, answer_of(Text("a"))),
     "an exit": (SystemExit(3),),
 }
 
@@ -78,7 +78,7 @@ async def test_a_model_that_answers_wrongly_fails_its_task_and_hangs_nothing(nam
 
 
 async def test_garbage_between_deltas_fails_with_and_without_a_watcher() -> None:
-    agent = Agent(Own(5, said(Text("a"))))
+    agent = Agent(Own(5, answer_of(Text("a"))))
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
         async with runner.run_stream(agent, "Go.") as stream:

@@ -94,7 +94,7 @@ def test_an_exit_raised_in_one_call_does_not_end_the_thread_of_all_others() -> N
 
 
 @pytest.mark.anyio
-async def test_a_clock_that_goes_backwards_gives_no_task_more_time_and_no_call_less_than_none() -> None:
+async def test_a_backward_clock_extends_no_task_and_makes_no_duration_negative() -> None:
     now = 2_000_000_000_000_000
 
     def clock() -> int:

@@ -47,7 +47,7 @@ async def test_leaving_an_attached_stream_does_not_cut_off_later_watchers() -> N
         assert seen[-1] == "task_ended"
 
 
-async def test_asking_about_tasks_at_rest_leaves_no_channels_behind() -> None:
+async def test_reading_stopped_tasks_leaves_no_channels_open() -> None:
     agent = Agent(ScriptedModel(["done"]))
     async with Runner("memory:") as runner:
         task = await runner.create_task(agent, "Go.")

@@ -49,7 +49,7 @@ def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended
     assert treadle("undo", "patient").code == 2
 
 
-def test_a_run_whose_step_another_process_undoes_does_not_exit_with_0(patient, treadle, ended_process):
+def test_a_run_does_not_exit_with_0_when_another_process_undoes_its_step(patient, treadle, ended_process):
     assert treadle("undo", "patient").code == 0
     process = ended_process(patient)
     assert (process.code, process.document["state"]) == (6, "running")
@@ -72,7 +72,7 @@ def test_resume_attaches_to_a_task_of_another_process(patient, begin, treadle, e
     assert ended_process(patient).code == 0
 
 
-def test_pause_of_a_completed_task_leaves_it_and_says_so(treadle):
+def test_pause_of_a_completed_task_changes_nothing_and_reports_that(treadle):
     treadle("run", "math", "hi")
     ended = treadle("pause", "last", "--json")
     assert ended.code == 0

@@ -21,7 +21,7 @@ async def rest() -> str:
 
 
 @pytest.mark.anyio
-async def test_a_driver_whose_reader_has_gone_releases_its_tasks(monkeypatch):
+async def test_a_driver_with_a_closed_output_pipe_releases_its_tasks(monkeypatch):
     agent = Agent(ScriptedModel([call("rest"), text("done")]), name="rester", tools=[rest])
     store = MemoryStore()
     reading, writing = os.pipe()

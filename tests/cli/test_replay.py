@@ -31,7 +31,7 @@ def test_replay_writes_a_test_that_names_later_changes(treadle, project):
     assert (drift["kind"], drift["recorded"], drift["now"]) == ("tools", "Add two numbers.", "Sum up.")
 
 
-def test_replay_refuses_what_it_cannot_do(treadle):
+def test_replay_refuses_unsupported_tasks_and_options(treadle):
     assert treadle("run", "math", "1 + 2?").code == 0
     assert treadle("replay", "nothing-there").code == 2
     assert "belongs to the agent 'math'" in treadle("replay", "last", "--agent", "steppy").err

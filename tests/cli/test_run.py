@@ -67,7 +67,7 @@ def test_a_module_that_cannot_be_imported_is_reported_on_one_line(treadle, proje
     assert "Traceback" not in ended.err
 
 
-def test_without_agent_and_model_run_says_how_to_get_one(treadle, monkeypatch):
+def test_without_agent_and_model_run_names_the_ways_to_choose_one(treadle, monkeypatch):
     monkeypatch.setattr("treadle.cli.agents.local_ollama", list)
     ended = treadle("run", "hello")
     assert ended.code == 2
@@ -97,7 +97,7 @@ def test_the_input_of_a_step_is_added_before_its_model_call(treadle):
     assert "› be quick" in treadle("show", "last").out
 
 
-def test_a_step_of_an_agent_without_input_says_what_is_missing(treadle):
+def test_a_step_of_an_agent_without_input_names_the_missing_argument(treadle):
     treadle("run", "math", "1 + 2?")
     ended = treadle("step", "math")
     assert ended.code == 2
@@ -229,7 +229,7 @@ def test_an_error_in_user_code_is_reported_with_its_line_and_not_as_our_bug(trea
     assert "own.py, line 3" in ended.err
 
 
-def test_a_reader_that_has_gone_causes_no_traceback(begin, treadle):
+def test_a_closed_output_pipe_causes_no_traceback(begin, treadle):
     treadle("run", "math", "hi")
     for arguments in (["tasks"], ["show", "last", "--json"]):
         process = begin(*arguments)

@@ -4,12 +4,12 @@ from treadle.context.summaries import PART_CHARS, transcript
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
 
 
-def said(content: str) -> list[Message]:
+def exchange(content: str) -> list[Message]:
     return [Message("user", (Text(content),))]
 
 
-def test_as_many_turns_are_told_as_fit_and_one_at_least() -> None:
-    turns = [said("x" * 23), said("y" * 23), said("z" * 23)]  # ten tokens each
+def test_as_many_turns_as_fit_are_included_and_at_least_one() -> None:
+    turns = [exchange("x" * 23), exchange("y" * 23), exchange("z" * 23)]  # ten tokens each
     assert transcript(None, turns, 30)[1] == 3
     assert transcript(None, turns, 29)[1] == 2
     assert transcript(None, turns, 1) == ("[user] " + "x" * 23, 1)

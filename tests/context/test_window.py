@@ -6,12 +6,12 @@ from treadle.context.window import Shown
 from treadle.core.messages import Message, Text
 
 
-def said(content: str) -> list[Message]:
+def exchange(content: str) -> list[Message]:
     return [Message("user", (Text(content),))]
 
 
-def test_what_is_shown_is_a_sequence_like_any_other() -> None:
-    messages = [said(str(number))[0] for number in range(9)]
+def test_the_shown_messages_are_an_ordinary_sequence() -> None:
+    messages = [exchange(str(number))[0] for number in range(9)]
     shown = Shown((messages[0],), messages, 4, 7)
     assert list(shown) == [messages[0], *messages[4:7]]
     assert [shown[at] for at in range(-4, 4)] == [*shown, *shown]
@@ -20,5 +20,5 @@ def test_what_is_shown_is_a_sequence_like_any_other() -> None:
     for at in (4, -5):
         with pytest.raises(IndexError, match=f"message {at} of 4"):
             shown[at]
-    messages.append(said("later")[0])
+    messages.append(exchange("later")[0])
     assert len(shown) == 4, "what is said later is not in it"

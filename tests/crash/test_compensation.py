@@ -51,7 +51,7 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 @pytest.mark.anyio
-async def test_a_compensation_that_raises_stops_the_undo_and_the_next_one_repeats_it_alone(
+async def test_a_failed_compensation_stops_the_undo_and_the_next_undo_repeats_only_it(
     desk: TaskCache,
 ) -> None:
     desk.trouble(book="raises")
@@ -79,7 +79,7 @@ async def test_a_compensation_that_raises_stops_the_undo_and_the_next_one_repeat
 
 
 @pytest.mark.anyio
-async def test_force_skips_a_compensation_that_raised_and_the_report_says_so(desk: TaskCache) -> None:
+async def test_force_skips_a_failed_compensation_and_the_report_names_it(desk: TaskCache) -> None:
     desk.trouble(pay="raises")
     async with desk.runner() as runner:
         assert not (await runner.undo_step(golden.TASK)).complete

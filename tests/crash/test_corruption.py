@@ -62,7 +62,7 @@ def flipped(data: bytes, offset: int, bit: int = 0) -> bytes:
 
 
 @pytest.mark.anyio
-async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_others_run_on(store: Path) -> None:
+async def test_a_changed_byte_is_reported_with_task_and_event_and_other_tasks_run_on(store: Path) -> None:
     """An unreadable record is an error that names task and number, never an empty value that a task goes on with."""
     looked = len(LOOKS)
     row, seq, data = records(store, "second")[1]
@@ -100,7 +100,7 @@ async def test_whichever_byte_of_a_journal_is_changed_it_is_noticed(store: Path,
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("number", [0, 1])
-async def test_a_record_that_is_gone_from_before_another_is_noticed(store: Path, number: int) -> None:
+async def test_a_missing_record_before_another_record_is_noticed(store: Path, number: int) -> None:
     row, _, _ = records(store, "second")[number]
     connection = apsw.Connection(str(store))
     connection.execute("DELETE FROM records WHERE pos = ?", (row,))
@@ -113,7 +113,7 @@ async def test_a_record_that_is_gone_from_before_another_is_noticed(store: Path,
 
 
 @pytest.mark.anyio
-async def test_a_last_record_that_is_gone_is_noticed_by_every_verb(store: Path) -> None:
+async def test_a_missing_last_record_is_noticed_by_every_verb(store: Path) -> None:
     row, seq, _ = records(store, "second")[-1]
     before = records(store, "second")[-2][1]
     connection = apsw.Connection(str(store))
@@ -130,7 +130,7 @@ async def test_a_last_record_that_is_gone_is_noticed_by_every_verb(store: Path) 
 
 
 @pytest.mark.anyio
-async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_says_so(
+async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_reports_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "journal.db"

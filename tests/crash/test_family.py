@@ -72,7 +72,7 @@ async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Pat
 
 
 @pytest.mark.full
-async def test_a_task_whose_child_makes_progress_is_not_taken_for_a_poison_task(tmp_path: Path) -> None:
+async def test_a_task_with_a_child_that_makes_progress_is_no_poison_task(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("12")
     for number in range(1, 12):
         await kill_at(tmp_path, 2 * number)

@@ -33,7 +33,7 @@ def crashing(tmp_path: Path) -> Crashing:
 
 
 @pytest.mark.full
-def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recovery(
+def test_a_task_survives_a_kill_at_each_boundary_of_its_run_and_recovery(
     crashing: Crashing,
 ) -> None:
     report = crashing("inline", kills_per_task=25)

@@ -144,7 +144,7 @@ async def confined(
 
 @pytest.mark.parametrize("images", [12, pytest.param(150, marks=pytest.mark.full)])
 @pytest.mark.parametrize("damage", [flipped, zeroed], ids=lambda damage: damage.__name__)
-async def test_damaged_bytes_are_confined_to_one_task_which_is_named(
+async def test_damaged_bytes_harm_one_task_and_it_is_named(
     sound: Path, damage: Callable[[bytearray, random.Random], None], images: int
 ) -> None:
     outcomes = [await confined(path) for path in made(sound, damage, images)]
@@ -156,7 +156,7 @@ async def test_damaged_bytes_are_confined_to_one_task_which_is_named(
 
 @pytest.mark.parametrize("images", [4, pytest.param(67, marks=pytest.mark.full)])
 @pytest.mark.parametrize("damage", [misspelt, swapped, cut], ids=lambda damage: damage.__name__)
-async def test_what_can_be_read_of_a_file_with_damaged_pages_goes_on_in_a_new_one(
+async def test_readable_tasks_of_a_file_with_damaged_pages_go_on_in_a_new_file(
     sound: Path, damage: Callable[[bytearray, random.Random], None], images: int
 ) -> None:
     inputs_found, rescued, carried_over = await inputs(sound), 0, 0

@@ -19,7 +19,7 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, CommitDone
-from treadle.runner.stream import Stream
+from treadle.runner.stream import TaskStream
 from treadle.stores.memory import MemoryStore
 
 
@@ -200,7 +200,7 @@ async def test_a_caller_cancelled_twice_while_it_leaves_a_stream_leaves_no_error
             raise OSError("the disk has gone")
 
     async def leave() -> None:
-        async with Stream(runner.driver.owned, "mine", work):
+        async with TaskStream(runner.driver.owned, "mine", work):
             await asyncio.sleep(60)
 
     before = others()

@@ -70,7 +70,7 @@ def requests(agent: Agent[Any]) -> list[Any]:
     return list(agent.model.requests)
 
 
-def said(result: RunResult) -> list[tuple[str, str]]:
+def conversation(result: RunResult) -> list[tuple[str, str]]:
     """A result's conversation, with what tools returned."""
     return [
         (message.role, message.text or "".join(getattr(part, "text", "") for part in message.parts))
@@ -101,7 +101,7 @@ async def test_parallel_steps_are_bounded_and_merged_in_the_order_of_the_plan(
     agent = Agent(ScriptedModel(lambda request: f"in {request.step}"), worker=worker)
     result = await runner.run(agent, "go", options=RunOptions(max_parallel_steps=2))
     assert (result.state, result.output, most) == ("completed", ["a", "b", "c"], 2)
-    assert [message for _, message in said(result)][:4] == ["go", "in s2", "in s3", "in s4"]
+    assert [message for _, message in conversation(result)][:4] == ["go", "in s2", "in s3", "in s4"]
     assert {len(request.messages) for request in requests(agent)} == {1}  # none saw a sibling's words
 
 
@@ -351,7 +351,7 @@ async def test_an_answer_of_the_wrong_type_goes_back_to_the_model_with_the_probl
     agent = agent_of(wrong, right, output_type=City, output_retries=1)
     result = await runner.run(agent, "A city?")
     assert (result.state, result.output) == ("completed", City("Oslo", 7))
-    assert "people" in said(result)[2][1]
+    assert "people" in conversation(result)[2][1]
     failed = await runner.run(agent_of(wrong, wrong, right, output_type=City, output_retries=1), "A city?")
     assert (failed.state, failed.output) == ("failed", None)
     assert failed.error is not None

@@ -40,7 +40,7 @@ def test_reflection_asks_a_model_and_ends_after_three_rounds(
     assert "too long" in written[4]
 
 
-def test_reflection_that_fails_says_so(
+def test_a_failed_reflection_is_reported(
     serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TREADLE_STORE", str(tmp_path / "journal.db"))

@@ -59,7 +59,7 @@ def runner() -> Iterator[Runner]:
         yield runner
 
 
-def said(agent: Agent[Any], answer: Any) -> Any:
+def answer_as(agent: Agent[Any], answer: Any) -> Any:
     """Return the turn that gives an answer."""
     if agent.output_mode == "tool":
         return raw_call("final_answer", written(agent, answer))
@@ -74,12 +74,12 @@ def said(agent: Agent[Any], answer: Any) -> Any:
         for index, mode in enumerate(MODES)
     ],
 )
-def test_118_the_request_shows_what_is_asked_for_and_a_wrong_answer_is_sent_back(
+def test_the_request_shows_the_schema_and_a_wrong_answer_is_sent_back(
     runner: Runner, provider: Provider, model: OpenAIChat, name: str, mode: Any
 ) -> None:
     kind, right, valid, wrong = CASES[name]
     agent = Agent(model, tools=[look], output_type=kind, output_mode=mode)
-    provider.script = [said(agent, wrong), said(agent, right)]
+    provider.script = [answer_as(agent, wrong), answer_as(agent, right)]
     result = runner.sync.run(agent, "Which is it?")
     assert (result.error, result.state, result.steps) == (None, "completed", 2)
     assert same(result.output, valid)
@@ -97,12 +97,12 @@ def test_118_the_request_shows_what_is_asked_for_and_a_wrong_answer_is_sent_back
 
 
 @every_mode
-def test_118_a_model_that_is_never_right_fails_its_task_and_says_which_fields_are_wrong(
+def test_a_model_that_is_never_right_fails_its_task_with_the_names_of_wrong_fields(
     runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
 ) -> None:
     wrong = {"name": "Italy", "capital": {"name": "Rome", "founded": "long ago"}}
     agent = Agent(model, output_type=Country, output_mode=mode)
-    provider.script = [said(agent, wrong)] * 3
+    provider.script = [answer_as(agent, wrong)] * 3
     result = runner.sync.run(agent, "Which?")
     assert (result.state, result.output, result.final_text) == ("failed", None, "")
     assert result.error is not None
@@ -112,28 +112,26 @@ def test_118_a_model_that_is_never_right_fails_its_task_and_says_which_fields_ar
 
 
 @every_mode
-def test_118_no_retry_means_one_request(
-    runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
-) -> None:
+def test_no_retry_means_one_request(runner: Runner, provider: Provider, model: OpenAIChat, mode: Any) -> None:
     agent = Agent(model, output_type=int, output_mode=mode, output_retries=0)
-    provider.script = [said(agent, "many")]
+    provider.script = [answer_as(agent, "many")]
     result = runner.sync.run(agent, "How many?")
     assert (result.state, len(provider.bodies)) == ("failed", 1)
 
 
 @every_mode
-def test_118_text_that_is_no_json_and_answers_cut_off_are_no_answers(
+def test_text_that_is_no_json_and_answers_cut_off_are_no_answers(
     runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
 ) -> None:
     agent = Agent(model, output_type=int, output_mode=mode)
-    cut = turn(said(agent, 1234), finish="length")
-    provider.script = [text("I would say five."), cut, said(agent, 5)]
+    cut = turn(answer_as(agent, 1234), finish="length")
+    provider.script = [text("I would say five."), cut, answer_as(agent, 5)]
     result = runner.sync.run(agent, "How many?")
     assert (result.state, result.output, result.steps) == ("completed", 5, 3)
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt"])
-def test_118_a_refusal_is_not_asked_about_again_and_is_no_answer(
+def test_a_refusal_is_not_asked_about_again_and_is_no_answer(
     runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
 ) -> None:
     provider.script = [turn(refusal("I will not."))]
@@ -144,7 +142,7 @@ def test_118_a_refusal_is_not_asked_about_again_and_is_no_answer(
 @pytest.mark.parametrize(
     "wrong", ['{"x": 1, "x": 2}', '{"x": NaN}', '{"x": 1} or {"x": 2}', '{"x": {"x": 1}']
 )
-def test_118_json_that_is_ambiguous_or_not_closed_is_never_mended(
+def test_json_that_is_ambiguous_or_not_closed_is_never_repaired(
     runner: Runner, provider: Provider, model: OpenAIChat, wrong: str
 ) -> None:
     provider.script = [text(wrong), text('It is {"x": 1.0}.')]
@@ -152,7 +150,7 @@ def test_118_json_that_is_ambiguous_or_not_closed_is_never_mended(
     assert (result.output, result.steps) == (Point(1.0), 2)
 
 
-def test_118_the_answer_tool_takes_no_name_of_the_agents_own(
+def test_the_answer_tool_takes_no_name_of_the_agents_own(
     runner: Runner, provider: Provider, model: OpenAIChat
 ) -> None:
     @tool(read_only=True)
@@ -167,7 +165,7 @@ def test_118_the_answer_tool_takes_no_name_of_the_agents_own(
     assert (result.output, [run.output for run in result.tool_executions]) == (Point(1.0), ["a"])
 
 
-def test_118_calls_beside_the_answer_run_and_of_two_answers_the_first_right_one_counts(
+def test_calls_beside_the_answer_run_and_of_two_answers_the_first_right_one_counts(
     runner: Runner, provider: Provider, model: OpenAIChat
 ) -> None:
     answers = [call("final_answer", x="far"), call("final_answer", x=2), call("final_answer", x=3)]
@@ -182,12 +180,15 @@ def test_118_calls_beside_the_answer_run_and_of_two_answers_the_first_right_one_
 
 
 @every_mode
-def test_118_the_answer_is_seen_while_it_comes_over_the_wire(
+def test_the_answer_is_seen_while_it_comes_over_the_wire(
     runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
 ) -> None:
     agent = Agent(model, tools=[look], output_type=Country, output_mode=mode)
     complete = {"name": "Italy", "capital": IN_ROME}
-    provider.script = [turn(call("look", where="map"), said(agent, {"name": "Spain"})), said(agent, complete)]
+    provider.script = [
+        turn(call("look", where="map"), answer_as(agent, {"name": "Spain"})),
+        answer_as(agent, complete),
+    ]
     if mode != "tool":
         provider.script[0] = turn(call("look", where="map"))
     with runner.sync.run_stream(agent, "Which?") as stream:
@@ -199,12 +200,12 @@ def test_118_the_answer_is_seen_while_it_comes_over_the_wire(
 
 
 @pytest.mark.parametrize(("name", "native"), [("claude-sonnet-5-5", True), ("scripted", False)])
-def test_118_structured_output_is_used_where_it_is_and_put_into_words_where_it_is_not(
+def test_structured_output_is_used_where_supported_and_requested_by_text_elsewhere(
     runner: Runner, provider: Provider, name: str, native: bool
 ) -> None:
     claude = Anthropic(name, base_url=provider.server.anthropic_base_url, api_key="any")
     agent = Agent(claude, output_type=Country, output_mode="native")
-    provider.script = [said(agent, {"name": "Italy", "capital": IN_ROME})]
+    provider.script = [answer_as(agent, {"name": "Italy", "capital": IN_ROME})]
     result = runner.sync.run(agent, "Which?")
     assert (result.error, result.output) == (None, Country(name="Italy", capital=ROME))
     body = provider.bodies[0]
@@ -215,11 +216,11 @@ def test_118_structured_output_is_used_where_it_is_and_put_into_words_where_it_i
 
 
 @pytest.mark.parametrize("mode", ["tool", "prompt"])
-def test_118_anthropic_is_asked_the_same_way(runner: Runner, provider: Provider, mode: Any) -> None:
+def test_anthropic_is_asked_the_same_way(runner: Runner, provider: Provider, mode: Any) -> None:
     claude = Anthropic("scripted", base_url=provider.server.anthropic_base_url, api_key="any")
     agent = Agent(claude, tools=[look], output_type=Country, output_mode=mode)
     wrong, right = {"name": "Italy"}, {"name": "Italy", "capital": IN_ROME}
-    provider.script = [call("look", where="map"), said(agent, wrong), said(agent, right)]
+    provider.script = [call("look", where="map"), answer_as(agent, wrong), answer_as(agent, right)]
     result = runner.sync.run(agent, "Which?")
     assert result.output == Country(name="Italy", capital=ROME)
     names = [entry["name"] for entry in provider.bodies[0]["tools"]]

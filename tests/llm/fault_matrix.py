@@ -71,7 +71,7 @@ class Want:
     estimated: bool | None = None
 
 
-def asked_again(kind):
+def retryable(kind):
     """The attempt fails, and the next one answers."""
     return Want(2, kind)
 
@@ -122,31 +122,31 @@ STATUS = [
     fault("402", fail(402), want=final("permission")),
     fault("403", fail(403), want=final("permission")),
     fault("404", fail(404), want=final("not_found")),
-    fault("408", fail(408), want=asked_again("timeout"), forever=True),
-    fault("409", fail(409), want=asked_again("overloaded"), forever=True),
+    fault("408", fail(408), want=retryable("timeout"), forever=True),
+    fault("409", fail(409), want=retryable("overloaded"), forever=True),
     fault("413", fail(413), want=final("too_large")),
     fault("418", fail(418), want=final("invalid_request")),
     fault("422", fail(422), want=final("invalid_request")),
-    fault("425", fail(425), want=asked_again("overloaded")),
-    fault("429", fail(429), want=asked_again("rate_limit"), forever=True),
-    fault("429, seconds", fail(429, retry_after=0.3), want=asked_again("rate_limit"), wait=0.3),
-    fault("429, milliseconds", fail(429, headers={"retry-after-ms": "200"}), want=asked_again("rate_limit"), wait=0.2),
-    fault("429, a date", fail(429, retry_after=DATE), want=asked_again("rate_limit")),
-    fault("429, no date", fail(429, retry_after="soon"), want=asked_again("rate_limit")),
+    fault("425", fail(425), want=retryable("overloaded")),
+    fault("429", fail(429), want=retryable("rate_limit"), forever=True),
+    fault("429, seconds", fail(429, retry_after=0.3), want=retryable("rate_limit"), wait=0.3),
+    fault("429, milliseconds", fail(429, headers={"retry-after-ms": "200"}), want=retryable("rate_limit"), wait=0.2),
+    fault("429, a date", fail(429, retry_after=DATE), want=retryable("rate_limit")),
+    fault("429, no date", fail(429, retry_after="soon"), want=retryable("rate_limit")),
     fault("429, in two hours", fail(429, retry_after=7200), want=Want(1, "rate_limit", "waiting", text=None)),
     fault("429, in two days", fail(429, retry_after=172_800), want=final("rate_limit")),
     fault("429 twice", fail(429), fail(429), want=Want(3, "rate_limit")),
-    fault("500", fail(500), want=asked_again("server"), forever=True),
-    fault("502", fail(502), want=asked_again("server")),
-    fault("503", fail(503), want=asked_again("overloaded"), forever=True),
-    fault("503, seconds", fail(503, retry_after=0.2), want=asked_again("overloaded"), wait=0.2),
-    fault("504", fail(504), want=asked_again("timeout")),
-    fault("529", fail(529), want=asked_again("overloaded")),
-    fault("599", fail(599), want=asked_again("server")),
-    fault("a page of a proxy with 502", raw("<html>Bad Gateway</html>", status=502, content_type="text/html"), want=asked_again("server")),
+    fault("500", fail(500), want=retryable("server"), forever=True),
+    fault("502", fail(502), want=retryable("server")),
+    fault("503", fail(503), want=retryable("overloaded"), forever=True),
+    fault("503, seconds", fail(503, retry_after=0.2), want=retryable("overloaded"), wait=0.2),
+    fault("504", fail(504), want=retryable("timeout")),
+    fault("529", fail(529), want=retryable("overloaded")),
+    fault("599", fail(599), want=retryable("server")),
+    fault("a page of a proxy with 502", raw("<html>Bad Gateway</html>", status=502, content_type="text/html"), want=retryable("server")),
     fault("a page of a proxy with 403", raw("<html>No.</html>", status=403, content_type="text/html"), want=final("permission")),
-    fault("an error of nobody's shape", raw('["no"]', status=500), want=asked_again("server")),
-    fault("an error without words", raw("", status=503), want=asked_again("overloaded")),
+    fault("an error of nobody's shape", raw('["no"]', status=500), want=retryable("server")),
+    fault("an error without words", raw("", status=503), want=retryable("overloaded")),
 ]  # fmt: skip
 
 CODES = [
@@ -155,8 +155,8 @@ CODES = [
     fault("a text too long", fail(400, code="string_above_max_length"), want=final("too_large"), wires=("chat", "responses")),
     fault("filtered with 400", fail(400, code="content_filter"), want=final("refused"), wires=("chat", "responses")),
     fault("no such model with 400", fail(400, code="model_not_found"), want=final("not_found"), wires=("chat", "responses")),
-    fault("rate limit with 400", fail(400, code="rate_limit_exceeded"), want=asked_again("rate_limit"), wires=("chat", "responses")),
-    fault("overloaded with 500", fail(500, code="overloaded_error"), want=asked_again("overloaded"), wires=("anthropic",)),
+    fault("rate limit with 400", fail(400, code="rate_limit_exceeded"), want=retryable("rate_limit"), wires=("chat", "responses")),
+    fault("overloaded with 500", fail(500, code="overloaded_error"), want=retryable("overloaded"), wires=("anthropic",)),
     fault("no money left, of Anthropic", fail(400, code="billing_error"), want=final("permission"), wires=("anthropic",)),
     fault("too large with 400", fail(400, code="request_too_large"), want=final("too_large"), wires=("anthropic",)),
     fault("no key of Google's", fail(400, f"API key not valid: {SECRET}", code="API_KEY_INVALID"), want=final("authentication"), wires=("google",)),
@@ -174,23 +174,23 @@ def each(name, make, want, **options):
 
 
 TRANSPORT = [
-    fault("hung up", hang_up(), want=asked_again("connection"), forever=True),
-    fault("closed before an answer", hang_up("close"), want=asked_again("connection")),
-    fault("reset in the middle", turn(HALF, cut="reset", **BY_HALF), want=asked_again("connection"), forever=True),
-    fault("closed in the middle", turn(HALF, cut="close", **BY_HALF), want=asked_again("connection")),
-    fault("ends in the middle", turn(HALF, cut="eof", **BY_HALF), want=asked_again("connection"), ways=("streamed",), forever=True),
+    fault("hung up", hang_up(), want=retryable("connection"), forever=True),
+    fault("closed before an answer", hang_up("close"), want=retryable("connection")),
+    fault("reset in the middle", turn(HALF, cut="reset", **BY_HALF), want=retryable("connection"), forever=True),
+    fault("closed in the middle", turn(HALF, cut="close", **BY_HALF), want=retryable("connection")),
+    fault("ends in the middle", turn(HALF, cut="eof", **BY_HALF), want=retryable("connection"), ways=("streamed",), forever=True),
     fault("half a document", turn(HALF, cut="eof"), want=final("unparsable"), ways=("whole",)),
-    fault("reset in a call", turn(call("add", a=1, b=2), cut="reset", chunk_size=2), want=asked_again("connection")),
-    fault("ends in a call", turn("So:", call("add", a=1, b=2), cut="eof", chunk_size=2), want=asked_again("connection"), ways=("streamed",)),
-    fault("closed in thoughts", turn(reasoning("Hm, hm, hm."), cut="close", chunk_size=2), want=asked_again("connection")),
-    fault("nothing arrives", turn(DONE, delay=30, answers=False), want=asked_again("timeout"), impatient=True),
-    fault("falls silent", turn(HALF, chunk_delay=30, answers=False), want=asked_again("timeout"), impatient=True),
-    fault("falls silent in a call", turn(call("add", a=1, b=2), chunk_delay=30, answers=False, chunk_size=2), want=asked_again("timeout"), impatient=True),
+    fault("reset in a call", turn(call("add", a=1, b=2), cut="reset", chunk_size=2), want=retryable("connection")),
+    fault("ends in a call", turn("So:", call("add", a=1, b=2), cut="eof", chunk_size=2), want=retryable("connection"), ways=("streamed",)),
+    fault("closed in thoughts", turn(reasoning("Hm, hm, hm."), cut="close", chunk_size=2), want=retryable("connection")),
+    fault("nothing arrives", turn(DONE, delay=30, answers=False), want=retryable("timeout"), impatient=True),
+    fault("falls silent", turn(HALF, chunk_delay=30, answers=False), want=retryable("timeout"), impatient=True),
+    fault("falls silent in a call", turn(call("add", a=1, b=2), chunk_delay=30, answers=False, chunk_size=2), want=retryable("timeout"), impatient=True),
     fault("a page of a proxy with 200", raw("<html>Sign in</html>", content_type="text/html"), want=final("unparsable")),
-    *each("ends before it says why", {wire: turn(HALF, cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, asked_again("connection"), ways=("streamed",)),
-    *each("a call ends before it is said why", {wire: turn(call("add", a=1, b=2), cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, asked_again("connection"), ways=("streamed",)),
+    *each("ends before it says why", {wire: turn(HALF, cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, retryable("connection"), ways=("streamed",)),
+    *each("a call ends before it is said why", {wire: turn(call("add", a=1, b=2), cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, retryable("connection"), ways=("streamed",)),
     *each("ends when all is said", {wire: turn(DONE, cut="eof", cut_after=n, answers=True) for wire, n in SAID.items()}, Want(1), ways=("streamed",)),
-    fault("an error in the middle", turn(HALF, cut="error", **BY_HALF), want=asked_again("overloaded"), ways=("streamed",), of={"chat": asked_again("server"), "responses": asked_again("server")}),
+    fault("an error in the middle", turn(HALF, cut="error", **BY_HALF), want=retryable("overloaded"), ways=("streamed",), of={"chat": retryable("server"), "responses": retryable("server")}),
 ]  # fmt: skip
 
 
@@ -218,16 +218,16 @@ def in_the_middle(code, want, *wires):
 
 
 MIDDLE = [
-    *in_the_middle("server_error", asked_again("server"), "chat", "responses"),
-    *in_the_middle("internal_error", asked_again("server"), "chat", "responses"),
-    *in_the_middle("internal_server_error", asked_again("server"), "chat", "responses"),
-    *in_the_middle("rate_limit_exceeded", asked_again("rate_limit"), "chat", "responses"),
+    *in_the_middle("server_error", retryable("server"), "chat", "responses"),
+    *in_the_middle("internal_error", retryable("server"), "chat", "responses"),
+    *in_the_middle("internal_server_error", retryable("server"), "chat", "responses"),
+    *in_the_middle("rate_limit_exceeded", retryable("rate_limit"), "chat", "responses"),
     *in_the_middle("insufficient_quota", final("permission"), "chat", "responses"),
     *in_the_middle("context_length_exceeded", final("too_large"), "chat", "responses"),
-    *in_the_middle("api_error", asked_again("server"), "anthropic"),
-    *in_the_middle("overloaded_error", asked_again("overloaded"), "anthropic"),
-    *in_the_middle("rate_limit_error", asked_again("rate_limit"), "anthropic"),
-    *in_the_middle("timeout_error", asked_again("timeout"), "anthropic"),
+    *in_the_middle("api_error", retryable("server"), "anthropic"),
+    *in_the_middle("overloaded_error", retryable("overloaded"), "anthropic"),
+    *in_the_middle("rate_limit_error", retryable("rate_limit"), "anthropic"),
+    *in_the_middle("timeout_error", retryable("timeout"), "anthropic"),
     *in_the_middle("authentication_error", final("authentication"), "anthropic"),
     *in_the_middle("permission_error", final("permission"), "anthropic"),
     *in_the_middle("not_found_error", final("not_found"), "anthropic"),
@@ -236,8 +236,8 @@ MIDDLE = [
 ]
 
 GARBAGE = [
-    fault("no gzip", raw("data: {}\n\n", content_type="text/event-stream", headers={"content-encoding": "gzip"}), want=asked_again("connection"), ways=("streamed",)),
-    fault("a document that is no gzip", raw("{}", headers={"content-encoding": "gzip"}), want=asked_again("connection"), ways=("whole",)),
+    fault("no gzip", raw("data: {}\n\n", content_type="text/event-stream", headers={"content-encoding": "gzip"}), want=retryable("connection"), ways=("streamed",)),
+    fault("a document that is no gzip", raw("{}", headers={"content-encoding": "gzip"}), want=retryable("connection"), ways=("whole",)),
     fault("an empty stream", stream(""), want=final("unparsable"), ways=("streamed",)),
     fault("an empty document", raw(""), want=final("unparsable"), ways=("whole",)),
     fault("no JSON", raw("data: {not json\n\n", content_type="text/event-stream"), want=final("unparsable"), ways=("streamed",)),

@@ -99,7 +99,7 @@ KEY = "sk-proj-abcdefghijklmnop0123456789"
     ],
 )
 @pytest.mark.parametrize("is_known", [True, False])
-def test_no_key_is_shown_whether_it_is_known_or_only_looks_like_one(message, is_known):
+def test_no_key_is_shown_be_it_known_or_recognised_by_its_form(message, is_known):
     text_of = str(model_error(Raised(message, status_code=401), secrets=Secrets([KEY] if is_known else [])))
     assert KEY not in text_of
     assert KEY[3:12] not in text_of

@@ -17,7 +17,7 @@ SECRETS = Secrets([KEY, "tr0ub4dor"])
 WRITTEN = (KEY, f"{KEY[:9]}\r\n{KEY[9:]}", base64.b64encode(b"x" + KEY.encode()).decode(), KEY.encode().hex())
 
 
-def told(deltas):
+def hidden_deltas(deltas):
     hiding = HiddenDeltas(SECRETS)
     return [shown for delta in deltas for shown in hiding.take(delta)] + list(hiding.rest())
 
@@ -34,14 +34,16 @@ sizes = st.lists(st.integers(1, 12), max_size=60)
 
 @given(st.text(max_size=20), st.sampled_from(WRITTEN), st.text(max_size=20), sizes)
 def test_a_key_is_in_no_delta_however_the_text_is_cut(before, written, after, sizes):
-    shown = "".join(delta.text for delta in told(map(TextDelta, cut(f"{before} {written} {after}", sizes))))
+    shown = "".join(
+        delta.text for delta in hidden_deltas(map(TextDelta, cut(f"{before} {written} {after}", sizes)))
+    )
     assert SECRET in shown
     assert SECRETS.hide(shown) == shown
 
 
 @given(st.text(max_size=80) | st.sampled_from(["sk-proj-Ab and sk-proj", "sk-pro", "A3NrLXByb2ot."]), sizes)
 def test_text_without_a_key_is_streamed_whole_and_in_order(text, sizes):
-    assert "".join(delta.text for delta in told(map(TextDelta, cut(text, sizes)))) == text
+    assert "".join(delta.text for delta in hidden_deltas(map(TextDelta, cut(text, sizes)))) == text
 
 
 @given(sizes)
@@ -50,7 +52,7 @@ def test_keys_are_hidden_in_arguments_and_reasoning_too(sizes):
     deltas = [ReasoningDelta(piece) for piece in cut(f"The key {KEY}?", sizes)]
     deltas += [ToolCallDelta(0, "add"), *(ToolCallDelta(0, "", piece) for piece in cut(written, sizes))]
     deltas += [ToolCallDelta(1, "sub", '{"a": 1}'), TextDelta("Done.")]
-    shown = told(deltas)
+    shown = hidden_deltas(deltas)
     first = [delta for delta in shown if isinstance(delta, ToolCallDelta) and delta.index == 0]
     assert [delta.name for delta in first if delta.name] == ["add"]
     for text in (
@@ -64,8 +66,13 @@ def test_keys_are_hidden_in_arguments_and_reasoning_too(sizes):
 
 def test_text_that_is_held_back_is_sent_before_the_next_part():
     deltas = [TextDelta("It is sk-proj-AbC"), ReasoningDelta("Hm."), TextDelta(" or not.")]
-    assert [type(delta) for delta in told(deltas)] == [TextDelta, TextDelta, ReasoningDelta, TextDelta]
-    assert "".join(delta.text for delta in told(deltas)) == "It is sk-proj-AbCHm. or not."
+    assert [type(delta) for delta in hidden_deltas(deltas)] == [
+        TextDelta,
+        TextDelta,
+        ReasoningDelta,
+        TextDelta,
+    ]
+    assert "".join(delta.text for delta in hidden_deltas(deltas)) == "It is sk-proj-AbCHm. or not."
 
 
 def test_keys_are_hidden_in_raw_chunks():

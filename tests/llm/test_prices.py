@@ -60,7 +60,7 @@ PUBLISHED: list[Any] = [
 
 
 @pytest.mark.parametrize(("source", "model", "usage", "dollars"), PUBLISHED)
-def test_an_answer_costs_what_its_provider_publishes(
+def test_the_cost_of_an_answer_follows_published_prices(
     source: str, model: str, usage: Usage, dollars: str
 ) -> None:
     assert published_price(model, usage) == Decimal(dollars)

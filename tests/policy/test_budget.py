@@ -11,7 +11,7 @@ from treadle.core.model import Usage
 from treadle.policy.budget import Account, calls_made, summed
 
 
-def test_what_two_tasks_of_one_agent_spent_is_one_sum_and_neither_price_nor_number_is_lost() -> None:
+def test_the_spending_of_two_tasks_of_one_agent_is_one_sum() -> None:
     first = SpentBy("poet", 1, Usage(5, 5), 1, 2, 100, ("a:1",))
     other = SpentBy("poet", 3, Usage(1, 1), 2, 0, 10, ("b:2", "a:1"))
     (both,) = by_agent([first, other])

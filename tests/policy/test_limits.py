@@ -39,7 +39,7 @@ DOLLAR = PICODOLLARS
         ({"model_calls": 2, "tokens": 1, "cost": 1}, Spending(1, 0, 1, DOLLAR), Spending(), "tokens"),
     ],
 )
-def test_a_request_goes_out_only_while_what_is_used_and_kept_back_is_below_every_limit(
+def test_a_request_starts_only_while_used_and_reserved_amounts_are_below_every_limit(
     limits: dict[str, Any], used: Spending, reserved: Spending, name: str | None
 ) -> None:
     reached = forbidden(Limits(**limits), used, reserved)
@@ -69,7 +69,7 @@ def test_nothing_is_lost_on_the_way_to_dollars_and_back(pico: int) -> None:
     assert picodollars(as_dollars(pico)) == pico
 
 
-def test_amounts_add_up_and_what_is_not_known_stays_so() -> None:
+def test_amounts_add_up_and_unknown_amounts_stay_unknown() -> None:
     assert Spending(1, 2, 3, 4) + Spending(10, 20, 30, 40) == Spending(11, 22, 33, 44)
     assert (Spending(1, 2, 3, 4) + Spending(cost=None)).cost is None
 
@@ -92,7 +92,7 @@ def test_a_limit_that_is_no_amount_is_named(name: str, value: Any) -> None:
         Limits(**{name: value})
 
 
-def test_a_limit_of_calls_is_a_whole_number_and_one_of_time_need_not_be() -> None:
+def test_a_limit_on_calls_is_a_whole_number_and_a_limit_on_time_may_be_a_fraction() -> None:
     with pytest.raises(ConfigurationError, match="whole number"):
         Limits(steps=1.5)  # type: ignore[arg-type]
     assert Limits(seconds=0.5).seconds == 0.5

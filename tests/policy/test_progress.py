@@ -63,7 +63,7 @@ def test_circles(story: str, most: int, stops: bool) -> None:
     assert (circles(story, most) is not None) is stops
 
 
-def test_what_is_told_names_the_call_how_often_it_was_made_and_what_came_of_it() -> None:
+def test_the_description_names_the_call_its_repeats_and_its_result() -> None:
     assert circles("aaa", 3) == 'no progress: a {"n": 1} was called 3 times with the same result each time'
     assert circles("AA", 2) == 'no progress: a {"n": 1} was called 2 times and failed (error) each time'
     assert (circles("ababa", 3) or "").endswith(
@@ -116,7 +116,7 @@ def test_a_message_of_the_user_is_progress() -> None:
 
 
 @given(st.text("abcAB?", max_size=60), st.integers(2, 4))
-def test_only_what_happened_before_is_a_circle(story: str, most: int) -> None:
+def test_only_repeated_calls_are_a_circle(story: str, most: int) -> None:
     """Stopped means: the newest call came to the same so many times, and none of those since was new."""
     if circles(story, most) is None:
         return

@@ -338,7 +338,7 @@ def live(seed: int, ops: list[tuple[str, int]], *, durable: bool = False) -> Non
         lived.close()
 
 
-def told(seed: int, *, durable: bool = False) -> None:
+def run_history(seed: int, *, durable: bool = False) -> None:
     """Live what a seed says."""
     try:
         live(seed, history(seed), durable=durable)
@@ -364,21 +364,21 @@ MET = (94, 71, 104, 178, 65, 28)
 """Seeds that between them meet all there is."""
 
 
-def test_random_histories_of_tasks_whose_steps_are_functions() -> None:
+def test_random_histories_of_tasks_with_functions_as_steps() -> None:
     FIRED.clear()
     for seed in MET:
-        told(seed)
+        run_history(seed)
     first = random.randrange(10**9)
     for seed in range(first, first + 12):
-        told(seed, durable=seed % 6 == 0)
+        run_history(seed, durable=seed % 6 == 0)
     assert never_met(1) == set()
 
 
 @pytest.mark.full
-def test_thousands_of_histories_of_tasks_whose_steps_are_functions() -> None:
+def test_thousands_of_histories_of_tasks_with_functions_as_steps() -> None:
     FIRED.clear()
     first = random.randrange(10**9)
     print(f"seeds from {first}")
     for seed in range(first, first + 1_000):
-        told(seed, durable=seed % 20 == 0)
+        run_history(seed, durable=seed % 20 == 0)
     assert never_met(10) == set()

@@ -36,7 +36,7 @@ OPTIONS = RunOptions(on_unknown_outcome="tell_model")
 DEPTH, WIDTH = 3, 4
 
 
-def told(request: ModelRequest) -> Turn:
+def model_answer(request: ModelRequest) -> Turn:
     shown = "/".join(message.text[-12:] for message in request.messages)
     return text(f"{len(request.messages)}:{hash_of(shown)}")
 
@@ -54,7 +54,9 @@ class Graph:
         self.ledger: list[LedgerEntry] = []
         self.entered: list[str] = []
         self.patience = 0
-        self.agent: Agent[Any] = Agent(ScriptedModel(told), worker=self.step, tools=list(self.tools()))
+        self.agent: Agent[Any] = Agent(
+            ScriptedModel(model_answer), worker=self.step, tools=list(self.tools())
+        )
 
     def tools(self) -> Any:
         def note(ctx: ToolContext, effect: Any) -> None:
@@ -210,7 +212,7 @@ async def holds(seed: int) -> dict[str, bool]:
     }
 
 
-async def test_random_graphs_come_to_the_same_whatever_happens_to_them() -> None:
+async def test_random_graphs_have_the_same_result_after_any_interruption() -> None:
     met: dict[str, int] = {}
     for seed in range(60):
         for name, is_so in (await holds(seed)).items():

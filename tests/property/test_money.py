@@ -61,7 +61,7 @@ def price(model: str, usage: Usage) -> Decimal | None:
     return usage.total_tokens * PRICES[model] if model in PRICES else None
 
 
-async def lived(script: list[Any], undo: bool) -> None:
+async def run_script(script: list[Any], undo: bool) -> None:
     async with Runner(MemoryStore(), prices=price) as runner:
         agent = Agent(Told(script), name="told", tools=[look])
         result = await runner.run(agent, "go")
@@ -87,5 +87,5 @@ async def lived(script: list[Any], undo: bool) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(requests, st.booleans())
-def test_a_task_cost_what_its_journal_adds_up_to(script: list[Any], undo: bool) -> None:
-    asyncio.run(lived(script, undo))
+def test_the_cost_of_a_task_is_the_sum_in_its_journal(script: list[Any], undo: bool) -> None:
+    asyncio.run(run_script(script, undo))

@@ -12,7 +12,7 @@ from treadle.stores import rules
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("memory", 60), ("sqlite", 8)])
-def test_a_thread_and_its_tasks_say_what_lists_would_say(kind: str, runs: int) -> None:
+def test_a_thread_and_its_tasks_agree_with_a_model_of_lists(kind: str, runs: int) -> None:
     first = random.randrange(2**31)
     print(f"python -m tests.property.thread_algebra --store {kind} --seed {first} --runs {runs}")
     with Ground(kind) as ground:
@@ -21,7 +21,7 @@ def test_a_thread_and_its_tasks_say_what_lists_would_say(kind: str, runs: int) -
             assert differences is None, f"--store {kind} --seed {seed} --runs 1\n  {differences}"
 
 
-def found() -> Iterator[str]:
+def differences_found() -> Iterator[str]:
     """What is different, run by run."""
     with Ground("memory") as ground:
         for seed in range(40, 400):
@@ -30,12 +30,12 @@ def found() -> Iterator[str]:
                 yield differences
 
 
-def test_a_deletion_that_forgets_what_others_began_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_that_drops_messages_of_other_tasks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "read_below", lambda first_versions: 0)
-    assert any("are missing" in difference or "should be" in difference for difference in found())
+    assert any("are missing" in difference or "should be" in difference for difference in differences_found())
 
 
-def test_a_cache_that_does_not_notice_what_others_did_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_misses_changes_of_other_processes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real: Any = ThreadHistory._list
 
     async def blind(self: ThreadHistory, thread_id: str, version: int | None, kept: Any) -> Any:
@@ -45,4 +45,4 @@ def test_a_cache_that_does_not_notice_what_others_did_is_found(monkeypatch: pyte
         return listed
 
     monkeypatch.setattr(ThreadHistory, "_list", blind)
-    assert any("should be" in difference for difference in found())
+    assert any("should be" in difference for difference in differences_found())

@@ -13,7 +13,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Turn:
+class ThreadTurn:
     """A task: what it began with, what it shares with the task it was forked from, what it said, where it stands."""
 
     thread: str
@@ -42,8 +42,8 @@ class ThreadModel:
     """Tasks by name, and for each thread the tasks that were finalized in it, with what each said until then."""
 
     def __init__(self) -> None:
-        self.turns: dict[str, Turn] = {}
-        self.threads: dict[str, list[tuple[str, Turn, list[Said]]]] = {}
+        self.turns: dict[str, ThreadTurn] = {}
+        self.threads: dict[str, list[tuple[str, ThreadTurn, list[Said]]]] = {}
 
     def words(self, thread: str) -> list[Said]:
         messages: list[Said] = []
@@ -55,7 +55,7 @@ class ThreadModel:
 
     def create(self, name: str, thread: str, text: str) -> None:
         before = self.words(thread)
-        self.turns[name] = Turn(thread, before, [text], made=(before, [text], False))
+        self.turns[name] = ThreadTurn(thread, before, [text], made=(before, [text], False))
 
     def step(self, name: str) -> None:
         turn = self.turns[name]
@@ -103,7 +103,7 @@ class ThreadModel:
             shared = [*parent.shared, *parent.own]
         pending, answered = [*pending, *([text] if text else [])], answered and not text
         root = parent.root or parent.thread
-        self.turns[fork] = Turn(thread, before, list(pending), shared, answered=answered, root=root)
+        self.turns[fork] = ThreadTurn(thread, before, list(pending), shared, answered=answered, root=root)
         self.turns[fork].made = (before, pending, answered)
 
     def delete(self, name: str) -> None:

@@ -248,7 +248,7 @@ class Races:
 
     async def _judge(self, pair: Pair) -> None:
         report, stop = self.report, pair.outcomes[0]
-        pair.wrong += [text async for text in found_wrong(self._runner.store, pair, self._soon)]
+        pair.wrong += [text async for text in problems_of(self._runner.store, pair, self._soon)]
         if pair.wrong:
             report.wrong.append(pair)
         report.told[f"{stop.verb} {stop.raised or stop.state}"] += 1
@@ -260,7 +260,7 @@ class Races:
             report.late += 1
 
 
-async def found_wrong(store: JournalStore, pair: Pair, soon: float) -> AsyncIterator[str]:
+async def problems_of(store: JournalStore, pair: Pair, soon: float) -> AsyncIterator[str]:
     """Yield what is not as the callers of a pair were told, or not as tasks are to be left."""
     stop, sent = pair.outcomes[0], pair.outcomes[1:]
     for other in sent:

@@ -55,7 +55,7 @@ async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
 
 @every
 @pytest.mark.anyio
-async def test_what_led_to_an_error_of_a_provider_does_not_hang_on_it(made):
+async def test_an_error_of_a_provider_has_no_chained_cause(made):
     message = f"No: {base64.b64encode(SECRET.encode()).decode()}"
     with scripted(made, fail(401, message)) as (_, model), pytest.raises(ModelError, match="No: ") as caught:
         await ask(model, request())

@@ -72,7 +72,7 @@ async def cancelled(runner: Runner, rooms: Rooms, **options: Any) -> Any:
     return await handle.cancel()
 
 
-async def test_a_cancelled_task_says_that_it_does_not_know_whether_its_call_took_effect() -> None:
+async def test_a_cancelled_task_reports_its_cut_off_call_as_unknown() -> None:
     rooms = Rooms()
     async with Runner(MemoryStore()) as runner:
         result = await cancelled(runner, rooms)
@@ -103,7 +103,7 @@ async def test_a_cancelled_read_is_reported_as_stopped() -> None:
 
 
 @pytest.mark.parametrize("on_limit", ["fail", "final_answer"])
-async def test_an_undo_after_a_limit_on_time_is_refused_and_never_says_that_there_is_nothing_to_take_back(
+async def test_an_undo_after_a_limit_on_time_is_refused_and_names_the_unknown_call(
     on_limit: Any,
 ) -> None:
     rooms = Rooms()
@@ -119,7 +119,7 @@ async def test_an_undo_after_a_limit_on_time_is_refused_and_never_says_that_ther
         await rooms.agree(runner)
 
 
-async def test_a_step_that_lost_a_race_says_that_it_does_not_know_what_its_call_did() -> None:
+async def test_a_step_that_lost_a_race_reports_its_cut_off_call_as_unknown() -> None:
     rooms = Rooms()
 
     async def work(ctx: StepContext) -> StepResult:
@@ -174,7 +174,7 @@ async def test_a_failure_policy_still_takes_a_repeatable_call_that_took_too_long
         assert (len(rooms.booked), len(set(rooms.booked))) == (2, 1), "one key for one call"
 
 
-async def test_a_second_attempt_that_fails_says_nothing_about_the_first() -> None:
+async def test_a_failed_second_attempt_leaves_the_outcome_of_the_first_unknown() -> None:
     booked: list[int] = []
 
     @tool(idempotent=True)
@@ -196,7 +196,7 @@ async def test_a_second_attempt_that_fails_says_nothing_about_the_first() -> Non
         assert "begun 2 times, each time with the same idempotency key" in execution.error.message
 
 
-async def test_a_call_that_was_cut_off_does_not_become_invalid_because_its_tool_is_gone() -> None:
+async def test_a_call_that_was_cut_off_stays_unknown_after_its_tool_was_removed() -> None:
     rooms = Rooms()
     agent = clerk(rooms)
     async with Runner(MemoryStore(), agents=[agent]) as runner:
@@ -260,7 +260,7 @@ def test_a_start_that_never_reached_the_tool_leaves_only_earlier_ones_in_doubt()
 
 
 @pytest.mark.parametrize("harmless", [False, True])
-def test_a_subagent_that_is_run_anew_may_have_changed_something_before(harmless: bool) -> None:
+def test_a_subagent_that_runs_again_may_have_changed_something_before(harmless: bool) -> None:
     run = e.ToolStarted("s1", "s1-0", "agent", child="t.s1-0")
     error = e.Failure("subagent", "error", "clerk failed: no", "s1-0")
     failed = e.ToolEnded("s1", "s1-0", "error", error=error, harmless=harmless)
@@ -297,7 +297,7 @@ def test_an_older_journal_that_calls_it_not_run_is_not_believed_by_an_undo(outco
         undo_plan.plan(state, None, force=False, by=None)
 
 
-async def test_what_a_person_found_not_to_have_happened_can_be_undone() -> None:
+async def test_a_call_that_a_person_settled_as_not_happened_can_be_undone() -> None:
     begun, lost = e.ToolStarted("s1", "s1-0", "write"), e.ToolStopped("s1", "s1-0", "crash")
     settled = e.OutcomeSettled("s1", "s1-0", "not_happened", by="me")
     state = fold(start("t"), story(begun, lost, settled))

@@ -132,7 +132,7 @@ async def test_a_stop_that_was_reached_and_lifted_tells_how_the_task_stood_in_be
         assert (await resuming[0]).state == "completed"
 
 
-async def test_a_cancel_whose_driver_released_the_task_without_an_end_is_carried_out_by_the_next(
+async def test_the_next_driver_carries_out_a_cancel_that_the_last_driver_left(
     inside: JournalStore,
 ) -> None:
     """So an earlier release left tasks: the cancel recorded, at rest, `running`."""
@@ -149,7 +149,7 @@ async def test_a_cancel_whose_driver_released_the_task_without_an_end_is_carried
         assert await audit_store(inside) == []
 
 
-async def test_what_reaches_a_task_while_its_driver_leaves_is_read_by_that_driver(
+async def test_a_driver_that_leaves_reads_the_messages_that_arrive_meanwhile(
     inside: JournalStore,
 ) -> None:
     """In the store it is given back already, and in its process not yet."""
@@ -194,7 +194,7 @@ class Role(StrEnum):
 @pytest.mark.parametrize(
     ("verb", "state"), [("pause", "paused"), ("interrupt", "interrupted"), ("cancel", "cancelled")]
 )
-async def test_a_stop_is_obeyed_whatever_kind_of_text_names_the_caller(
+async def test_a_stop_works_with_any_text_as_the_name_of_the_caller(
     inside: JournalStore, verb: str, state: str
 ) -> None:
     agent = Agent(ScriptedModel([text("done")]), name="a")

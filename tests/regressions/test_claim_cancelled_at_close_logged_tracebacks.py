@@ -11,7 +11,7 @@ from treadle.stores.sqlite import SQLiteStore
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_claim_that_is_cancelled_as_its_store_closes_leaves_the_task_free_and_says_nothing(tmp_path):
+async def test_a_claim_that_is_cancelled_as_its_store_closes_releases_the_task_without_a_log(tmp_path):
     reports = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reports.append(context))
     path = tmp_path / "journal.db"

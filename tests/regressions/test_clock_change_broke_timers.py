@@ -92,9 +92,7 @@ def test_a_request_of_a_function_waits_as_long_beside_another_that_works(jump: f
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_an_adopter_takes_a_waiting_task_up_when_it_has_waited_or_the_clock_says_so(
-    store: Any, jump: float
-) -> None:
+def test_an_adopter_adopts_a_waiting_task_when_its_wait_or_the_clock_ends(store: Any, jump: float) -> None:
     async def story() -> None:
         model, system = Again(90.0), clock.SystemClock()
         agent = Agent(model, name="patient")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 agent = Agent(ScriptedModel([text("Done.")]), name="worker")
 
 
-async def test_a_driver_whose_release_is_refused_leaves_the_task_to_its_new_owner(tmp_path):
+async def test_a_driver_with_a_refused_release_leaves_the_task_to_its_new_owner(tmp_path):
     path = tmp_path / "journal.db"
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")

@@ -16,7 +16,7 @@ WHY = {
 
 
 @pytest.mark.parametrize("finish", WHY)
-async def test_an_unfinished_answer_is_not_taken_for_the_result(finish):
+async def test_an_unfinished_answer_does_not_become_the_result(finish):
     async with Runner("memory:") as runner:
         result = await runner.run(Agent(ScriptedModel([turn("Half of wh", finish=finish)])), "Go.")
     assert (result.state, result.final_text) == ("degraded", "Half of wh")

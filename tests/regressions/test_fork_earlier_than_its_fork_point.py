@@ -71,7 +71,7 @@ def test_no_event_of_a_fork_is_earlier_than_its_fork_point(jump: float) -> None:
 
 
 @pytest.mark.parametrize("jump", [-7_200.0, -30.0])
-def test_a_fork_waits_no_longer_than_what_it_was_forked_from(jump: float) -> None:
+def test_a_fork_waits_no_longer_than_its_parent(jump: float) -> None:
     async def story() -> None:
         system = SystemClock()
         async with Runner("memory:", clock=system) as runner:

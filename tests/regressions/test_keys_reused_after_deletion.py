@@ -55,7 +55,7 @@ class Shop:
         self.agent = Agent(model, name="buyer", tools=[order], subagents=[below])
 
 
-async def test_a_task_of_the_id_of_a_deleted_one_has_other_keys_and_so_have_its_children(
+async def test_a_task_with_the_id_of_a_deleted_task_and_its_children_have_other_keys(
     runner: Runner,
 ) -> None:
     shop = Shop()
@@ -66,7 +66,7 @@ async def test_a_task_of_the_id_of_a_deleted_one_has_other_keys_and_so_have_its_
     assert len(shop.keys) == 6, "two calls, one of them a child's, of each of three tasks"
 
 
-async def test_the_keys_of_a_task_stay_what_they_are_on_every_attempt(runner: Runner) -> None:
+async def test_the_keys_of_a_task_are_the_same_on_every_attempt(runner: Runner) -> None:
     shop = Shop()
     shop.hangs = True
     handle = await runner.start(shop.agent, "Buy", task_id="order-7")
@@ -79,7 +79,7 @@ async def test_the_keys_of_a_task_stay_what_they_are_on_every_attempt(runner: Ru
     assert len(set(own_keys)) == 1
 
 
-async def test_a_fork_keeps_what_it_shares_and_has_keys_of_its_own(runner: Runner) -> None:
+async def test_a_fork_keeps_its_shared_results_and_has_separate_keys(runner: Runner) -> None:
     shop = Shop()
     await runner.run(shop.agent, "Buy", task_id="order-7")
     fork = await runner.fork("order-7", at=1)

@@ -25,17 +25,17 @@ class Forgetful(WrappedStore):
         self.event = event
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
-        def told(verdict: Committed | Exception) -> None:
+        def done_late(verdict: Committed | Exception) -> None:
             lost = commit.record is not None and self.event in names_of(commit)
             if lost:
                 self.event = ""
             done(StoreUnavailable("the connection was lost") if lost else verdict)
 
-        self._store.commit(commit, told)
+        self._store.commit(commit, done_late)
 
 
 @pytest.mark.parametrize("event", ["task_reopened", "task_ended"])
-async def test_a_task_whose_reopening_was_written_and_not_acknowledged_is_not_called_ended(
+async def test_a_reopened_task_is_not_reported_as_ended_after_a_lost_acknowledgement(
     event: str,
 ) -> None:
     agent = Agent(ScriptedModel(["one", "two"]))

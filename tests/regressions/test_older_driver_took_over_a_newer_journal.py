@@ -47,7 +47,7 @@ def paid(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("store", EACH, indirect=True)
-async def test_two_versions_drive_one_store_and_the_older_leaves_alone_what_it_does_not_know(store, tmp_path):
+async def test_an_older_version_leaves_tasks_of_a_newer_format_alone(store, tmp_path):
     await next_version("leave", store, tmp_path)
     adoptions = []
     async with Runner(store, agents=[agent(tmp_path)]) as runner:

@@ -127,7 +127,7 @@ async def test_commands_that_read_work_on_a_file_that_may_only_be_read(
 
 
 @pytest.mark.full
-async def test_a_read_only_file_of_an_older_format_says_what_brings_it_up_to_date(
+async def test_a_read_only_file_of_an_older_format_names_the_way_to_upgrade_it(
     folder: Path, tmp_path: Path, out: Path
 ) -> None:
     path, warm = folder / "journal.db", tmp_path / "warm.db"

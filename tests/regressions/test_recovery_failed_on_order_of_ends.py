@@ -30,7 +30,7 @@ class Cut(WrappedStore):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_task_recovers_whatever_order_its_calls_end_in(seed: int) -> None:
+def test_a_task_recovers_with_any_order_of_ends_of_its_calls(seed: int) -> None:
     import asyncio
 
     dice = random.Random(seed)

@@ -40,7 +40,7 @@ def agent_with(ran: list[str]) -> Agent[Any]:
 @pytest.mark.parametrize(
     ("policy", "state"), [("fail", "failed"), ("pause", "paused"), ("degrade", "degraded")]
 )
-async def test_what_ran_before_a_refused_turn_is_not_run_again_whatever_the_policy(
+async def test_calls_before_a_refused_turn_do_not_run_again_under_any_policy(
     provider: Any, tmp_path: Path, policy: Any, state: str
 ) -> None:
     (server, provides), ran = provider, list[str]()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.full
 @pytest.mark.parametrize("tasks", [25, 250])
-async def test_tasks_whose_recovery_met_a_restart_of_the_server_all_end(tasks):
+async def test_all_tasks_end_after_a_restart_of_the_server_during_their_recovery(tasks):
     gate = asyncio.Event()
 
     @tool(idempotent=True)

@@ -93,7 +93,7 @@ async def test_the_task_has_stopped_when_the_caller_is_out(
         assert (slow.stopped, row.state, row.driver) == (True, "interrupted", None)
 
 
-async def test_a_stream_that_is_cancelled_as_it_is_left_says_so_once_the_task_has_stopped() -> None:
+async def test_a_stream_cancelled_while_it_is_left_raises_once_the_task_has_stopped() -> None:
     slow, store = Slow(), MemoryStore()
     async with Runner(store) as runner:
         with anyio.move_on_after(10) as scope:

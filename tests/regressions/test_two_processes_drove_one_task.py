@@ -11,7 +11,7 @@ from treadle.testing.audit import audit_store
 pytestmark = pytest.mark.anyio
 
 
-async def test_of_processes_that_resume_a_task_at_once_one_drives_it_and_all_return_its_result(
+async def test_processes_that_resume_a_task_at_once_share_one_driver_and_its_result(
     tmp_path,
 ):
     first_agent = agent(tmp_path, 0.1)

@@ -26,7 +26,7 @@ def echo() -> Agent[Any]:
     )
 
 
-async def found_by_verify_and_audit(runner: Runner) -> list[Any]:
+async def problems(runner: Runner) -> list[Any]:
     return [*(await runner.verify()).findings, *await audit_store(runner.store)]
 
 
@@ -42,14 +42,14 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
         await runner.undo_step(result.task_id)
         await runner.delete_task(result.task_id)
     async with Runner(store, agents=[agent]) as runner:
-        assert await found_by_verify_and_audit(runner) == []
+        assert await problems(runner) == []
         state = (await runner.driver.cache.load(two.task_id)).state
         assert said(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
         await runner.resume(two)
         assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (1)")]
         if fork is not None:
             assert (await runner.resume(fork)).state == "completed"
-        assert await found_by_verify_and_audit(runner) == []
+        assert await problems(runner) == []
 
 
 async def three_turns(runner: Runner, agent: Agent[Any]) -> list[Task]:
@@ -78,10 +78,10 @@ async def test_a_turn_that_is_finalized_again_brings_no_undone_messages_back(sto
     async with Runner(store, agents=[agent]) as runner:
         assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
         assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (5)"
-        assert await found_by_verify_and_audit(runner) == []
+        assert await problems(runner) == []
 
 
-async def test_a_turn_that_runs_while_the_one_before_it_is_undone_adds_its_own_messages_alone(
+async def test_a_turn_that_runs_while_the_turn_before_is_undone_adds_only_its_messages(
     store: Any,
 ) -> None:
     agent = echo()
@@ -108,7 +108,7 @@ async def test_a_fork_in_the_thread_of_its_task_brings_no_undone_turns_of_that_t
         assert said(await runner.get_thread("talk")) == messages
 
 
-async def test_a_fork_in_another_thread_keeps_what_its_task_began_with(store: Any) -> None:
+async def test_a_fork_in_another_thread_keeps_the_messages_its_task_began_with(store: Any) -> None:
     agent = echo()
     async with Runner(store, agents=[agent]) as runner:
         first, two = await three_turns(runner, agent)
@@ -122,4 +122,4 @@ async def test_a_fork_in_another_thread_keeps_what_its_task_began_with(store: An
     async with Runner(store, agents=[agent]) as runner:
         assert said(await runner.get_thread("aside")) == [*before, *added]
         assert said(await runner.get_thread("talk")) == []
-        assert await found_by_verify_and_audit(runner) == []
+        assert await problems(runner) == []

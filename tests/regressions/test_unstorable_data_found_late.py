@@ -81,7 +81,7 @@ async def test_an_output_too_large_to_be_stored_is_an_error_that_names_the_bound
         assert "larger than 32,000,000 characters" in one.error.message
 
 
-async def test_what_a_model_says_is_the_same_live_and_stored(tmp_path: Path) -> None:
+async def test_an_answer_is_the_same_live_and_stored(tmp_path: Path) -> None:
     agent = Agent(ScriptedModel([call("keep", value=HALF), text(HALF)]), name="a", tools=[keep])
     async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
         live = await runner.run(agent, "go", task_id="task")
@@ -93,7 +93,7 @@ async def test_what_a_model_says_is_the_same_live_and_stored(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", ["input", "thread_id", "task_id"])
-async def test_half_a_character_is_refused_where_a_caller_gives_it(place: str) -> None:
+async def test_half_a_character_in_an_argument_of_a_verb_is_refused(place: str) -> None:
     agent = Agent(ScriptedModel([text("fine")]), name="a")
     async with Runner("memory:") as runner:
         with pytest.raises(ConfigurationError, match=f"run: {place}.*half a character"):
@@ -135,7 +135,7 @@ async def test_an_observation_of_texts_is_seen_by_the_model() -> None:
     assert [part.text for part in result.messages[2].parts[0].parts] == ["one", "two"]
 
 
-async def test_a_step_that_is_taken_back_while_ready_steps_run_is_left_out_of_what_they_did() -> None:
+async def test_a_step_undone_while_ready_steps_run_is_left_out_of_their_outputs() -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     async def work(ctx: StepContext[Any]) -> StepResult:

@@ -71,7 +71,7 @@ def at_work(store: Any, processes: bool) -> Iterator[None]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgresql"])
-async def test_a_store_in_use_is_verified_and_exported_as_it_stood_at_one_moment(
+async def test_a_store_in_use_is_verified_and_exported_from_one_snapshot(
     kind: str, processes: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind == "memory" and processes:

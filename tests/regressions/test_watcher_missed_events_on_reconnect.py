@@ -14,7 +14,7 @@ async def look() -> str:
     return "seen"
 
 
-async def test_a_watcher_that_reconnects_after_any_event_sees_the_rest_once_in_order() -> None:
+async def test_a_watcher_that_reconnects_sees_each_later_event_once_in_order() -> None:
     agent = Agent(ScriptedModel([call("look"), call("look"), text("so")]), tools=[look])
     async with Runner("memory:") as runner:
         handle = await runner.start(agent, "go")

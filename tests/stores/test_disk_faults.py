@@ -132,7 +132,7 @@ async def test_nothing_is_lost_whichever_operation_of_the_disk_fails(
     assert trials >= operations // every - 1 > 2
 
 
-async def test_writes_that_fit_on_a_full_disk_go_on_and_others_are_refused(
+async def test_small_writes_on_a_full_disk_succeed_and_large_writes_are_refused(
     template: Path, disk: Disk
 ) -> None:
     agent = agent_with(Counter())

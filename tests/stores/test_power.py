@@ -130,7 +130,7 @@ def write_until_the_cut(connection: Connection, acknowledged: list[tuple[str, by
 
 
 @pytest.mark.parametrize("trials", [30, pytest.param(1_000, marks=pytest.mark.full)])
-def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, vfs: str, trials: int) -> None:
+def test_acknowledged_commits_survive_a_power_cut(tmp_path: Path, vfs: str, trials: int) -> None:
     Disk.dropped = Disk.torn = cut_in_the_file = 0
     for trial in range(trials):
         chance, path = random.Random(trial), tmp_path / f"{trial}.db"

@@ -59,12 +59,12 @@ def test_a_store_url_may_say_how_long_a_lease_is() -> None:
             open_store(url)
 
 
-def test_another_process_with_the_same_id_is_not_taken_for_the_driver() -> None:
+def test_another_process_with_the_same_id_is_not_the_driver() -> None:
     assert not alive(*row(started=1))
     assert not alive(*row(pid=os.getppid(), started=1))
 
 
-def test_a_process_that_ended_is_dead_before_its_parent_waited_for_it() -> None:
+def test_a_zombie_process_counts_as_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = start_of(child.pid)
     assert started

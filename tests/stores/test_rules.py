@@ -348,7 +348,7 @@ def test_a_thread_can_be_read_below_the_latest_first_version_of_its_tasks(
         ([4], [Membership(2, 5, taken_out=True, read_below=2)], 4),
     ],
 )
-def test_a_deleted_task_keeps_what_forks_and_threads_still_read(
+def test_a_deleted_task_keeps_records_that_forks_and_threads_still_read(
     fork_points: list[int], memberships: list[Membership], expected: int | None
 ) -> None:
     assert last_needed_event(fork_points, memberships) == expected

@@ -38,7 +38,7 @@ class QueuedCases(SuccessionConformance):
 
             await until(sleeps)
 
-    async def test_a_process_whose_first_task_was_refused_claims_a_task_of_the_next_dead_driver(
+    async def test_a_process_refused_one_task_claims_a_task_of_the_next_dead_driver(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path, 60) as (first, two):

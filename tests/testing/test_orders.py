@@ -30,7 +30,7 @@ async def broken(n: int) -> str:
     raise OSError("no")
 
 
-def told(request: Any) -> Any:
+def model_answer(request: Any) -> Any:
     if request.turn == 0:
         return [call("look", n=1), call("save", n=2), call("broken", n=3), call("look", n=4)]
     results = [part.text for part in request.messages[-1].parts if isinstance(part, ToolResult)]
@@ -38,7 +38,7 @@ def told(request: Any) -> Any:
 
 
 async def test_four_parallel_calls_come_out_alike_in_all_24_orders() -> None:
-    orders = await every_order(Agent(ScriptedModel(told), tools=[look, save, broken]), "go")
+    orders = await every_order(Agent(ScriptedModel(model_answer), tools=[look, save, broken]), "go")
     assert len(orders) == len(set(orders.orders)) == 24
     assert orders.orders[0] == ("s1-0", "s1-1", "s1-2", "s1-3")
     assert (orders.result.final_text or "").startswith("saw 1; saved 2; ")

@@ -36,7 +36,7 @@ def ask_streamed(server: ProviderServer, **options: Any) -> Any:
         return stream.get_final_message()
 
 
-def asked(*ids: str) -> dict[str, Any]:
+def assistant_calls(*ids: str) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": [{"type": "tool_use", "id": i, "name": "add", "input": {}} for i in ids],
@@ -195,22 +195,28 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
     "two users in a row": ([*HELLO, *HELLO], "alternate"),
     "an empty text": ([{"role": "user", "content": ""}], "non-empty"),
     "no blocks": ([{"role": "user", "content": []}], "empty"),
-    "a call without a result": ([*HELLO, asked("a"), *HELLO], "without 'tool_result'"),
-    "one of two results missing": ([*HELLO, asked("a", "b"), answered("a")], "right after: b"),
+    "a call without a result": ([*HELLO, assistant_calls("a"), *HELLO], "without 'tool_result'"),
+    "one of two results missing": ([*HELLO, assistant_calls("a", "b"), answered("a")], "right after: b"),
     "a result without a call": ([answered("a")], "no 'tool_use' precedes 'a'"),
-    "a second result": ([*HELLO, asked("a"), answered("a", "a")], "single result"),
+    "a second result": ([*HELLO, assistant_calls("a"), answered("a", "a")], "single result"),
     "a text before the results": (
         [
             *HELLO,
-            asked("a"),
+            assistant_calls("a"),
             {"role": "user", "content": [{"type": "text", "text": "x"}, *answered("a")["content"]]},
         ],
         "come first",
     ),
-    "an empty id": ([*HELLO, asked(""), answered("")], "id"),
-    "an id with a colon": ([*HELLO, asked("a:1"), answered("a:1")], "pattern"),
-    "an id twice": ([*HELLO, asked("a"), answered("a"), asked("a"), answered("a")], "unique"),
-    "a call of a user": ([{"role": "user", "content": asked("a")["content"]}], "not allowed in a user"),
+    "an empty id": ([*HELLO, assistant_calls(""), answered("")], "id"),
+    "an id with a colon": ([*HELLO, assistant_calls("a:1"), answered("a:1")], "pattern"),
+    "an id twice": (
+        [*HELLO, assistant_calls("a"), answered("a"), assistant_calls("a"), answered("a")],
+        "unique",
+    ),
+    "a call of a user": (
+        [{"role": "user", "content": assistant_calls("a")["content"]}],
+        "not allowed in a user",
+    ),
     "thinking without a signature": (
         [*HELLO, {"role": "assistant", "content": [THOUGHT]}, *HELLO],
         "signature",

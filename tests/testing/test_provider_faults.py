@@ -86,7 +86,7 @@ def test_a_status_becomes_the_sdks_error(way: Any, status: int, error: str) -> N
     assert caught.value.request_id.startswith("req_")
 
 
-def test_a_rate_limit_says_when_to_come_back(way: Any) -> None:
+def test_a_rate_limit_states_the_time_to_retry(way: Any) -> None:
     date = email.utils.formatdate(time.time() + 60, usegmt=True)
     with ProviderServer([fail(429, retry_after=1.5), fail(429, retry_after=date), fail(429), "Hi"]) as server:
         waits_told = []
@@ -256,7 +256,7 @@ def test_a_function_can_be_the_script() -> None:
         assert OpenAIWay().ask(server) == "openai Hello"
 
 
-def test_what_a_script_function_raises_comes_out_of_the_block() -> None:
+def test_an_exception_of_a_script_function_leaves_the_block() -> None:
     def script(request: Any) -> Any:
         assert request.body["model"] == "another", "the wrong model was asked"
 

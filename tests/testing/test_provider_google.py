@@ -73,7 +73,7 @@ def results(content: Any, *names: str) -> list[Any]:
     return [*HELLO, content, {"role": "user", "parts": answered}]
 
 
-def asked(*names: str) -> dict[str, Any]:
+def assistant_calls(*names: str) -> dict[str, Any]:
     signed = {"thoughtSignature": "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="}
     parts = [{"functionCall": {"name": name, "args": {}}} for name in names]
     return {"role": "model", "parts": [parts[0] | signed, *parts[1:]]}
@@ -126,7 +126,7 @@ def test_calls_are_signed_and_may_not_be_changed() -> None:
         content.parts[0].function_call.args = {"a": 2}
         with pytest.raises(errors.ClientError, match="not valid"):
             ask(server, results(content, "add"))
-        assert ask(server, results(asked("add"), "add")).text == "Fine."
+        assert ask(server, results(assistant_calls("add"), "add")).text == "Fine."
 
 
 @both
@@ -189,13 +189,16 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
     "another role": ([{"role": "assistant", "parts": [{"text": "x"}]}], "valid role"),
     "no parts": ([{"role": "user", "parts": []}], "empty array"),
     "an empty part": ([{"role": "user", "parts": [{}]}], "must have one initialized field"),
-    "a call without a result": ([*HELLO, asked("add"), *HELLO], "equal to the number of function call parts"),
-    "a call at the end": ([*HELLO, asked("add")], "followed by a function response turn"),
+    "a call without a result": (
+        [*HELLO, assistant_calls("add"), *HELLO],
+        "equal to the number of function call parts",
+    ),
+    "a call at the end": ([*HELLO, assistant_calls("add")], "followed by a function response turn"),
     "a result without a call": (results(HELLO[0], "add"), "immediately after a function call turn"),
-    "one of two results missing": (results(asked("add", "sub"), "add"), "equal to the number"),
-    "results in another order": (results(asked("add", "sub"), "sub", "add"), "equal to the number"),
-    "a call that begins": ([asked("add"), results(HELLO[0], "add")[-1]], "after a user turn"),
-    "a call of a user": ([{**asked("add"), "role": "user"}], "after a user turn"),
+    "one of two results missing": (results(assistant_calls("add", "sub"), "add"), "equal to the number"),
+    "results in another order": (results(assistant_calls("add", "sub"), "sub", "add"), "equal to the number"),
+    "a call that begins": ([assistant_calls("add"), results(HELLO[0], "add")[-1]], "after a user turn"),
+    "a call of a user": ([{**assistant_calls("add"), "role": "user"}], "after a user turn"),
 }
 
 
@@ -237,7 +240,7 @@ def test_pictures_and_system_instructions_are_taken() -> None:
     assert server.problems == []
 
 
-def test_what_is_no_method_of_a_model_is_not_found() -> None:
+def test_an_unknown_method_of_a_model_is_not_found() -> None:
     import httpx2
 
     with ProviderServer(["never"]) as server:

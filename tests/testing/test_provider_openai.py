@@ -34,7 +34,7 @@ def ask_streamed(server: ProviderServer, messages: Any = HELLO, **options: Any) 
         return list(client.chat.completions.create(model="gpt-x", messages=messages, stream=True, **options))
 
 
-def asked(*calls: tuple[str, str]) -> dict[str, Any]:
+def assistant_calls(*calls: tuple[str, str]) -> dict[str, Any]:
     return {
         "role": "assistant",
         "content": None,
@@ -223,22 +223,28 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
     "an unknown role": ([{"role": "robot", "content": "x"}], "robot"),
     "no content": ([{"role": "user", "content": None}], "content"),
     "an empty assistant": ([*HELLO, {"role": "assistant", "content": None}], "content"),
-    "a call without a result": ([*HELLO, asked(("a", "{}"))], "had no response: a"),
+    "a call without a result": ([*HELLO, assistant_calls(("a", "{}"))], "had no response: a"),
     "one of two results missing": (
-        [*HELLO, asked(("a", "{}"), ("b", "{}")), answered("a")],
+        [*HELLO, assistant_calls(("a", "{}"), ("b", "{}")), answered("a")],
         "had no response: b",
     ),
     "a user between call and result": (
-        [*HELLO, asked(("a", "{}")), *HELLO, answered("a")],
+        [*HELLO, assistant_calls(("a", "{}")), *HELLO, answered("a")],
         "had no response: a",
     ),
     "a result without a call": ([*HELLO, answered("a")], "no call precedes it"),
-    "a result of another call": ([*HELLO, asked(("a", "{}")), answered("b")], "'b'"),
-    "a second result": ([*HELLO, asked(("a", "{}")), answered("a"), answered("a")], "answered before"),
-    "an empty id": ([*HELLO, asked(("", "{}")), answered("")], "id"),
-    "an id twice in a turn": ([*HELLO, asked(("a", "{}"), ("a", "{}")), answered("a")], "Duplicate"),
+    "a result of another call": ([*HELLO, assistant_calls(("a", "{}")), answered("b")], "'b'"),
+    "a second result": (
+        [*HELLO, assistant_calls(("a", "{}")), answered("a"), answered("a")],
+        "answered before",
+    ),
+    "an empty id": ([*HELLO, assistant_calls(("", "{}")), answered("")], "id"),
+    "an id twice in a turn": (
+        [*HELLO, assistant_calls(("a", "{}"), ("a", "{}")), answered("a")],
+        "Duplicate",
+    ),
     "an id twice in a history": (
-        [*HELLO, asked(("a", "{}")), answered("a"), asked(("a", "{}")), answered("a")],
+        [*HELLO, assistant_calls(("a", "{}")), answered("a"), assistant_calls(("a", "{}")), answered("a")],
         "Duplicate",
     ),
     "no calls in a list of calls": (
@@ -249,13 +255,13 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
         [
             *HELLO,
             {
-                **asked(("a", "{}")),
+                **assistant_calls(("a", "{}")),
                 "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f"}}],
             },
         ],
         "arguments",
     ),
-    "a call of a user": ([{**asked(("a", "{}")), "role": "user"}], "tool_calls"),
+    "a call of a user": ([{**assistant_calls(("a", "{}")), "role": "user"}], "tool_calls"),
 }
 
 
@@ -301,7 +307,7 @@ def test_a_well_formed_history_of_every_kind_of_message_is_taken() -> None:
             "role": "user",
             "content": [{"type": "text", "text": "?"}, {"type": "image_url", "image_url": {"url": "x"}}],
         },
-        asked(("a", "{}"), ("b", "not json")),
+        assistant_calls(("a", "{}"), ("b", "not json")),
         answered("b"),
         answered("a"),
         {"role": "assistant", "content": "So."},

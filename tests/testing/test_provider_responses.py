@@ -65,7 +65,7 @@ def result(call_id: str, output: Any = "3") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def asked(call_id: str) -> dict[str, Any]:
+def assistant_calls(call_id: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": call_id, "name": "add", "arguments": "{}"}
 
 
@@ -188,22 +188,37 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
     "a message of chat": ([{"role": "tool", "content": "x", "tool_call_id": "a"}], "Invalid value: 'tool'"),
     "a part of chat": ([{"role": "user", "content": [{"type": "text", "text": "x"}]}], "input_text"),
     "output of a user": ([{"role": "user", "content": [{"type": "output_text", "text": "x"}]}], "input_text"),
-    "a call without a result": ([*HELLO, asked("a"), *HELLO], "No tool output found for function call a"),
+    "a call without a result": (
+        [*HELLO, assistant_calls("a"), *HELLO],
+        "No tool output found for function call a",
+    ),
     "a result without a call": ([result("a")], "No tool call found for function call output"),
-    "a second result": ([*HELLO, asked("a"), result("a"), result("a")], "No tool call found"),
-    "an id twice": ([*HELLO, asked("a"), asked("a"), result("a")], "Duplicate"),
+    "a second result": ([*HELLO, assistant_calls("a"), result("a"), result("a")], "No tool call found"),
+    "an id twice": ([*HELLO, assistant_calls("a"), assistant_calls("a"), result("a")], "Duplicate"),
     "an item twice": (
-        [*HELLO, asked("a") | {"id": "fc_1"}, result("a"), asked("b") | {"id": "fc_1"}, result("b")],
+        [
+            *HELLO,
+            assistant_calls("a") | {"id": "fc_1"},
+            result("a"),
+            assistant_calls("b") | {"id": "fc_1"},
+            result("b"),
+        ],
         "Duplicate item",
     ),
     "an id that is not of its kind": (
-        [*HELLO, asked("a") | {"id": "call_1"}, result("a")],
+        [*HELLO, assistant_calls("a") | {"id": "call_1"}, result("a")],
         "begins with 'fc'",
     ),
-    "an id that is too long": ([*HELLO, asked("a" * 65), result("a" * 65)], "too long"),
-    "arguments that are no text": ([*HELLO, asked("a") | {"arguments": {}}, result("a")], "a string"),
+    "an id that is too long": ([*HELLO, assistant_calls("a" * 65), result("a" * 65)], "too long"),
+    "arguments that are no text": (
+        [*HELLO, assistant_calls("a") | {"arguments": {}}, result("a")],
+        "a string",
+    ),
     "reasoning that led to nothing": ([*HELLO, THOUGHT, *HELLO], "without its required following item"),
-    "a result of another kind": ([*HELLO, asked("a"), result("a", [{"type": "text"}])], "input_text"),
+    "a result of another kind": (
+        [*HELLO, assistant_calls("a"), result("a", [{"type": "text"}])],
+        "input_text",
+    ),
 }
 
 

@@ -80,7 +80,7 @@ def test_every_kind_of_item_can_be_written_as_json() -> None:
 @pytest.mark.parametrize(
     "item", [1, {}, {"txt": "Hi"}, {"text": "Hi", "colour": 1}, {"fail": 200}, [{"call": "a", "text": "b"}]]
 )
-def test_what_is_no_turn_is_named_by_its_place(item: Any) -> None:
+def test_an_invalid_turn_is_named_by_its_position(item: Any) -> None:
     with pytest.raises(ConfigurationError, match="turn 1 of the script"):
         from_json(["Hi", item])
 

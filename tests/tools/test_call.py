@@ -123,7 +123,7 @@ async def test_a_sync_function_that_returns_an_awaitable_is_awaited(ctx: Ctx) ->
     assert await run(wrapped, ctx) == 3
 
 
-async def test_what_a_tool_prints_is_no_part_of_its_result(
+async def test_printed_text_of_a_tool_is_no_part_of_its_result(
     ctx: Ctx, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @tool
@@ -353,7 +353,7 @@ async def test_a_call_cancelled_twice_is_abandoned_and_listed_until_it_ends(ctx:
     )
 
 
-async def test_with_too_many_abandoned_calls_a_new_one_is_refused_and_says_why(ctx: Ctx) -> None:
+async def test_with_too_many_abandoned_calls_a_new_call_is_refused_with_a_reason(ctx: Ctx) -> None:
     let_go = threading.Event()
 
     @tool
@@ -403,7 +403,7 @@ async def test_a_call_that_waits_for_a_thread_gets_that_of_an_abandoned_call(
     await until(lambda: not abandoned())
 
 
-async def test_more_calls_than_threads_wait_and_one_that_waits_is_withdrawn_when_cancelled(ctx: Ctx) -> None:
+async def test_calls_beyond_the_threads_wait_and_leave_the_queue_when_cancelled(ctx: Ctx) -> None:
     let_go = threading.Event()
     began: list[int] = []
 
@@ -454,7 +454,7 @@ async def test_endless_generators_stop_at_their_cancellation_and_clean_up(
     assert closed == ["thread", "loop"]
 
 
-def test_a_call_thrown_away_unfinished_ends_without_a_word(ctx: Ctx) -> None:
+def test_a_discarded_unfinished_call_ends_without_a_log(ctx: Ctx) -> None:
     @tool
     async def forever() -> None:
         await asyncio.Event().wait()
@@ -565,7 +565,7 @@ async def test_a_tool_may_return_all_three_faces(ctx: Ctx) -> None:
     assert await look.call({}, ctx) == ToolOutput([1], "one", "1")
 
 
-async def test_an_undo_that_returns_what_is_to_be_awaited_has_taken_back_when_it_returns(ctx: Ctx) -> None:
+async def test_an_undo_that_returns_an_awaitable_is_awaited(ctx: Ctx) -> None:
     taken_back: list[str] = []
 
     async def take_back(call_id: str) -> None:

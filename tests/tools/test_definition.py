@@ -38,7 +38,7 @@ def test_a_tool_is_still_the_function() -> None:
     assert isinstance(add, Tool)
 
 
-def test_an_undeclared_tool_may_write_and_says_nothing_of_its_effects() -> None:
+def test_an_undeclared_tool_may_write_and_declares_no_effects() -> None:
     spec = tool(plus).spec
     assert (spec.effect, spec.declared, spec.undoable, spec.reconcilable) == ("write", False, False, False)
 
@@ -152,7 +152,7 @@ def generator_undo(call, ctx):
         (plus, {"reconcile": Shop}, "reconcile"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_naming_tool_and_field(fn, options, field) -> None:
+def test_an_invalid_tool_is_refused_with_the_name_of_tool_and_field(fn, options, field) -> None:
     with pytest.raises(ToolDefinitionError, match=re.escape(field)) as caught:
         tool(fn, **options)
     assert str(caught.value).startswith("tool")

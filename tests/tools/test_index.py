@@ -134,7 +134,7 @@ def test_the_head_and_the_tail_of_a_long_message_are_read() -> None:
     assert offered(ToolIndex(), f"{padding} Void the invoice. {padding}") == set()
 
 
-def test_a_word_in_a_name_counts_more_than_one_in_a_description() -> None:
+def test_a_word_in_a_name_counts_more_than_a_word_in_a_description() -> None:
     described = tool(lambda: None, name="first", description="Say what the weather is.")
     named = tool(lambda: None, name="weather", description="Say what it is like.")
     assert offered(ToolIndex(top=1), "the weather", tools=[described, named]) == {"weather"}
@@ -348,7 +348,7 @@ async def offers(runner: Runner, task_id: str) -> list[Any]:
 
 
 @pytest.mark.anyio
-async def test_a_task_finds_its_tools_and_its_journal_says_which_it_was_offered() -> None:
+async def test_a_task_finds_its_tools_and_its_journal_names_the_offered_tools() -> None:
     clerk = agent(
         call("billing_void_invoice", id="4711"),
         call("mailSendEmail", id="x"),

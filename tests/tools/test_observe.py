@@ -173,7 +173,7 @@ class Trap:
         (ToolOutput(1, display=3), "display"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_json_is_an_error_that_says_what_and_where(value: Any, text: str) -> None:
+def test_a_value_that_is_no_json_is_an_error_that_names_value_and_path(value: Any, text: str) -> None:
     with pytest.raises(ToolError) as caught:
         to_output(value)
     assert text in str(caught.value)
@@ -181,7 +181,7 @@ def test_what_cannot_be_json_is_an_error_that_says_what_and_where(value: Any, te
     str(caught.value).encode()
 
 
-def test_what_unfolds_to_too_many_values_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_unfolds_to_too_many_values_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert observe.MAX_VALUES == 1_000_000
     monkeypatch.setattr(observe, "MAX_VALUES", 10_000)
     with pytest.raises(ToolError, match="more than 10,000 values"):
@@ -192,7 +192,7 @@ def test_nesting_of_a_hundred_is_fine() -> None:
     assert to_output(nested(100)).output == nested(100)
 
 
-def test_what_a_tool_goes_on_changing_changes_no_output() -> None:
+def test_an_object_that_a_tool_changes_later_does_not_change_its_output() -> None:
     shared: dict[str, Any] = {"list": [1]}
     output = to_output(shared)
     shared["list"].append(2)

@@ -122,7 +122,7 @@ async def test_cancelling_ends_a_program_and_all_that_it_started(tmp_path):
     assert_gone(pids)
 
 
-async def test_what_a_program_leaves_behind_ends_with_it(tmp_path):
+async def test_background_processes_of_a_program_end_with_it(tmp_path):
     began = time.monotonic()
     result = await run_process("sh", "-c", f"sh -c '{DEAF}' & sleep 0.2")
     assert time.monotonic() - began < 3

@@ -238,7 +238,7 @@ def book(
 ) -> None: ...
 
 
-def test_what_a_model_sends_becomes_what_the_function_wants() -> None:
+def test_arguments_of_a_model_are_converted_to_the_types_of_the_function() -> None:
     arguments = book.validate(
         {"a": 1, "day": "2026-10-16", "colour": "red", "point": {"x": "5"}, "flag": True}
     )

@@ -26,7 +26,7 @@ from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNot
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.runner import TaskRunner
-from treadle.runner.stream import EventStream, StepStream, Stream
+from treadle.runner.stream import EventStream, StepStream, TaskStream
 
 
 @frozen(kw_only=True)
@@ -313,7 +313,7 @@ class _DrivenTask:
     def _print(self, result: RunResult) -> int:
         return print_outcome(self._session, result, agent=self._agent, printed=self._timeline.last_text)
 
-    async def _watch(self, stream: Stream[Any]) -> bool:
+    async def _watch(self, stream: TaskStream[Any]) -> bool:
         """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is durable by then.
 
         SIGTERM releases the task, so that another driver can adopt it, and the stream ends by itself.

@@ -97,7 +97,7 @@ async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
         return []
 
 
-class Stream(Generic[R]):
+class TaskStream(Generic[R]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Stream(Generic[R]):
         return self._task.result()
 
 
-class EventStream(Stream[RunResult]):
+class EventStream(TaskStream[RunResult]):
     """A run with its events; `result` when they have ended."""
 
     def __init__(
@@ -227,7 +227,7 @@ class EventStream(Stream[RunResult]):
         return self._value()
 
 
-class StepStream(Stream[TaskStepOutput]):
+class StepStream(TaskStream[TaskStepOutput]):
     """One step with its events; `output` when they have ended."""
 
     async def _head(self) -> int:

@@ -30,7 +30,7 @@ from treadle.engine.results import (
 from treadle.ports import Model
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
-from treadle.runner.stream import EventStream, StepStream, Stream
+from treadle.runner.stream import EventStream, StepStream, TaskStream
 
 if TYPE_CHECKING:
     from treadle.transfer.exporting import ExportReport
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from treadle.transfer.verifying import VerifyReport
 
 
-S = TypeVar("S", bound="Stream[Any]")
+S = TypeVar("S", bound="TaskStream[Any]")
 T = TypeVar("T")
 
 if TYPE_CHECKING:

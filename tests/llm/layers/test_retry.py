@@ -25,7 +25,7 @@ async def error_of(model, asked=None):
     return caught.value
 
 
-def asked_again(*failures: tuple[float, str]):
+def request_after(*failures: tuple[float, str]):
     """Return a request after failures of a kind, each so many seconds after the first attempt began."""
     last_request = request(attempt=len(failures) + 1)
     last_request.asked_at = BEGIN
@@ -67,23 +67,23 @@ async def test_kinds_of_failure_decide(kind):
 async def test_no_attempt_follows_the_last_one():
     model = Retry(failing(503), attempts=3)
     for failed in range(3):
-        error = await error_of(model, asked_again(*((number, "server") for number in range(failed))))
+        error = await error_of(model, request_after(*((number, "server") for number in range(failed))))
         assert (error.again_in is None) == (failed == 2)
 
 
 @pytest.mark.anyio
 async def test_requests_that_were_not_sent_are_not_attempts():
     held = [(0.0, "not_sent")] * 20
-    assert (await error_of(Retry(failing(503), attempts=2), asked_again(*held))).again_in is not None
+    assert (await error_of(Retry(failing(503), attempts=2), request_after(*held))).again_in is not None
     model = Retry(failing(kind="not_sent", retry_after=12), attempts=1, chance=lambda: 0.5, cap=4)
-    assert (await error_of(model, asked_again(*held))).again_in == 12 + 2
+    assert (await error_of(model, request_after(*held))).again_in == 12 + 2
 
 
 @pytest.mark.anyio
 async def test_the_wait_is_the_providers_plus_a_random_part():
     model = Retry(failing(429, retry_after=20), chance=lambda: 0.5, base=1)
     assert (await error_of(model)).again_in == 20.5
-    assert (await error_of(model, asked_again((1, "rate_limit")))).again_in == 21
+    assert (await error_of(model, request_after((1, "rate_limit")))).again_in == 21
 
 
 @pytest.mark.anyio
@@ -96,16 +96,16 @@ async def test_a_providers_wait_of_up_to_a_day_is_accepted():
 @pytest.mark.anyio
 async def test_retries_end_after_max_seconds():
     model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
-    assert (await error_of(model, asked_again((10, "server"), (58.9, "server")))).again_in == 1
-    assert (await error_of(model, asked_again((10, "server"), (59.1, "server")))).again_in is None
+    assert (await error_of(model, request_after((10, "server"), (58.9, "server")))).again_in == 1
+    assert (await error_of(model, request_after((10, "server"), (59.1, "server")))).again_in is None
 
 
 @pytest.mark.anyio
-async def test_max_seconds_counts_anew_after_a_longer_wait_of_the_provider():
+async def test_max_seconds_restarts_after_a_longer_wait_of_the_provider():
     model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
-    hours = asked_again((1, "rate_limit"), (7_200, "server"), (7_210, "server"))
+    hours = request_after((1, "rate_limit"), (7_200, "server"), (7_210, "server"))
     assert (await error_of(model, hours)).again_in == 1
-    hours = asked_again((1, "rate_limit"), (7_200, "server"), (7_230, "server"), (7_261, "server"))
+    hours = request_after((1, "rate_limit"), (7_200, "server"), (7_230, "server"), (7_261, "server"))
     assert (await error_of(model, hours)).again_in is None
 
 
@@ -141,9 +141,9 @@ async def test_a_stream_that_ends_without_an_answer_is_a_lost_connection():
 @pytest.mark.anyio
 async def test_attempts_before_a_durable_wait_count_but_their_time_does_not():
     model = Retry(failing(503), attempts=4, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
-    late = asked_again((-7_200, "rate_limit"), (30, "server"))
+    late = request_after((-7_200, "rate_limit"), (30, "server"))
     assert (await error_of(model, late)).again_in == 1
-    late = asked_again((-7_200, "rate_limit"), (30, "server"), (31, "server"))
+    late = request_after((-7_200, "rate_limit"), (30, "server"), (31, "server"))
     assert (await error_of(model, late)).again_in is None
 
 

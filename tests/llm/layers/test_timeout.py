@@ -130,7 +130,7 @@ def test_a_cancellation_at_the_moment_of_the_deadline_is_not_lost():
     clock.run(main())
 
 
-def test_nested_timeouts_are_told_apart():
+def test_nested_timeouts_are_distinguished():
     async def main():
         both = Timeout(Timeout(Model(50), first_byte=5), first_byte=5, total=100)
         assert (await error_of(both)).kind == "timeout"

@@ -107,7 +107,7 @@ async def prepared(store: PostgresStore) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("deed", DEEDS)
-async def test_what_is_sent_again_after_its_answer_was_lost_is_written_once_and_answered_as_the_first_time(
+async def test_a_write_sent_again_after_a_lost_answer_is_written_once_with_the_same_answer(
     postgres: PostgresServer, tmp_path: Path, deed: Callable[[PostgresStore], Awaitable[Any]], moment: Moment
 ) -> None:
     name = sha256(str(tmp_path).encode()).hexdigest()[:16]
@@ -144,7 +144,7 @@ async def test_a_lost_session_that_the_server_still_holds_open_does_not_block_th
         proxy.close()
 
 
-async def test_a_whole_group_whose_answer_was_lost_is_answered_item_by_item(
+async def test_a_group_with_a_lost_answer_is_answered_item_by_item(
     postgres: PostgresServer, schema: str
 ) -> None:
     proxy = Proxy(Path(postgres.url.partition("host=")[2]))
@@ -199,7 +199,7 @@ async def with_a_lost_claim(
         proxy.close()
 
 
-async def test_a_claim_whose_answer_was_lost_for_good_is_answered_by_the_next_one(
+async def test_the_next_claim_returns_a_claim_with_a_lost_answer(
     postgres: PostgresServer, schema: str
 ) -> None:
     async with with_a_lost_claim(postgres, schema) as (store, other):
@@ -213,7 +213,7 @@ async def test_a_claim_whose_answer_was_lost_for_good_is_answered_by_the_next_on
             await other.claim("t")
 
 
-async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_driver_took_over(
+async def test_a_claim_with_a_lost_answer_is_void_once_another_driver_took_over(
     postgres: PostgresServer, schema: str
 ) -> None:
     async with with_a_lost_claim(postgres, schema, succeeded=True) as (store, other):
@@ -222,7 +222,7 @@ async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_
         await Owner(other, "t", 3, 1).write()
 
 
-async def test_a_task_whose_claim_got_no_answer_is_released(postgres: PostgresServer, schema: str) -> None:
+async def test_a_task_is_released_when_its_claim_got_no_answer(postgres: PostgresServer, schema: str) -> None:
     async with with_a_lost_claim(postgres, schema) as (store, other):
         await store.post("held", item("i"))  # so that there is a session again before due work runs
 
@@ -323,7 +323,7 @@ async def test_readers_kept_away_from_a_server_that_was_back(
         assert time.monotonic() - back < 1.0
 
 
-async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_closes(
+async def test_readers_close_their_sessions_when_they_idle_and_when_the_store_closes(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "READER_IDLE_SECONDS", 0.2)
@@ -448,7 +448,7 @@ async def _is_told(store: PostgresStore) -> bool:
     return store._writer is not None and store._writer._notify_by is None
 
 
-async def test_an_owner_finds_an_inbox_item_whose_sender_died_before_it_notified(
+async def test_an_owner_finds_an_inbox_item_without_a_notification_after_its_sender_crashed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_writer, "MAIL_CHECK_SECONDS", 0.3)
@@ -674,7 +674,7 @@ async def test_opening_a_store_waits_for_another_process_that_is_making_it(
             assert await store.rows(TaskFilter()) == []
 
 
-async def test_a_role_that_may_not_write_a_schema_gets_an_error_that_says_so(
+async def test_a_role_without_the_right_to_write_a_schema_gets_a_clear_error(
     postgres: PostgresServer, url: str, schema: str
 ) -> None:
     async with opened(url):
@@ -810,7 +810,7 @@ async def test_an_address_that_cannot_be_read_is_refused_without_repeating_it(ur
     assert SECRET not in str(refused.value)
 
 
-def test_without_the_extra_the_error_says_what_to_install() -> None:
+def test_without_the_extra_the_error_names_the_package_to_install() -> None:
     script = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from treadle import Runner\n"
@@ -872,7 +872,7 @@ def _locking(url: str, schema: str, key: str, name: str = "other") -> psycopg.Co
     return connection
 
 
-async def test_claims_of_other_tasks_do_not_wait_for_one_whose_row_is_locked(url: str, schema: str) -> None:
+async def test_claims_of_other_tasks_do_not_wait_for_a_task_with_a_locked_row(url: str, schema: str) -> None:
     async with opened(url) as store:
         for key in ("a", "b", "c"):
             await Owner(store, key).write(create=new_task(key), release=True)
@@ -907,7 +907,7 @@ async def test_a_writer_that_waits_for_a_lock_goes_on_renewing_its_lease(url: st
 
 
 @pytest.mark.parametrize("wait_point", ["to claim", "to write"])
-async def test_no_writer_waits_long_for_one_that_was_stopped_in_an_open_pipeline(
+async def test_no_writer_waits_long_for_a_writer_stopped_in_an_open_pipeline(
     url: str, schema: str, wait_point: str
 ) -> None:
     """In an open pipeline, the server does not count a transaction as idle."""
@@ -967,7 +967,7 @@ async def test_a_driver_whose_row_is_deleted_while_it_claims_leaves_no_lost_task
         assert (await other.row("t")).driver is not None
 
 
-async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_is_not_forgotten(
+async def test_a_driver_that_claims_during_the_search_for_dead_drivers_is_not_deleted(
     url: str, schema: str
 ) -> None:
     async with opened(url) as store, opened(url):

@@ -56,7 +56,7 @@ async def refused(work: Any) -> float:
     return time.monotonic() - began
 
 
-async def test_a_connection_to_a_server_that_never_answers_is_given_up() -> None:
+async def test_a_connection_to_a_server_that_never_answers_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         store = PostgresStore(
@@ -95,7 +95,7 @@ async def test_a_commit_whose_answer_never_comes_is_sent_again_and_written_once(
     await store.close()
 
 
-async def test_a_store_whose_server_is_silent_is_closed_all_the_same(
+async def test_a_store_with_a_silent_server_can_be_closed(
     proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "CLOSING_SECONDS", 0.3)

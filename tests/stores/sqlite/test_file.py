@@ -209,7 +209,7 @@ async def test_a_path_that_cannot_be_a_file_is_named_with_the_reason(tmp_path: P
         await store.close()
 
 
-async def test_a_store_opens_once_the_reason_is_gone(tmp_path: Path) -> None:
+async def test_a_store_opens_once_the_obstacle_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     path.write_text("not a database\n" * 100)
     store = SQLiteStore(path)
@@ -238,7 +238,7 @@ async def test_many_processes_may_open_a_fresh_file_at_once(tmp_path: Path, proc
 # ----------------------------------------------------------------------------------------- faults of the disk
 
 
-async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_full_disk_refuses_large_writes_and_loses_no_record(tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
         big, small = await Owner.create(store, "big"), await Owner.create(store, "small")
         connection = writing_connection(store)
@@ -310,7 +310,9 @@ async def test_nothing_is_acknowledged_once_the_file_was_removed(tmp_path: Path,
 
 
 @pytest.mark.parametrize("images", [25, pytest.param(500, marks=pytest.mark.full)])
-async def test_random_damage_gives_typed_errors_and_never_other_records(tmp_path: Path, images: int) -> None:
+async def test_random_damage_raises_typed_errors_and_never_returns_wrong_records(
+    tmp_path: Path, images: int
+) -> None:
     path = tmp_path / "j.db"
     async with opened(path) as store:
         for n in range(10):
@@ -364,7 +366,9 @@ def sound_prefix(records: list[Record]) -> list[Record]:
 
 
 @pytest.mark.parametrize("what", ["task", "thread"])
-async def test_messages_of_a_deleted_task_or_thread_are_gone_from_the_disk(what: str, tmp_path: Path) -> None:
+async def test_messages_of_a_deleted_task_or_thread_are_erased_from_the_disk(
+    what: str, tmp_path: Path
+) -> None:
     async with opened(tmp_path / "j.db") as store:
         secret, kept = b"a message that must be gone", b"a message that stays"
         owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
@@ -409,7 +413,7 @@ async def test_a_record_costs_little_more_than_its_data(tmp_path: Path) -> None:
         assert pages * 4096 / 1_000 <= 400
 
 
-async def test_what_this_store_writes_does_not_wake_its_watchers(tmp_path: Path) -> None:
+async def test_writes_of_a_store_do_not_wake_its_own_watchers(tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
         await Owner.create(store, "t")
         woken: list[None] = []
@@ -458,7 +462,7 @@ async def test_a_driver_that_holds_a_task_keeps_its_lease_and_an_idle_store_slee
         await store.close()
 
 
-async def test_drivers_that_are_dead_and_own_nothing_are_forgotten(tmp_path: Path) -> None:
+async def test_dead_drivers_without_tasks_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     async with opened(path) as store:
         await (await Owner.create(store, "t")).release()
@@ -530,7 +534,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_is_queued_is_written_when_the_process_ends(tmp_path: Path) -> None:
+async def test_queued_commits_are_written_when_the_process_ends(tmp_path: Path) -> None:
     in_a_process(EXIT, tmp_path / "j.db")
     async with opened(tmp_path / "j.db") as store:
         row = await store.row("t")

@@ -53,7 +53,7 @@ def honest() -> list[e.Event]:
     )
 
 
-def found(events: Sequence[e.Event]) -> set[Invariant]:
+def violated(events: Sequence[e.Event]) -> set[Invariant]:
     journal = JournalOf("t", [(1, event) for event in events])
     return {violation.name for violation in audit(journal)}
 
@@ -68,35 +68,35 @@ def doubled(index: int) -> list[e.Event]:
 
 
 def test_an_honest_journal_has_no_violation() -> None:
-    assert found(honest()) == set()
+    assert violated(honest()) == set()
 
 
 def test_a_missing_event_is_a_gap() -> None:
-    assert "gap_free" in found(honest()[:4] + honest()[5:])
+    assert "gap_free" in violated(honest()[:4] + honest()[5:])
 
 
 def test_a_second_end_of_a_call_is_seen() -> None:
-    assert "one_end" in found(doubled(6))
+    assert "one_end" in violated(doubled(6))
 
 
 def test_a_call_that_ended_without_having_begun_is_seen() -> None:
-    assert "one_end" in found(without(5))
+    assert "one_end" in violated(without(5))
 
 
 def test_a_step_that_completes_with_an_open_call_is_seen() -> None:
-    assert "one_end" in found(without(6))
+    assert "one_end" in violated(without(6))
 
 
 def test_a_second_start_of_a_running_call_is_seen() -> None:
-    assert "one_end" in found(doubled(5))
+    assert "one_end" in violated(doubled(5))
 
 
 def test_an_answer_without_a_request_is_seen() -> None:
-    assert "one_end" in found(without(3))
+    assert "one_end" in violated(without(3))
 
 
 def test_an_event_after_the_end_is_seen() -> None:
-    assert "one_task_end" in found(doubled(12))
+    assert "one_task_end" in violated(doubled(12))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_start_of_a_call_whose_tool_was_not_offered_is_seen(
 ) -> None:
     events = honest()
     events[2] = e.ModelStarted("s1", "scripted", offered=offered)
-    assert found(numbered(*events)) == ({"one_end"} if wrong else set())
+    assert violated(numbered(*events)) == ({"one_end"} if wrong else set())
 
 
 @pytest.mark.parametrize("tried_again", [False, True])
@@ -132,19 +132,19 @@ def test_a_start_of_a_call_that_the_request_of_a_step_function_did_not_hold_is_s
         e.StepCompleted("s1", True, "done"),
         e.TaskEnded("completed", "done"),
     )
-    assert ("one_end" in found(events)) == wrong
+    assert ("one_end" in violated(events)) == wrong
 
 
 def test_an_unknown_outcome_without_a_lost_start_is_seen() -> None:
     events = honest()
     events[5] = e.ToolEnded("s1", "s1-0", "unknown")
-    assert "unknown_iff_lost" in found(numbered(*events))
+    assert "unknown_iff_lost" in violated(numbered(*events))
 
 
 def test_a_lost_start_whose_outcome_is_not_unknown_is_seen() -> None:
     events = honest()
     events.insert(5, e.ToolStopped("s1", "s1-0", "crash"))
-    assert "unknown_iff_lost" in found(numbered(*events))
+    assert "unknown_iff_lost" in violated(numbered(*events))
 
 
 def test_falling_epochs_are_seen() -> None:
@@ -249,37 +249,37 @@ def fan_of_steps() -> list[e.Event]:
 
 def test_a_step_that_still_runs_as_its_task_completes_is_seen() -> None:
     events = fan_of_steps()
-    assert found(numbered(*events)) == set()
-    assert found(numbered(*events[:7], *events[8:])) == {"prefix_folds"}
+    assert violated(numbered(*events)) == set()
+    assert violated(numbered(*events[:7], *events[8:])) == {"prefix_folds"}
 
 
 def test_a_task_that_completes_while_messages_wait_to_be_read_is_seen() -> None:
     events = fan_of_steps()
     end = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
     events.insert(end, e.InputReceived((Text("and?"),)))
-    assert "well_formed" in found(numbered(*events))
+    assert "well_formed" in violated(numbered(*events))
 
 
 def test_messages_that_are_missing_in_the_conversation_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     events = fan_of_steps()
     events.insert(4, e.InputReceived((Text("and?"),)))
     events[7], events[8] = e.StepCompleted("s3", True, "done"), e.StepSkipped("s2", "join")
-    assert found(numbered(*events)) == set()
+    assert violated(numbered(*events)) == set()
     monkeypatch.setattr(
         schedule, "messages_of", lambda node: node.messages if node.status == "completed" else []
     )
-    assert "well_formed" in found(numbered(*events))
+    assert "well_formed" in violated(numbered(*events))
 
 
 def test_messages_that_no_step_reads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     events = fan_of_steps()
     monkeypatch.setattr(schedule, "_read", lambda state, node, step: state.unread.clear())
-    assert found(numbered(*events)) == {"well_formed"}
+    assert violated(numbered(*events)) == {"well_formed"}
 
 
 def test_a_step_that_ends_twice_is_seen() -> None:
     events = fan_of_steps()
-    assert found(numbered(*events[:7], e.StepCompleted("s3"), *events[7:])) == {"prefix_folds"}
+    assert violated(numbered(*events[:7], e.StepCompleted("s3"), *events[7:])) == {"prefix_folds"}
 
 
 @pytest.mark.anyio

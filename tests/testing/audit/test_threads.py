@@ -42,7 +42,7 @@ async def test_nothing_is_found_in_threads_that_were_undone_forked_summarised_an
     assert await found(store) == {}
 
 
-async def test_a_deletion_that_takes_what_a_task_began_with_is_found(
+async def test_a_deletion_of_messages_that_a_task_began_with_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()

@@ -69,13 +69,13 @@ def test_the_list_names_only_fields_that_events_have() -> None:
     assert all(IGNORED.values()), "each says what it holds"
 
 
-def test_what_was_done_is_never_on_the_list() -> None:
+def test_recorded_actions_are_never_on_the_list() -> None:
     assert not {"seq", "step", "call", "attempt", "outcome", "output", "state", "message", "index"} & set(
         IGNORED
     )
 
 
-async def test_the_facts_of_an_event_leave_out_what_the_list_names(events: list[Event]) -> None:
+async def test_the_facts_of_an_event_leave_out_fields_on_the_list(events: list[Event]) -> None:
     assert "thread" not in facts(events[0])
     assert facts(events[0])["agent"] == "math"
 

@@ -100,7 +100,7 @@ async def test_a_changed_prompt_and_a_changed_tool_are_both_named_with_both_valu
         assert_replays(recorded, today)
 
 
-async def test_a_tool_that_is_gone_drifts_in_the_request_and_in_the_call(recorded):
+async def test_a_removed_tool_drifts_in_the_request_and_in_the_call(recorded):
     report = await replay(await load(recorded), shop(tools=[stock, order_by_weight]))
     assert {"tools.order", "tools.order_by_weight"} <= {drift.what for drift in report.drifts}
     shown = next(drift for drift in report.drifts if drift.kind == "result")
@@ -292,7 +292,7 @@ async def test_the_last_answer_at_a_limit_replays():
     assert (await replay(recording, agent)).drifts == ()
 
 
-async def test_a_replay_model_makes_the_very_same_journal_and_knows_only_what_was_recorded(recorded):
+async def test_a_replay_model_makes_the_same_journal_and_answers_only_recorded_requests(recorded):
     recording = await load(recorded)
     model = ReplayModel(recording.events)
     agent = shop(model=model)
