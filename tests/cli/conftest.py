@@ -255,7 +255,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
     """Wait until a condition holds; fail after a time."""
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, "timed out while waiting"
         time.sleep(0.02)
 
 
