@@ -1,4 +1,4 @@
-"""A task told as a short list of what happened to it, and what is then decided."""
+"""Tasks as short lists of events, and the decisions that follow."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def decided(state: TaskState, by: Rules | None = None, *, finalize: bool = True)
 
 
 def recorded(state: TaskState, by: Rules | None = None) -> Any:
-    """The event that is decided on."""
+    """Return the event that is decided."""
     decision = decided(state, by)
     assert isinstance(decision, e.Event), decision
     return decision
@@ -63,7 +63,7 @@ def recorded(state: TaskState, by: Rules | None = None) -> Any:
 def follow(
     state: TaskState, by: Rules | None = None, *, finalize: bool = True
 ) -> tuple[list[e.Event], Decision]:
-    """Record what follows until something else is decided; return what was recorded and that."""
+    """Record the decided events until the decision is no event; return the events and that decision."""
     written: list[e.Event] = []
     while True:
         decision = decided(state, by, finalize=finalize)
@@ -80,7 +80,7 @@ def kinds(events: list[e.Event]) -> list[str]:
 
 
 def step(index: int = 1, attempt: int = 1) -> list[e.Event]:
-    """A step that has asked its model."""
+    """Return the events of a step that has asked its model."""
     name = f"s{index}"
     return [e.StepStarted(name, index, attempt), e.ModelStarted(name, "m")]
 
@@ -88,7 +88,7 @@ def step(index: int = 1, attempt: int = 1) -> list[e.Event]:
 def answered(
     *calls: str, words: str = "", index: int = 1, finish: Finish | None = None, **more: Any
 ) -> e.Event:
-    """What the model said: words, or calls by the names of their tools."""
+    """Return an answer of the model: text, or calls by the names of their tools."""
     parts = [Text(words)] if words or not calls else []
     message = Message("assistant", (*parts, *(ToolCall("", name, {"n": 1}) for name in calls)))
     how: Finish = finish or ("tool_calls" if calls else "stop")
@@ -108,7 +108,7 @@ def ended(place: int, outcome: e.Outcome = "ok", index: int = 1, output: Any = "
 
 
 def ran(*names: str, index: int = 1, outcome: e.Outcome = "ok") -> list[e.Event]:
-    """A step whose model asked for these tools, and all of them ended."""
+    """Return the events of a step whose model called these tools, and whose calls have ended."""
     written = [*step(index), answered(*names, index=index)]
     for place, name in enumerate(names):
         written += [began(place, index, name=name), ended(place, outcome, index)]
@@ -116,7 +116,7 @@ def ran(*names: str, index: int = 1, outcome: e.Outcome = "ok") -> list[e.Event]
 
 
 def lost(place: int = 0, name: str = "save", reason: e.StopReason = "crash") -> list[e.Event]:
-    """A call that began and of which nothing was heard any more."""
+    """Return the events of a call that began and was cut off."""
     return [began(place, name=name), e.ToolStopped("s1", f"s1-{place}", reason)]
 
 

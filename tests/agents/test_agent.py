@@ -1,4 +1,4 @@
-"""What an agent, its limits and its options accept, refuse by name, and come to together."""
+"""Agents: which arguments they accept, which they refuse by name, and what their fingerprints cover."""
 
 from typing import Any
 

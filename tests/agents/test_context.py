@@ -1,4 +1,4 @@
-"""The contexts that functions of a user are passed."""
+"""The contexts that tools and functions of instructions are passed."""
 
 from pathlib import Path
 from typing import Any

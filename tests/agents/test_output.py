@@ -16,7 +16,7 @@ from treadle.stores.memory import MemoryStore
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """What is kept of a typed answer is plain data, so one store shows it; crashes are tried on SQLite."""
+    """The journal holds a typed answer as plain data, so one store shows it; crashes are tried on SQLite."""
     return MemoryStore()
 
 

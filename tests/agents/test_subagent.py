@@ -1,4 +1,4 @@
-"""Subagents as tools: what may be one, and the arguments it is called with."""
+"""Subagents as tools: which values may be a subagent, and the arguments of its calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tool selectors of agents: what may be one, and that it is part of an agent's version."""
+"""Tool selectors of agents: which values may be a selector, and that it is part of the agent's version."""
 
 from typing import Any
 

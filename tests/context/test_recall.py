@@ -1,4 +1,4 @@
-"""What a model sees of a long conversation: the newest part, within so many tokens, and always well-formed."""
+"""A model sees the newest part of a long conversation, within a number of tokens, and always well-formed."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ async def test_an_older_conversation_is_cut_between_turns(runner: Runner) -> Non
 
 
 async def test_a_huge_result_cannot_brick_a_task(runner: Runner) -> None:
-    """R24: one result of 2 MB and a model of 32 k tokens."""
+    """A result of 2 MB and a model of 32 k tokens."""
     agent = Agent(
         ScriptedModel([call("read", page=1, size=2_000_000), call("read", page=2), "done"]), tools=[read]
     )

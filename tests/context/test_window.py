@@ -1,4 +1,4 @@
-"""What a window shows is a sequence of messages."""
+"""The view of a window is a sequence of messages."""
 
 import pytest
 

@@ -40,7 +40,7 @@ PARTS = st.one_of(
     ),
     st.builds(ToolResult, WORDS, WORDS, st.lists(CONTENT, max_size=2).map(tuple), st.booleans()),
 )
-# Nothing equals a NaN, not even itself, so it could not be told whether it came back.
+# Nothing equals a NaN, not even itself, so a test could not see whether it came back.
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(
     Message,

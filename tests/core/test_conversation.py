@@ -1,4 +1,4 @@
-"""What is wrong with a conversation that no provider would take, as a table."""
+"""Conversations that no provider accepts, and why, as a table."""
 
 from typing import Any
 

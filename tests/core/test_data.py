@@ -126,7 +126,7 @@ def test_a_pattern_takes_a_value_apart() -> None:
 
 @frozen
 class Wide:
-    """A value of so many fields that it is open while they are assigned."""
+    """A value with so many fields that it is mutable while they are assigned."""
 
     a: int
     b: int = 2

@@ -1,4 +1,4 @@
-"""What a graph says of its steps: how many they need, which came before, and which depend on them."""
+"""A graph of steps: how many each needs, which came before it, and which depend on it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A journal that was changed, cut or mixed up is told by task and event; one that was not is read as it is."""
+"""A journal that was changed, cut or mixed up raises an error with the task and the event; a whole journal is read."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What attempts at a question to a model are counted as; the states are in `test_state_tables`."""
+"""Attempts of a model call, as they are counted; the states are in `test_state_tables`."""
 
 import pytest
 

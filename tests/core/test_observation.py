@@ -1,4 +1,4 @@
-"""What a model sees of a call is bounded, says what was cut, and never fails."""
+"""The text that a model sees of a call is bounded, names what was cut, and is always made."""
 
 from typing import Any
 

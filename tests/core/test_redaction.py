@@ -1,4 +1,4 @@
-"""Secrets are found in whatever they are written as, and ordinary text stays as it is."""
+"""Secrets are found in every form in which they are written, and ordinary text stays as it is."""
 
 import base64
 import codecs

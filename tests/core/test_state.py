@@ -1,4 +1,4 @@
-"""What a state tells about its task: calls that are open, in flight, or to be asked again."""
+"""The state of a task: its calls that are open, in flight, or due for another attempt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The records of steps, their calls and their questions to a model."""
+"""The records of steps, their tool calls and their model calls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What became of a request to cancel, pause or interrupt, by the events since it was sent."""
+"""Whether a request to cancel, pause or interrupt was obeyed, by the events since it was sent."""
 
 from treadle.core import events as e
 from treadle.core.stop_requests import Fate, fate_of

@@ -1,4 +1,4 @@
-"""What a second start of a tool may do follows from what it declares."""
+"""Whether a tool may start a second time follows from what it declares."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Problems of data from a model, one clause a place."""
+"""Messages about invalid data from a model, with one clause for each place."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ def answering(name: str, words: str = "a poem", **given: Any) -> Agent[Any]:
 
 
 def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agent[Any]:
-    """An agent that calls all agents below it at once, and then answers with what they said."""
+    """Return an agent that calls all agents below it at once, and answers with their answers."""
 
     def say(request: Any) -> Any:
         if request.turn:
@@ -34,7 +34,7 @@ def requests(agent: Agent[Any]) -> list[Any]:
 
 
 class Tree:
-    """A root over a middle over a leaf that works until it is let go."""
+    """A root above a middle above a leaf whose tool runs until the gate opens."""
 
     def __init__(self, **declared: Any) -> None:
         self.gate = Gate("work", read_only=True, **declared)

@@ -1,4 +1,4 @@
-"""A runner that adopts drives the tasks that need a driver and have none, and leaves alone what a person stopped."""
+"""A runner that adopts drives the tasks that need a driver and have none, and leaves stopped tasks alone."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Gate:
-    """A tool that waits until it is let through, and an agent that calls it once."""
+    """A tool that waits until the gate opens, and an agent that calls it once."""
 
     def __init__(self, name="porter"):
         self.entered, self.opened, self.times = asyncio.Event(), asyncio.Event(), 0
@@ -407,7 +407,7 @@ def started(command, folder=None):
 
 
 async def napping(process):
-    """Return once a process says that it naps."""
+    """Return once a process reports that its tool runs."""
     while "napping" not in await asyncio.to_thread(process.stderr.readline):
         assert process.poll() is None
 

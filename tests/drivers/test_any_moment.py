@@ -42,7 +42,7 @@ class Listening(MemoryStore):
         elif self.uses == 0:
             data = {"parts": [encode_part(Text("Hello?"))]} if self.words else {}
             await self.post("t", InboxItem("first", "send" if self.words else self.command, data, 0))
-        await asyncio.sleep(0)  # so that its driver has heard that there is something to read
+        await asyncio.sleep(0)  # so that its driver knows of the unread item
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         verdicts: list[Any] = []
@@ -73,7 +73,7 @@ class Listening(MemoryStore):
 
 
 class Waits:
-    """An agent whose calls take long."""
+    """An agent with slow calls."""
 
     def __init__(self, calls: int) -> None:
         self.begun = asyncio.Event()
@@ -199,7 +199,7 @@ async def test_an_agent_that_is_called_as_its_caller_is_to_pause_asks_nothing() 
 
 
 class Deaf(MemoryStore):
-    """A store that announces no write of other processes while it is deaf: drivers look by themselves, later."""
+    """A store that announces no write of other processes while it is deaf: drivers check for themselves, later."""
 
     deaf = False
 

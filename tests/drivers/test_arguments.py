@@ -28,7 +28,7 @@ AGENT = Agent(ScriptedModel([call("look", city="Ulm"), text("fine")]), name="age
 
 
 class Unshowable:
-    """An object that cannot even be told of."""
+    """An object whose `repr` raises."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -117,7 +117,7 @@ def usual(runner: Runner, folder: Path) -> dict[str, Any]:
 
 
 async def done(made: Any) -> None:
-    """Await what a verb returned, or go through what it yields."""
+    """Await the result of a verb, or iterate over it."""
     async with asyncio.timeout(20):
         if isinstance(made, RunHandle):
             return

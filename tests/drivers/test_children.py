@@ -1,4 +1,4 @@
-"""Agents that call agents: each call is a task of its own, driven, stopped and found again with the one that called."""
+"""Agents that call agents: each call is a task of its own, driven, stopped and resumed with the task that called."""
 
 import asyncio
 import time
@@ -123,8 +123,8 @@ async def test_an_agent_may_call_itself_by_its_name(runner: Runner) -> None:
 async def test_an_agent_that_is_only_named_and_not_known_is_an_error_before_anything_is_asked(
     runner: Runner,
 ) -> None:
-    boss = Agent(ScriptedModel([text("never")]), name="boss", subagents=["nobody"])
-    with pytest.raises(LookupError, match="'nobody', which this process was not given"):
+    boss = Agent(ScriptedModel([text("never")]), name="boss", subagents=["missing"])
+    with pytest.raises(LookupError, match="'missing', which this process was not given"):
         await runner.run(boss, "go")
     assert not requests(boss)
 
@@ -406,7 +406,7 @@ async def test_a_function_hears_that_an_agent_failed(runner: Runner, policy: Any
         with pytest.raises(SubagentFailed, match="writer failed: scripted failure: 500"):
             await ctx.run_agent("writer", "one")
         with pytest.raises(WorkerError, match="not among the agent's subagents"):
-            await ctx.run_agent("nobody", "one")
+            await ctx.run_agent("missing", "one")
         return StepResult(await ctx.run_agent("writer", "two"), is_last=True)
 
     writer = Agent(ScriptedModel([fail(500)]), name="writer")
@@ -532,7 +532,7 @@ async def test_a_task_is_exported_and_imported_with_all_below_it(runner: Runner,
 
 
 class Branches:
-    """A root over two middles; the leaf of one works, the leaf of the other has stopped, and its middle with it."""
+    """A root above two middles: the leaf of the first works, the second is at rest with its leaf."""
 
     def __init__(self) -> None:
         self.busy, self.stopped = Gate("busy", read_only=True), Gate("stopped")
@@ -609,7 +609,7 @@ async def test_only_the_call_that_ignores_its_cancellation_is_given_up_and_not_t
 
     @tool(read_only=True)
     async def deaf() -> str:
-        """Hear nothing."""
+        """Ignore every notification."""
         begun.set()
         while not end.is_set():
             with suppress(asyncio.CancelledError):

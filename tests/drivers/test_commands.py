@@ -80,7 +80,7 @@ if __name__ == "__main__":
 
 
 class Driven:
-    """A process that drives tasks of one script, and what its tools wrote down."""
+    """A process that drives tasks of a script, and the lines that its tools wrote."""
 
     def __init__(self, folder, script, count=1):
         self.folder = folder

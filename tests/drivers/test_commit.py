@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class OneAnswer:
-    """A store that answers each commit when it is told to."""
+    """A store that answers each commit when the test says so."""
 
     def __init__(self) -> None:
         self.done: Callable[[Committed | Exception], None] | None = None

@@ -1,4 +1,4 @@
-"""Threads as a whole: summaries for models, words from elsewhere, deletion and pruning."""
+"""Threads as a whole: summaries for models, imported messages, deletion and pruning."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ def summariser(*answers: Any) -> ScriptedModel:
 
 
 async def talk(runner: Runner, turns: int, thread: str = "talk") -> list[str]:
-    """Some turns with a tool call each; the first one holds the fact."""
+    """Run some turns with a tool call each; the first turn holds the fact."""
     ids = []
     for number in range(turns):
         agent = calculator(call("add", a=number, b=1), f"answer {number}", name=f"turn{number}")
@@ -255,7 +255,7 @@ async def test_a_deleted_thread_is_gone_with_its_tasks_and_forks_keep_what_they_
     with pytest.raises(TaskNotFound):
         await runner.get_task(ids[0])
     with pytest.raises(ThreadNotFound):
-        await runner.delete_thread("nobody's")
+        await runner.delete_thread("missing")
     runner.driver.cache.forget(fork.task_id)
     agent = sayer("", "Forked.", name="forked")
     assert (await runner.resume(fork, agent=agent)).state == "completed"
@@ -310,7 +310,7 @@ async def test_keep_in_thread_always_is_summarised_with_the_rest(runner: Runner)
 
 async def test_compaction_says_what_it_lacks(runner: Runner) -> None:
     with pytest.raises(ThreadNotFound):
-        await runner.compact_thread("nobody's")
+        await runner.compact_thread("missing")
     await runner.import_thread("talk", [Message("user", (Text("Hello"),))])
     with pytest.raises(ConfigurationError, match="model="):
         await runner.compact_thread("talk", keep=0)
@@ -353,7 +353,7 @@ async def test_pages_of_threads_end_when_there_are_no_more(runner: Runner) -> No
 
 
 async def test_pruning_obeys_every_condition_it_is_given(runner: Runner) -> None:
-    """One task for each condition that keeps it, and one that nothing keeps."""
+    """One task for each condition that keeps it, and a task that no condition keeps."""
     labels = {"team": "a", "kind": "test"}
     await runner.run(sayer(), "?", task_id="goes", options=RunOptions(labels=labels))
     await runner.run(sayer(), "?", task_id="other-team", options=RunOptions(labels={**labels, "team": "b"}))

@@ -1,4 +1,4 @@
-"""Tasks whose caller is cancelled, whose runner is closed, or whose process ends."""
+"""Tasks whose caller is cancelled, or whose process ends."""
 
 import asyncio
 import gc

@@ -100,7 +100,7 @@ async def begin(runner: Runner, agent: Agent[Any], state: str) -> None:
 
 
 async def told(work: Awaitable[Any]) -> str:
-    """What a caller was told: a state, whether an undo is complete, or which error of ours; any other is raised."""
+    """Return a caller's answer: a state, whether an undo is complete, or a Treadle error; others are raised."""
     try:
         got = await work
     except TreadleError as error:
@@ -109,7 +109,7 @@ async def told(work: Awaitable[Any]) -> str:
 
 
 async def cross(state: str, act: str, verb: str, moment: str) -> tuple[str, ...]:
-    """Return what both were told and how the task stands."""
+    """Return both answers and the state of the task."""
     store, agent = Crossroads(), AGENTS["ill" if state in ("failed", "doomed") else "well"]
     here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
     run = VERBS[verb] if verb != "run" else lambda runner: runner.run(agent, "Hi", task_id="t")
@@ -142,7 +142,7 @@ async def test_a_verb_of_another_driver_just_before_a_claim_counts_as_before_or_
         for act in ACTS:
             found = await cross(state, act, verb, "between")
             if found[0] == "it did not come to that" or (verb, act) == ("run", "delete"):
-                continue  # who would run a task anew is told that it is not there
+                continue  # a caller that resumes a deleted task gets TaskNotFound
             crossed += 1
             if found != await cross(state, act, verb, "before"):
                 assert found == await cross(state, act, verb, "after"), (state, act)
@@ -219,7 +219,7 @@ async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for
 
 
 class Glance(MemoryStore):
-    """A store in which another driver owns a task just while the first claim of it is tried."""
+    """A store in which another driver owns a task during the first attempt to claim it."""
 
     other: Runner | None = None
 

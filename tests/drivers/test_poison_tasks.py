@@ -116,7 +116,7 @@ async def test_a_task_that_kills_its_drivers_is_paused_and_no_other_is(tmp_path)
 
 
 def worker(seconds=0.0):
-    """An agent whose model takes a while, and when that was asked."""
+    """Return an agent with a slow model, and the times of its requests."""
     asked = []
 
     def answer(request):
@@ -330,7 +330,7 @@ async def left_with(path, agent, *recorded, steps=0):
 
 
 async def adopted(path, agent):
-    """How the task stands after an adopter has looked, and what that adopter said."""
+    """Return the state of the task after an adopter has scanned, and the notices of the adopter."""
     told = []
     async with Runner(path, agents=[agent]) as runner:
         runner.begin_adopting(tell=told.append)

@@ -1,4 +1,4 @@
-"""Ids that processes make at random."""
+"""Random ids."""
 
 import time
 

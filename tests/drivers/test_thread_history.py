@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Counting(MemoryStore):
-    """A store that counts what is read of it."""
+    """A store that counts its reads."""
 
     def __init__(self) -> None:
         super().__init__()

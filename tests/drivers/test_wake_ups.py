@@ -85,7 +85,7 @@ async def test_a_watcher_of_another_runner_sees_a_task_end(runner: Runner, other
 
 @pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
 async def test_an_adopter_hears_of_a_task_that_was_released(store: Any, here: bool) -> None:
-    """Here by its own runner, which settles the call the task waits for; elsewhere by one that shuts down."""
+    """Released here by its own runner, which settles the call; elsewhere by a runner that shuts down."""
     gate = Gate("work", read_only=False)
     agent, told = holding(gate), list[Adoption]()
     async with Runner(store, agents=[agent]) as one, Runner(store, agents=[agent]) as two:

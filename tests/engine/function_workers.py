@@ -1,4 +1,4 @@
-"""Workers whose steps are functions, and what every story of theirs ends with."""
+"""Workers whose steps are functions, and the checks after each of their tasks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A selector of tools that goes by the step."""
+"""A tool selector that goes by the step."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from treadle import (
 
 
 class Phases:
-    """An offer that goes by the step, and takes down how often it was asked."""
+    """A tool selector that goes by the step, and records its calls."""
 
     def __init__(self, *phases: Iterable[Any]) -> None:
         self.phases = phases

@@ -80,9 +80,9 @@ async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runn
 
 
 async def test_an_agent_whose_model_cannot_be_had_is_an_error_that_the_model_is_told(runner: Runner) -> None:
-    result = await runner.run(calling("boss", Agent("nobody:none", name="writer")), "go")
+    result = await runner.run(calling("boss", Agent("missing:none", name="writer")), "go")
     assert result.state == "completed"
-    assert "nobody" in result.final_text
+    assert "missing" in result.final_text
     assert not (await runner.list_tasks(parent=result.task_id)).items
 
 

@@ -121,7 +121,7 @@ async def test_another_process_and_another_store_have_them_bit_by_bit(tmp_path: 
 async def test_a_call_without_them_is_journalled_as_ever(runner: Runner) -> None:
     @tool(read_only=True)
     async def plain() -> str:
-        """Say something."""
+        """Return a text."""
         return "plain"
 
     result = await runner.run(agent_of(call("plain"), text("ok"), tools=[plain]), "go")

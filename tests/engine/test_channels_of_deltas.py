@@ -1,4 +1,4 @@
-"""What is being written, as watchers see it: which words are drafts and which the answer, what is void, what is raw."""
+"""Deltas as watchers see them: drafts, the final answer, void text, and raw chunks of the provider."""
 
 import asyncio
 import io
@@ -104,7 +104,7 @@ def _message(said: str) -> Any:
     return Message("assistant", (Text(said),))
 
 
-# ---------------------------------------------------------------------------------------- void words
+# ---------------------------------------------------------------------------------------- void text
 
 
 def hasty(model):
@@ -159,7 +159,7 @@ async def test_a_task_streamed_is_the_task_not_streamed():
 
 
 class Chatty:
-    """A model that shows what its provider sends, if it is asked to."""
+    """A model that yields the raw chunks of its provider, if requested."""
 
     name = "chatty"
 

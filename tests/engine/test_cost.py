@@ -1,4 +1,4 @@
-"""What a task costs: worked out when an answer comes, journalled, added up, shown, and limited."""
+"""The cost of a task: computed when an answer arrives, journalled, added up, shown, and limited."""
 
 from decimal import Decimal
 from typing import Any
@@ -118,14 +118,14 @@ async def test_one_answer_without_a_price_leaves_the_cost_unknown_and_names_the_
         async def stream(self, request: Any) -> Any:
             async for item in super().stream(request):
                 if isinstance(item, ModelAnswer) and request.turn == 1:
-                    item.model = "nobody:knows"
+                    item.model = "missing:knows"
                 yield item
 
     model = Two([call("look"), call("look"), "Done."])
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         result = await runner.run(Agent(model, name="two", tools=[look]), "go")
         assert (result.cost, result.usage.cost) == (None, None)
-        assert result.usage.unpriced == ("nobody:knows",)
+        assert result.usage.unpriced == ("missing:knows",)
         steps = await runner.get_completed_steps(result.task_id)
         assert [step.cost for step in steps] == [1, None, 1]
         returned = await only(runner, result.task_id, "model_returned")
@@ -286,7 +286,7 @@ async def test_a_raised_limit_lets_the_task_go_on(store: Any, on_limit: Any) -> 
 
 
 async def test_requests_beside_each_other_keep_back_what_the_newest_one_came_to(store: Any) -> None:
-    """A task that knows what a request comes to begins no more of them than there is money for."""
+    """A task that knows the cost of a request begins no more requests than the limit pays for."""
 
     async def own(ctx: StepContext) -> StepResult:
         if ctx.name == "start":

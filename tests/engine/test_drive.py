@@ -1,4 +1,4 @@
-"""What a drive waits for itself, and for what it releases its task."""
+"""A drive: what it waits for itself, for which waits it releases its task, and how soon an end is durable."""
 
 import asyncio
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def test_a_task_is_not_given_back_while_a_step_beside_the_one_that_waits_is_at_w
 
 
 class HeldStore(MemoryStore):
-    """A store whose commits end only when they are let go, once it is told to hold them."""
+    """A store whose commits end only when the test lets them, once it holds them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whatever an effect does, it has one end that says what happened: also if it cancels itself, or never began."""
+"""Every effect has exactly one end that says what happened, also if it cancels itself or never began."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Foreign:
-    """A tool of an own class, one of whose methods cancels itself, or raises."""
+    """A tool of a custom class with a method that cancels itself, or raises."""
 
     def __init__(self, cancels: str, **declared: Any) -> None:
         self.spec = ToolSpec(name="foreign", **declared)
@@ -157,7 +157,7 @@ class Slow(MemoryStore):
 
 @pytest.mark.parametrize("undoes", [False, True], ids=["a call", "a compensation"])
 async def test_a_call_stopped_before_its_entry_has_not_happened(undoes: bool) -> None:
-    """Its begin was on its way to the disk: the tool never ran, so nobody is asked what it did."""
+    """The begin was not durable yet, so the tool never ran and its call needs no settlement."""
     store, ledger = Slow(), Ledger()
     async with Runner(store) as runner:
         task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")

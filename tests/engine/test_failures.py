@@ -26,7 +26,7 @@ def policy(**sources: Any) -> RunOptions:
 
 
 class Shop:
-    """`look` reads, `charge` writes; `broken` tells which calls raise, and how often."""
+    """Tools: `look` reads, `charge` writes; `broken` says which calls raise, and how often."""
 
     def __init__(self, *script: Any, **broken: int) -> None:
         self.ledger: Counter[str] = Counter()
@@ -124,7 +124,7 @@ async def test_a_failed_model_pauses_the_task_and_a_resume_asks_again(runner: Ru
 
 
 class OddModel:
-    """A model that does what it should not."""
+    """A model that breaks its contract."""
 
     name = "odd"
 
@@ -293,7 +293,7 @@ async def test_a_repeated_call_keeps_the_idempotency_key_of_the_one_that_failed(
 
 
 async def test_the_text_of_a_result_is_never_error_prose(runner: Runner) -> None:
-    """Whatever ends a task, `final_text` is the model's or empty."""
+    """However a task ends, `final_text` is text of the model or empty."""
     for script, options in (
         ([fail(500)], RunOptions()),
         ([fail(500)], policy(model="degrade")),

@@ -1,4 +1,4 @@
-"""What others said to a task, as the event its owner writes down: item by item, without a runner."""
+"""Inbox items as the events that the owner of the task records: item by item, without a runner."""
 
 from typing import Any
 

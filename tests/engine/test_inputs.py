@@ -1,4 +1,4 @@
-"""What a task is given: content parts, context, instructions, labels, extra state, breakpoints."""
+"""Input of a task: content parts, extra state, and breakpoints."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The one writer of a journal, commit by commit: what each holds, who is told of it, and what follows a failure."""
+"""The writer of a journal, commit by commit: what each holds, when watchers see it, and what follows a failure."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class AnsweringStore:
-    """A store that takes commits and answers when it is told to."""
+    """A store that takes commits and answers when the test says so."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[Commit, CommitDone]] = []

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 class World:
-    """A model that asks for a tool again and again, and says something when it gets no tools."""
+    """A model that calls a tool in every request, and answers with text when it is offered no tools."""
 
     def __init__(self, answers_in_turn: int = 99, calls: int = 1, **options: Any) -> None:
         self.runs = 0

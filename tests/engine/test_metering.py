@@ -14,7 +14,7 @@ ANSWER = Message("assistant", (Text("So it is."),))
 
 
 class Looked(str):
-    """A text that counts how often its length is asked for."""
+    """A text that counts the calls of `len`."""
 
     times = 0
 

@@ -1,4 +1,4 @@
-"""A question that failed is asked again when a layer says so: the engine waits, and the journal knows each attempt."""
+"""A failed model call is retried when a layer says so: the engine waits, and the journal holds each attempt."""
 
 import asyncio
 
@@ -130,7 +130,7 @@ def test_a_paused_task_is_not_driven_on_by_its_timer_and_a_cancelled_one_ends_at
             held = await runner.store.row("paused")
             await asyncio.sleep(1_200)
             assert (await runner.get_task("paused")).state == "paused"
-            assert (await runner.store.row("paused")).epoch == held.epoch, "nobody took it up in between"
+            assert (await runner.store.row("paused")).epoch == held.epoch, "no driver claimed it in between"
             assert (await runner.resume("paused")).state == "completed"
 
     clock.run(story())
@@ -154,7 +154,7 @@ def test_a_task_whose_undo_waits_to_be_settled_does_not_wait_for_its_timer():
             assert held.wanted == 0
             assert (await runner.result("t")).pending == ()
             await asyncio.sleep(1_200)
-            assert (await runner.store.row("t")).epoch == held.epoch, "nobody took it up in between"
+            assert (await runner.store.row("t")).epoch == held.epoch, "no driver claimed it in between"
             assert (await runner.undo_step("t", to=0, force=True)).complete
             assert await audit_store(runner.store) == []
 
@@ -290,7 +290,7 @@ def test_a_task_taken_up_after_its_failure_begins_a_new_series_of_attempts():
 
 
 class Sides:
-    """A model that sends other requests on the way, fails once and names who answers."""
+    """A model that sends side requests, fails once, and names the model that answered."""
 
     name = "two:models"
 
@@ -312,7 +312,7 @@ class Sides:
 
 
 async def asks(ctx: StepContext) -> StepResult:
-    """One question of a function."""
+    """A model request of a step function."""
     answer = await ctx.call_model(messages=[Message("user", (Text("Now?"),))])
     return StepResult(answer.message.text, is_last=True)
 
@@ -398,7 +398,7 @@ async def test_each_attempt_goes_where_the_last_one_said_and_knows_of_all_before
 
 
 class Refuses:
-    """Fails for good, or says of other requests what cannot be kept."""
+    """Fails for good, or reports side requests that cannot be stored."""
 
     name = "no"
 

@@ -1,4 +1,4 @@
-"""What a step that is a function knows of its agent and of failures, and requests beside the conversation."""
+"""Requests to a model: in the conversation, after it, and beside it."""
 
 from typing import Any
 

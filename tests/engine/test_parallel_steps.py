@@ -1,4 +1,4 @@
-"""Steps that depend on each other: when each begins, what it sees, and what becomes of the others."""
+"""Steps that depend on each other: when each begins, what it sees, and what happens to the rest."""
 
 import asyncio
 import itertools
@@ -383,8 +383,8 @@ async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_agai
     assert (again.state, again.output, desk.done) == ("completed", first.output, ["b", "joined"])
     assert [request.turn for request in agent.model.requests] == [0, 0, 0, 2]  # type: ignore[union-attr]
     assert [message.text for message in again.messages] == [message.text for message in first.messages]
-    with pytest.raises(StepNotFound, match="no step 'nobody'"):
-        await runner.undo_step(first.task_id, step="nobody")
+    with pytest.raises(StepNotFound, match="no step 'missing'"):
+        await runner.undo_step(first.task_id, step="missing")
 
 
 async def test_an_undo_of_all_steps_starts_the_task_from_the_beginning(runner: Runner) -> None:
@@ -434,7 +434,7 @@ async def test_an_undone_step_gives_its_place_back_and_nothing_that_it_planned_i
 
 
 async def puts(ctx: StepContext) -> StepResult:
-    """One call that counts, and an answer."""
+    """Make a call that counts, and answer."""
     return StepResult(await ctx.call_tool("put"), is_last=True)
 
 

@@ -1,4 +1,4 @@
-"""A task that goes in circles is stopped, whichever way its model is spoken with; nobody else is."""
+"""A task that goes in circles is stopped, with every worker; a task that makes progress is not."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def look(place: int) -> str:
 
 
 def circling(*places: int, worker: Any = None) -> Agent[Any]:
-    """An agent that looks at these places in turn, for ever; without tools it says how often it was asked."""
+    """Return an agent that looks at these places in turn, for ever; without tools it answers."""
 
     def say(request: Any) -> Any:
         place = places[request.turn % len(places)]

@@ -1,4 +1,4 @@
-"""What is recorded beside an event: pauses at breakpoints."""
+"""Pauses at breakpoints, recorded after an event."""
 
 from __future__ import annotations
 

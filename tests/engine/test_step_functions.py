@@ -1,4 +1,4 @@
-"""Workers of one's own: what a step that is a function may do, and what it finds again when it is entered again."""
+"""Step functions: what they may do, and which results they get from the journal when they run again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -143,7 +143,7 @@ async def test_a_pure_decide_is_a_worker(runner: Runner) -> None:
 async def lived_twice(
     worker: Any, *tools: Any, commits: int, model: Any = None, after: bool = True
 ) -> RunResult:
-    """Begin a task in a process that dies at a commit, and end it in another one."""
+    """Begin a task in a process that crashes at a commit, and end it in another process."""
     life = MortalStore(MemoryStore())
     await life.real.open()
     life.commits_left, life.dies_after_writing = commits, after
@@ -255,7 +255,7 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
     assert result.state == "completed"
     again = (
         1 if words else 0
-    )  # between calls and their results nobody else may speak: words are heard after the step
+    )  # no message may stand between calls and their results: it is read after the step
     assert (result.output[0], "yes" in result.output[1], len(keys)) == ("yes", True, 2 + again)
     assert [message.text for message in result.messages].count("and?") == again
     assert_well_formed(result.messages)

@@ -1,4 +1,4 @@
-"""What becomes of steps that nobody needs any more, of what was said to them, and of the round that comes after."""
+"""Steps that are not needed any more, the messages to them, and the round that follows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -227,7 +227,7 @@ async def test_calls_that_end_before_they_begin_make_room_for_the_next(runner: R
         return StepResult([one.outcome for one in made], is_last=True)
 
     def model(request: ModelRequest) -> Any:
-        return call("save", n=1) + call("nobody") + call("nobody") + call("nobody")
+        return call("save", n=1) + call("missing") + call("missing") + call("missing")
 
     options = RunOptions(max_parallel_tools=1, max_parallel_steps=1)
     async with asyncio.timeout(5):

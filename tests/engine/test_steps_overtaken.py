@@ -1,4 +1,4 @@
-"""Steps whose functions end, ask or wait when nobody needs them any more, or not as functions do."""
+"""Step functions that end, ask or wait when their step is not needed any more, or that end irregularly."""
 
 import asyncio
 import threading

@@ -29,7 +29,7 @@ def test_the_first_of_a_queue_is_woken_and_when_it_leaves_the_next() -> None:
 
 
 class FakeThread:
-    """A thread whose positions the store answers, and what the admission to it did."""
+    """A thread with scripted positions in its queue, and a log of what its admission did."""
 
     def __init__(self, *positions: QueuePosition | None) -> None:
         self.positions = list(positions)

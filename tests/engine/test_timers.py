@@ -9,7 +9,7 @@ from treadle.engine.timers import fire_timer
 
 
 class Due:
-    """Stands for a state whose timers are due at some times, for a writer and for a timer."""
+    """A state whose timers are due at given times; it is also its writer and its timer."""
 
     step, call = "s1", None
 

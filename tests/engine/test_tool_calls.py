@@ -286,7 +286,7 @@ async def test_calls_of_one_turn_do_not_touch_each_other(runner: Runner) -> None
         raise SystemExit(3)
 
     asked = [
-        call("fine", n=0), call("broken"), call("fine", n=1), call("hanging"), call("nobody"),
+        call("fine", n=0), call("broken"), call("fine", n=1), call("hanging"), call("missing"),
         call("fine", n="x"), call("leaving"), call("fine", n=2),
     ]  # fmt: skip
     agent = with_tools(fine, broken, hanging, leaving, script=[turn(calls=asked), "Done."])

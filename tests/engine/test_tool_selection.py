@@ -129,7 +129,7 @@ async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools
     offer = Phases(["look"], ["a"], ["b"], ["c"])
     agent = Agent(ScriptedModel(says), name="clerk", tools=[look, *others], offer=offer)
     assert await driven(life, agent) is None
-    offer.phases = (["c"], ["c"])  # whatever it would say now
+    offer.phases = (["c"], ["c"])  # what the selector would return now
     before = len(offer.asked)
     second = await next_life(life, None)
     result = await driven(second, agent)

@@ -1,4 +1,4 @@
-"""Taking steps back: messages and pending work return, effects are compensated, the report does not lie."""
+"""Undo: messages and pending work are restored, effects are compensated, and the report is true."""
 
 import asyncio
 from typing import Any
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.anyio
 
 
 def keeper(done: list[str], version: str) -> Agent[Any]:
-    """An agent of one name whose tool is taken back by its own version."""
+    """Return an agent whose tool is undone by the same version of the agent."""
 
     async def unput(made: ToolCall, ctx: Any) -> None:
         done.append(f"{version} {made.arguments['what']}")
@@ -440,7 +440,7 @@ async def test_a_step_with_a_call_of_unknown_outcome_is_refused_and_by_force_sai
 
     @tool(undo=unbook, timeout=0.05)
     async def book() -> str:
-        """Book something, and never hear of it."""
+        """Book something, and hang."""
         await asyncio.sleep(30)
         return "booked"
 
@@ -520,7 +520,7 @@ async def test_undone_again_and_again_a_task_can_still_be_verified(runner: Runne
 
 
 async def lost_compensation(store: Any, ledger: Ledger) -> str:
-    """A task whose undo was cut while a compensation ran: nobody knows what it did."""
+    """Return a task whose undo was cut off during a compensation, whose outcome is unknown."""
     entered = asyncio.Event()
 
     async def hang(made: Any, ctx: Any) -> None:
@@ -570,7 +570,7 @@ async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: An
         assert [undone.verdict for undone in rewound.calls] == ["compensated"]
         assert (await runner.get_task(task_id)).steps == 0
         assert pending[0].idempotency_key == f"{task_id}/s1-0-undo"
-        await runner.settle(task_id, "s1-0-undo", verdict)  # said twice is heard once
+        await runner.settle(task_id, "s1-0-undo", verdict)  # a second settlement changes nothing
         with pytest.raises(AlreadyDecided, match="s1-0-undo is settled as"):
             await runner.settle(
                 task_id, "s1-0-undo", Happened() if isinstance(verdict, NotHappened) else NotHappened()
@@ -608,7 +608,7 @@ async def test_a_message_sent_during_a_compensation_is_read_after_the_undo(runne
 
 
 async def test_a_message_sent_after_an_undo_request_is_read_after_the_undo(runner: Runner) -> None:
-    """Also when the undo waits for a call in flight, and words would not have to."""
+    """Also when the undo waits for a call in flight, for which a message need not wait."""
     gate = Gate()
     agent = Agent(ScriptedModel([call("work"), "done"]), name="clerk", tools=[gate.tool])
     handle = await runner.start(agent, "?")

@@ -1,4 +1,4 @@
-"""What every worker keeps, whichever way its model is spoken with. Another worker is one more line in `WORKERS`."""
+"""The promises of every worker, for every protocol of its model. Another worker is one more line in `WORKERS`."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(frozen=True)
 class Way:
-    """A worker, and how a model that is spoken with by it writes a call and an answer."""
+    """A worker, and how a model writes a call and an answer for it."""
 
     worker: Any
     calls: Callable[[str, dict[str, Any]], Turn]
@@ -65,7 +65,7 @@ class Way:
 
     @property
     def talks(self) -> bool:
-        """Whether calls and their results are said in the conversation."""
+        """Return whether calls and their results are in the conversation."""
         return self.says is None
 
 
@@ -117,7 +117,7 @@ def as_planned(ctx: RequestContext[Any]) -> list[Any]:
 
 
 def plans_one_sub_task(request: ModelRequest) -> Turn:
-    """A plan of one sub-task, which does all that is to be done; then the answer."""
+    """Return the turns of a plan with one sub-task that does all the work, and then the answer."""
     if request.instructions.startswith(WORKING):
         done = sum(message.role == "tool" for message in request.messages)
         return in_calls(*PLAN[done]) if done < len(PLAN) else text("It is done.")
@@ -147,7 +147,7 @@ ANSWER = "All is done, as you wished."
 PLAN = (
     ("look", {"n": 1}),
     ("book", {"n": 2}),
-    ("nobody", {"n": 3}),
+    ("missing", {"n": 3}),
     ("look", {"n": "x"}),
     ("break_", {}),
     ("look", {"n": 6}),
@@ -258,7 +258,7 @@ async def audited(
 OUTCOMES = [
     ("look", "ok"),
     ("book", "ok"),
-    ("nobody", "invalid"),
+    ("missing", "invalid"),
     ("look", "invalid"),
     ("break_", "error"),
     ("look", "ok"),
@@ -271,7 +271,7 @@ async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner)
     assert (result.error, result.degraded_reasons, result.steps) == (None, (), world.way.steps)
     assert world.outcomes(result) == OUTCOMES
     said = str([request.messages for request in world.asked])
-    assert "Did you mean" in said or "There is no tool 'nobody'" in said
+    assert "Did you mean" in said or "There is no tool 'missing'" in said
     assert "RuntimeError: broken" in said
     await audited(world, runner, result)
 
@@ -317,7 +317,7 @@ async def test_streaming_changes_nothing_and_shows_no_marker_of_a_protocol(
 
 
 async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
-    """One life of a process: it begins the task, or drives on what is there; None if it dies."""
+    """Begin or resume the task in one process; return None if the process crashes."""
     with suppress(StoreError):
         async with Runner(
             store, options=RunOptions(on_unknown_outcome="tell_model"), agents=[world.agent]
@@ -329,7 +329,7 @@ async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
 async def lived_through(
     way: Way, mortal: Callable[[World, MortalStore], None]
 ) -> tuple[World, RunResult | None, RunResult]:
-    """Begin a task in a process that dies as is said, and end it in another one, which is audited."""
+    """Begin a task in a process that crashes at the named point, end it in another one, and audit the store."""
     world = World(way)
     life = MortalStore(MemoryStore())
     await life.real.open()

@@ -37,7 +37,7 @@ class Again:
 
 
 async def asks_or_works(ctx: StepContext) -> StepResult:
-    """Two steps ask the model, one works for a minute beside them, one has the answer."""
+    """Ask the model in two steps, work for a minute in a third beside them, and answer in the last."""
     if ctx.name == "start":
         beside = NextStep("40"), NextStep("5"), NextStep("work")
         return StepResult(next_steps=(*beside, NextStep("end", after=("40", "5", "work"))))
@@ -49,7 +49,7 @@ async def asks_or_works(ctx: StepContext) -> StepResult:
 
 
 class Timed:
-    """Fails once at each question, wants it asked again after the seconds it names, and knows when it was asked."""
+    """A model that fails once for each question, asks for a retry after the seconds in it, and notes the times."""
 
     name = "timed"
 

@@ -1,4 +1,4 @@
-"""What a tree of tasks spent, added up: of a task's own calls, and of what is told of its children."""
+"""The spending of a tree of tasks: of a task's own calls, and of its children as far as they report it."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_the_spending_of_two_tasks_of_one_agent_is_one_sum() -> None:
     other = SpentBy("poet", 3, Usage(1, 1), 2, 0, 10, ("b:2", "a:1"))
     (both,) = by_agent([first, other])
     assert both == SpentBy("poet", 4, Usage(6, 6), 3, 2, 110, ("a:1", "b:2"))
-    assert summed([SpentBy("poet", cost=1), other]).cost is None, "what one of them cost nobody knows"
+    assert summed([SpentBy("poet", cost=1), other]).cost is None, "the cost of a part is unknown"
 
 
 def test_calls_that_were_refused_or_gave_the_answer_are_none_that_were_made() -> None:
@@ -27,7 +27,7 @@ def test_calls_that_were_refused_or_gave_the_answer_are_none_that_were_made() ->
     state = told(
         *[
             step(),
-            answered("look", "look", "nobody", "save"),
+            answered("look", "look", "missing", "save"),
             began(0, name="look"),
             ended(0),
             refused,

@@ -1,4 +1,4 @@
-"""What counts as going in circles, as a table: one letter is a call and what came of it."""
+"""Circles of calls, as a table: each letter is a call with its result."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def call(letter: str, number: int = 0) -> CallState:
 
 
 def circles(story: str, most: int) -> str | None:
-    """What is said after a story that is read from left to right."""
+    """Return the limit reached after a story that is read from left to right."""
     calls = [call(letter, index) for index, letter in enumerate(story)]
     reached = in_circles(most, reversed(calls))
     return None if reached is None else reached.detail

@@ -1,4 +1,4 @@
-"""What tests of a running task share: tools that wait until they are let go, and ways of reading a journal."""
+"""Helpers for tests of running tasks: tools that wait until a gate opens, and readers of journals."""
 
 import asyncio
 from collections import Counter
@@ -11,7 +11,7 @@ from treadle.llm.scripted import call
 
 
 class Gate:
-    """A tool that says when it was entered and returns when it is let go."""
+    """A tool that notes when it was entered and returns when the gate opens."""
 
     def __init__(self, name: str = "work", result: Any = "done", **declared: Any) -> None:
         self.name = name
@@ -21,7 +21,7 @@ class Gate:
         self.contexts: list[ToolContext[Any]] = []
 
         async def work(ctx: ToolContext[Any]) -> Any:
-            """Work until let go."""
+            """Work until the gate opens."""
             self.contexts.append(ctx)
             self.entered.set()
             try:
@@ -58,7 +58,7 @@ async def only(runner: Runner, task_id: str, kind: str) -> list[Any]:
 
 
 async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    """Return once the condition holds; it is looked at every few milliseconds."""
+    """Return once the condition holds; it is checked every few milliseconds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what is waited for may happen in a thread
             await asyncio.sleep(0.002)
@@ -75,12 +75,12 @@ async def happened(handle: Any, kind: str, times: int = 1) -> Any:
 
 
 def results_seen(messages: Any) -> list[str]:
-    """What the model is told of calls, in the order it is told."""
+    """Return the results of calls that a model sees, in their order."""
     return [part.text for message in messages for part in message.parts if isinstance(part, ToolResult)]
 
 
 def assert_well_formed(messages: Any) -> None:
-    """Each call has exactly one result, right after it; ids are unique."""
+    """Assert that each call has exactly one result, right after it, and that ids are unique."""
     seen: Counter[str] = Counter()
     asked: list[str] = []
     for message in messages:
@@ -94,7 +94,7 @@ def assert_well_formed(messages: Any) -> None:
 
 
 async def assert_journal_makes_sense(runner: Runner, task_id: str) -> list[Event]:
-    """Numbers without gaps, one end per call and per attempt, starts before ends, the chain intact."""
+    """Assert numbers without gaps, one end per call and per attempt, and an intact chain."""
     events = await journal(runner, task_id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     ends = Counter(event.call for event in events if event.kind == "tool_ended")  # type: ignore[attr-defined]

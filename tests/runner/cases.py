@@ -22,7 +22,7 @@ async def multiply(a: int, b: int) -> int:
 
 
 def calculator(*script: Any, name: str = "math", **more: Any) -> Agent[Any]:
-    """An agent that works out (121 * 3) + 42, unless the script is another."""
+    """Return an agent that computes (121 * 3) + 42, unless the script is another."""
     turns = script or (call("multiply", a=121, b=3), call("add", a=363, b=42), "405")
     return Agent(ScriptedModel(list(turns)), name=name, tools=[add, multiply], **more)
 
@@ -40,7 +40,7 @@ def adder(*script: Any) -> Agent[Any]:
 
 
 def sayer(*answers: Any, name: str = "sayer", **more: Any) -> Agent[Any]:
-    """An agent without tools that says one thing after the other."""
+    """Return an agent without tools that gives these answers in turn."""
     return Agent(ScriptedModel(list(answers) or ["Hello."]), name=name, **more)
 
 
@@ -87,12 +87,12 @@ class Ledger:
 
 
 def both(*calls: Any) -> Any:
-    """One turn that asks for several tools at once."""
+    """Return a turn that calls several tools at once."""
     return turn(calls=list(calls))
 
 
 async def step_to_answer(runner: Runner, task: Task | str, **how: Any) -> list[TaskStepOutput]:
-    """The loop of the guide: one step after the other until the last."""
+    """Run the steps of a task until the last, as the guide does."""
     outputs: list[TaskStepOutput] = []
     while True:
         outputs.append(await runner.run_step(task, **how))
@@ -108,7 +108,7 @@ async def stepped(runner: Runner, agent: Agent[Any], input: Any, **how: Any) -> 
 
 
 async def journal(runner: Runner, task: Task | str) -> list[Event]:
-    """All durable events of a task."""
+    """Return all durable events of a task."""
     return [event async for event in runner.handle(task).events(deltas=False) if isinstance(event, Event)]
 
 
@@ -117,7 +117,7 @@ async def kinds(runner: Runner, task: Task | str) -> list[str]:
 
 
 async def only(runner: Runner, task: Task | str, kind: str) -> list[Any]:
-    """The events of one kind."""
+    """Return the events of one kind."""
     return [event for event in await journal(runner, task) if event.kind == kind]
 
 
@@ -127,7 +127,7 @@ def verdicts(report: Any) -> list[tuple[str, str]]:
 
 
 def said(messages: Any) -> list[tuple[str, str]]:
-    """Messages as (role, words), tool traffic as the names of the calls and the observations."""
+    """Return messages as (role, text); calls as the names of tools, results as their texts."""
     lines: list[tuple[str, str]] = []
     for message in messages:
         parts = [
@@ -140,7 +140,7 @@ def said(messages: Any) -> list[tuple[str, str]]:
 
 
 def assert_well_formed(messages: Any) -> None:
-    """Each call has exactly one result, right after it, and all ids are unique."""
+    """Assert that each call has exactly one result, right after it, and that all ids are unique."""
     seen: set[str] = set()
     asked: list[str] = []
     for message in messages:

@@ -29,6 +29,6 @@ class Gates:
 
 
 async def shown(runner: Runner, task_id: str, words: str) -> None:
-    """Return once the output of an ended step says so."""
+    """Return once watchers see the end of a step."""
     while words not in str([step.output for step in await runner.get_completed_steps(task_id)]):  # noqa: ASYNC110
         await asyncio.sleep(0)

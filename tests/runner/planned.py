@@ -1,4 +1,4 @@
-"""A model that plans and carries out what it planned, and tools that take down what they do."""
+"""A model that plans and carries out its plans, and tools that record what they do."""
 
 import asyncio
 import re
@@ -120,7 +120,7 @@ class World:
         return [entry.key for entry in self.ledger if (entry.effect, entry.phase) == (effect, "start")]
 
     def asked_in(self, name: str) -> list[ModelRequest]:
-        """The requests of one sub-task."""
+        """Return the requests of one sub-task."""
         return [
             request
             for request in self.asked
@@ -140,7 +140,7 @@ def sub_task_of(request: ModelRequest) -> str:
 
 
 def two_plans() -> World:
-    """Of the first plan one sub-task fails after another has booked; the second plan does without it."""
+    """Return a world in which a sub-task of the first plan fails after another has booked."""
     return World(
         plans=[
             a_plan(sub("look"), sub("book"), sub("fail", "book"), sub("sum", "look", "fail")),

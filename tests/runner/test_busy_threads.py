@@ -1,4 +1,4 @@
-"""Two tasks in one thread: which one has it, which one waits, and what the next one sees."""
+"""Tasks that share a thread: which task holds it, which tasks wait, and what the next task sees."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ PARALLEL = RunOptions(on_busy_thread="parallel")
 
 
 class Gate:
-    """An agent whose one tool call lasts until it is opened."""
+    """An agent whose tool call lasts until the gate opens."""
 
     def __init__(self) -> None:
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
@@ -289,7 +289,7 @@ async def test_a_tool_that_would_wait_for_its_own_thread_is_told_so(runner: Runn
 
 
 async def test_a_new_task_in_the_thread_of_a_running_one_waits_for_it(runner: Runner) -> None:
-    """A thread that was made for a task is a thread like others, while the task is driven."""
+    """A thread that was created for a task can be used while the task is driven."""
     gate = Gate()
     handle = await runner.start(gate.agent, "hold")
     await gate.reached.wait()
@@ -350,7 +350,7 @@ async def test_turns_of_many_callers_are_neither_lost_nor_mixed(runner: Runner) 
 
 @pytest.mark.parametrize("made", [True, False], ids=["made", "taken up"])
 async def test_a_task_that_interrupts_begins_before_queued_tasks(runner: Runner, made: bool) -> None:
-    """The holder lets go only a while after it was interrupted, when others stand in line already."""
+    """The holder leaves the thread a while after it was interrupted, when tasks are queued already."""
     urgent = await runner.create_task(sayer("urgent"), "urgent", thread_id="talk", options=INTERRUPT)
     stubborn, entered = asyncio.Event(), asyncio.Event()
 

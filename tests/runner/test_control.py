@@ -52,7 +52,7 @@ def slow_model(words: str = "one two three four five", pause: float = 0.2) -> Sc
 
 
 class SpeaksLast(MemoryStore):
-    """Where a command arrives at the very moment in which a task is given back."""
+    """A store in which a command arrives just when a task is released."""
 
     said = False
 

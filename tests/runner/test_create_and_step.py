@@ -1,4 +1,4 @@
-"""Creating without running, one step at a time, views, failed steps."""
+"""Tasks that are created without running and driven step by step, and steps that fail."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A person's words before, during and after; edits of what comes next."""
+"""Messages to a task before, during and after its run; edits of its next input and calls."""
 
 import asyncio
 from typing import Any
@@ -267,7 +267,7 @@ async def test_undo_brings_back_the_input_as_it_was_before_the_edit(runner: Runn
 
 
 async def paused_before(runner: Runner, ledger: Ledger, *calls: Any) -> Any:
-    """A task that stands before the calls its model asked for."""
+    """Return a task that is paused before the calls of its model."""
     options = RunOptions(break_on=[Breakpoint(before_tool="*")])
     task = await runner.create_task(ledger.agent(both(*calls), "done"), "?", options=options)
     assert (await runner.resume(task)).state == "paused"

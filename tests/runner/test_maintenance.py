@@ -27,4 +27,4 @@ def test_the_sync_bridge_has_the_verbs(tmp_path: Path) -> None:
 async def test_a_task_that_is_not_there_cannot_be_verified(store: Path) -> None:
     async with Runner(store) as runner:
         with pytest.raises(TaskNotFound):
-            await runner.verify("nobody")
+            await runner.verify("missing")

@@ -1,4 +1,4 @@
-"""What people may say to a task, and what it is too late to say: each refusal leaves the task as it was."""
+"""Messages, edits and settlements that a task accepts, and those that come too late: a refusal changes nothing."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ async def unknown_payment(runner: Runner, **how: Any) -> Any:
 
 
 async def stuck_undo(runner: Runner) -> Any:
-    """A task whose undo was begun and stopped at a compensation that failed."""
+    """Return a task whose undo stopped at a compensation that failed."""
     ledger = Ledger(lambda entry: entry.startswith("unbook"))
     task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")
     await runner.run_step(task)

@@ -1,6 +1,6 @@
-"""Runners on PostgreSQL: what is true on SQLite is true there, also when drivers and the server die.
+"""Runners on PostgreSQL: the promises of SQLite hold there, also when drivers and the server crash.
 
-Every other test of the runner is told on PostgreSQL too (`store` in conftest.py); a sample of them here, always.
+Every other test of the runner runs on PostgreSQL too (`store` in conftest.py); a sample of them here, always.
 """
 
 import asyncio

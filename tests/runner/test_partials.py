@@ -1,4 +1,4 @@
-"""Answers while a model writes them."""
+"""Partial answers, as they are read while a model writes."""
 
 import json
 from datetime import date

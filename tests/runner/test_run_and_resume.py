@@ -1,4 +1,4 @@
-"""An id of the caller's own: the same task however often it is run; and going on from every state."""
+"""Run and resume: an id of the caller's own is one task in every run; tasks are resumed from every state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Threads: what a task begins with, what it adds, and that the messages of two tasks never mix."""
+"""Threads: which messages a task begins with and adds, and that the messages of two tasks never mix."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner) -> None:
-    """R8: calls and results of a turn are in the next one's request, so that no model repeats them."""
+    """Calls and results of a turn are in the requests of the next turn, so that no model repeats them."""
     agent = calculator()
     await runner.run(agent, "What is (121 * 3) + 42?", thread_id="talk")
     second = calculator(call("add", a=405, b=1), "406")
@@ -253,7 +253,7 @@ async def test_an_abandoned_task_leaves_its_thread_as_it_was(runner: Runner) -> 
 
 
 async def test_the_end_of_a_task_and_its_thread_change_in_one_transaction(runner: Runner) -> None:
-    """A reader that sees the one sees the other, however often it reads."""
+    """A reader that sees the end of the task sees the change of the thread, and the reverse."""
     handle = await runner.start(calculator(), "?", thread_id="talk")
     seen: set[tuple[bool, bool]] = set()
     async for event in handle.events(deltas=False):

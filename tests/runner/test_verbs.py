@@ -30,6 +30,11 @@ class Counter:
         self.total = 0
 
     @on_instances
+    def name_of(self, task_id: str) -> str:
+        """Return a name of a task, whose id every verb checks."""
+        return f"task {task_id}"
+
+    @on_instances
     def double(self, number: int) -> int:
         """Double a number."""
         return 2 * number
@@ -63,6 +68,12 @@ async def test_a_wrong_argument_is_raised_where_the_verb_is_awaited() -> None:
     with pytest.raises(ConfigurationError, match="forget: task_id must be text"):
         await refused
     assert counter.total == 2
+
+
+def test_a_wrong_argument_of_a_plain_method_is_raised_at_once() -> None:
+    assert Counter().name_of("t") == "task t"
+    with pytest.raises(ConfigurationError, match="name_of: task_id must be text"):
+        Counter().name_of("")
 
 
 @pytest.mark.parametrize("name", ["add", "double"])

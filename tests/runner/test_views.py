@@ -35,12 +35,12 @@ async def test_views_of_an_unknown_task_name_it_and_the_store(runner: Runner) ->
         runner.skip_step,
         runner.cancel,
     ):
-        with pytest.raises(TaskNotFound, match=r"no task 'nobody' in (memory|sqlite|postgresql)"):
-            await view("nobody")  # type: ignore[operator]
-    with pytest.raises(TaskNotFound, match="nobody"):
-        await runner.get_step("nobody", "s1")
-    with pytest.raises(LookupError, match="nobody"):
-        await runner.get_task("nobody")
+        with pytest.raises(TaskNotFound, match=r"no task 'missing' in (memory|sqlite|postgresql)"):
+            await view("missing")  # type: ignore[operator]
+    with pytest.raises(TaskNotFound, match="missing"):
+        await runner.get_step("missing", "s1")
+    with pytest.raises(LookupError, match="missing"):
+        await runner.get_task("missing")
 
 
 async def test_a_snapshot_does_not_change_and_a_newer_one_does(runner: Runner) -> None:
@@ -114,7 +114,7 @@ async def test_lists_filter_by_state_agent_thread_time_and_go_on_at_a_cursor(run
     assert await ids(agent="odd") == [made[3], made[1]]
     assert await ids(thread_id="t0") == [made[4], made[2], made[0]]
     assert await ids(agent="odd", thread_id="t0") == []
-    assert await ids(parent="nobody") == []
+    assert await ids(parent="missing") == []
     third = await runner.get_task(made[2])
     assert await ids(since=third.created) == newest_first[:3]
     page = await runner.list_tasks(limit=2)

@@ -1,4 +1,4 @@
-"""Types that answers may be of: what a model writes for each, what that means, and what is wrong."""
+"""Types of answers: for each, a valid answer of a model, its value, and an invalid answer."""
 
 import json
 from dataclasses import dataclass
@@ -164,7 +164,7 @@ every_mode = pytest.mark.parametrize("mode", [*MODES, *WORKERS])
 
 
 def written(agent: Agent[Any], answer: Any) -> str:
-    """Return what the agent's model writes to give an answer, in the mode in which it is asked."""
+    """Return the text with which the agent's model gives an answer in its output mode."""
     assert agent.typed is not None
     wraps = (
         list(agent.typed.schema["properties"]) == ["answer"] if "properties" in agent.typed.schema else False
@@ -178,7 +178,7 @@ def written(agent: Agent[Any], answer: Any) -> str:
 
 
 def same(answer: Any, meant: Any) -> bool:
-    """Whether an answer is what was meant, and of the same type."""
+    """Return whether an answer equals the expected value and has its type."""
     return type(answer) is type(meant) and answer == meant
 
 
@@ -189,7 +189,7 @@ async def look(where: str) -> str:
 
 
 def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
-    """An agent whose model gives one answer after the other; what is a turn already is taken as it is."""
+    """Return an agent whose model gives these answers in turn; an answer may be a turn itself."""
     how = {"worker": mode} if mode in WORKERS else {"output_mode": mode}
     asked = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
     turns = [answer if type(answer).__name__ == "Turn" else said(asked, answer) for answer in answers]

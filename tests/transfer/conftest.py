@@ -1,4 +1,4 @@
-"""What the tests of exports and imports share."""
+"""Fixtures for tests of exports and imports."""
 
 from pathlib import Path
 

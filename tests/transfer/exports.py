@@ -40,7 +40,7 @@ STORES: dict[str, Callable[[Path], JournalStore]] = {
 
 @asynccontextmanager
 async def filled(store: JournalStore) -> AsyncGenerator[Runner]:
-    """A thread of two turns, a fork of a fork whose base was deleted, a task between steps with unread words."""
+    """Open a runner on a thread of two turns, a fork of a fork with a deleted base, and a task with a message."""
     async with Runner(store, agents=[AGENT]) as runner:
         await runner.run(
             AGENT,

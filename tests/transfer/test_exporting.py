@@ -32,7 +32,7 @@ async def test_an_export_of_a_task_holds_its_bases_and_its_threads_only(tmp_path
         assert report.tasks[0] == "base"
         assert report.tasks[-1] == tip.task_id
         with pytest.raises(TaskNotFound):
-            await runner.export_tasks(io.BytesIO(), "nobody")
+            await runner.export_tasks(io.BytesIO(), "missing")
 
 
 async def test_a_thread_keeps_what_was_taken_out_of_it() -> None:
@@ -84,5 +84,5 @@ async def test_two_exports_to_one_file_at_once_both_leave_it_whole(tmp_path: Pat
 async def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:
     async with Runner(MemoryStore()) as runner:
         with pytest.raises(TaskNotFound):
-            await runner.export_tasks(tmp_path / "all.jsonl", "nobody")
+            await runner.export_tasks(tmp_path / "all.jsonl", "missing")
     assert leftovers(tmp_path) == []

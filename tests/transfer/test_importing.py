@@ -1,4 +1,4 @@
-"""Exports: what is taken in elsewhere is what was written here, and nothing else is taken in."""
+"""Imports: tasks arrive exactly as they were exported, and nothing else is imported."""
 
 import io
 from pathlib import Path

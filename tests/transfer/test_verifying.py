@@ -1,4 +1,4 @@
-"""What `verify` finds: damage in a journal, and what around it does not agree with it."""
+"""`verify` finds damage in a journal, and rows and threads that contradict it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -108,7 +108,7 @@ async def test_a_changed_record_is_found_wherever_it_stands(tmp_path: Path) -> N
         records = await runner.store.read("long")
         assert len(records) > 20
         for record in records:
-            # As a person who knows JSON would do it: nothing but the digest tells.
+            # Changed as valid JSON: only the digest shows it.
             forged = record.data.replace(b'"t":1', b'"t":2')
             sql(path, "UPDATE records SET data = ? WHERE seq = ?", forged, record.seq)
             [finding] = (await runner.verify("long")).findings
@@ -121,7 +121,7 @@ async def test_a_changed_or_missing_large_value_is_found(store: Path) -> None:
     sql(store, "UPDATE blobs SET data = CAST(replace(CAST(data AS TEXT), 'word word', 'ward word') AS BLOB)")
     async with Runner(store) as runner:
         report = await runner.verify()
-        # One value, stored once: all who refer to it have lost it, and each is named.
+        # The value is stored once: every task that refers to it has lost it, and each is named.
         assert {finding.task_id for finding in report.findings} == {"one", "two", "fork", "well"}
         assert all("was changed" in finding.text for finding in report.findings)
     sql(store, "PRAGMA foreign_keys = off")

@@ -1,4 +1,4 @@
-"""What the function-calling worker wants next, as a table: what happened on the left, what follows on the right."""
+"""The function-calling worker, as a table: the events of a task on the left, the next decision on the right."""
 
 from typing import Any
 

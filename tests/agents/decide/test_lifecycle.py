@@ -1,4 +1,4 @@
-"""What holds for every task whatever its worker, as a table: cancel, interrupt, pause, undo, the end and after it."""
+"""Decisions that do not depend on the worker, as a table: cancel, interrupt, pause, undo, the end and after it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is decided about typed answers, as tables of what happened and what follows."""
+"""Decisions about typed answers, as tables of events and decisions."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def asked(step: str = "s1", index: int = 1) -> list[e.Event]:
 
 
 def said(step: str, typed: e.TypedAnswer | None, *calls: str, finish: Any = "stop") -> list[e.Event]:
-    """An answer in words, or with calls of these names, the first of which may give the typed answer."""
+    """Return an answer as text, or with calls of these names, the first of which may give the typed answer."""
     parts = [ToolCall(f"{step}-{n}", name, {}) for n, name in enumerate(calls)] or [Text("words")]
     return [e.ModelReturned(step, Message("assistant", tuple(parts)), finish, typed=typed)]
 

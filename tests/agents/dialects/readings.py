@@ -40,7 +40,7 @@ def named(value: Any) -> str | None:
 def heard(
     reader: DeltaReader, text: str, message: Message, cut: Callable[[], int]
 ) -> tuple[str, str, str, str]:
-    """What is told on each channel while a text comes in pieces: thought, answer, name and arguments."""
+    """Return the deltas of each channel while a text comes in pieces: thought, answer, name and arguments."""
     deltas: list[Any] = []
     place = 0
     while place < len(text):
@@ -57,16 +57,16 @@ def heard(
 
 
 def check_stream(dialect: str, text: str, cut: Callable[[], int]) -> None:
-    """However a text is cut, its thought and its answer are told as they are read."""
+    """Assert that the deltas of a text add up to its reading, wherever the text is cut."""
     spoken = DIALECTS[dialect]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
     parts = answer.message.parts
     thought, words, name, arguments = heard(spoken.delta_reader(REQUEST), text, answer.message, cut)
     calls = [part for part in parts if isinstance(part, ToolCall)]
     if calls and calls[0].problem is not None:
-        return  # of what cannot be read anything may have been told, as of an answer that breaks off
+        return  # deltas of an unreadable text may hold anything, as those of an answer that breaks off
     if "</think>" in text and not text.lstrip().startswith("<think>"):
-        return  # drafts are told before it is known that they are
+        return  # deltas of drafts come before the text shows that they are drafts
     assert thought == "".join(part.text for part in parts if isinstance(part, Reasoning))
     assert words == answer.message.text
     assert name == "".join(call.name for call in calls)

@@ -1,4 +1,4 @@
-"""Dialects: what a model is told in words, what is made of its words, and when a step gives up."""
+"""Dialects: the instructions of a request, the reading of an answer, and when a step fails."""
 
 import json
 import time
@@ -166,7 +166,7 @@ def test_a_text_of_any_kind_is_read_in_time_that_grows_with_its_length() -> None
 
 
 def garbled(step: str, index: int, attempt: int = 1) -> list[e.Event]:
-    """A step whose answer could not be read."""
+    """Return the events of a step whose answer could not be read."""
     call = ToolCall(f"{step}-0", UNREADABLE, {}, "hm", "it was not closed", IN_WORDS)
     failure = e.Failure("tool", "invalid", "Nothing was run", call.id)
     return [

@@ -1,4 +1,4 @@
-"""Calls of the planner as JSON in text, and what is read from them."""
+"""Calls of the planner as JSON in text, and their readings."""
 
 import pytest
 

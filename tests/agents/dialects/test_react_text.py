@@ -1,4 +1,4 @@
-"""Texts in the ReAct protocol, and what is read from them."""
+"""Texts in the ReAct protocol, and their readings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Texts of models, and what is read from them: a call runs only with the arguments in the text, or not at all."""
+"""Generated texts of models: a call runs with exactly the arguments in the text, or not at all."""
 
 import ast
 import json
@@ -125,7 +125,7 @@ def mutated(chance: random.Random, text: str) -> str:
 
 
 class Names(ast.NodeTransformer):
-    """The words of JSON in what is read as Python."""
+    """The literals of JSON, for text that is read as Python."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant({"true": True, "false": False, "null": None}[node.id])
@@ -149,7 +149,7 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
 
 
 def check_exact(dialect: str, text: str) -> bool:
-    """If a call is read, its arguments stand in the text, before any observation; True if one is read."""
+    """Return whether a call is read; its arguments must be in the text, before any observation."""
     read = PARSERS[dialect](text)
     if read.arguments is None:
         assert (read.answer is None) != (read.problem is None)
@@ -175,7 +175,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check_generated(dialect: str, seed: int) -> None:
-    """One text that is as it should be, the same one broken off, and one by hand with a few things wrong."""
+    """Check a well-formed text, and the same text broken off."""
     chance = random.Random(f"{dialect} {seed}")
     before, written, after, given = GENERATORS[dialect](chance)
     read = PARSERS[dialect](before + written + after)

@@ -1,4 +1,4 @@
-"""What models write, and what it means: written by hand, from what models without tool calling are seen to do."""
+"""Texts of models without tool calling, with their meanings, written by hand."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from treadle.agents.dialects.dialect import Reading
 
 @dataclass(frozen=True)
 class Case:
-    """A text and its meaning; of a problem, some words that tell it."""
+    """A text and its meaning; of an unreadable text, a part of the message that says why."""
 
     name: str
     text: str

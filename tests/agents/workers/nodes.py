@@ -1,4 +1,4 @@
-"""Agents with pipelines, and what their nodes are given."""
+"""Agents with pipelines, and functions for their nodes."""
 
 from typing import Any
 

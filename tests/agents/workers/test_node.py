@@ -1,4 +1,4 @@
-"""Nodes of a pipeline: what a tool, a prompt and a function are given and return."""
+"""Nodes of a pipeline: the arguments and the values of tools, prompts and functions."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Pipelines: when each node runs, what it knows, and what becomes of the others when one is skipped, fails or dies."""
+"""Pipelines: when each node runs, what it sees, and what follows a skipped or failed node or a crash."""
 
 import asyncio
 import itertools
@@ -241,7 +241,7 @@ async def test_a_quorum_waits_for_so_many_values_and_counts_no_node_that_was_ski
     assert (await statuses(runner, result))["b"] == "skipped"
 
 
-# --------------------------------------------------------------------------- skipped nodes, failed ones
+# --------------------------------------------------------------------------- skipped nodes, failed nodes
 
 
 async def test_of_two_branches_the_one_whose_condition_holds_is_taken(runner: Runner) -> None:
@@ -427,7 +427,7 @@ class World:
         )
 
     def unbooked(self, ctx: NodeContext) -> bool:
-        """True until its own node has acted: it is to be asked no second time."""
+        """Return true until the node itself has acted: the condition must not be asked a second time."""
         return not any(entry.call.startswith(ctx.step.step_id) for entry in self.ledger)
 
     async def right(self, ctx: NodeContext) -> Any:

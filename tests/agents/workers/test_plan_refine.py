@@ -252,7 +252,7 @@ async def test_usage_is_the_sum_over_plans_and_sub_tasks(runner: Runner) -> None
     [
         ("I would look first.", "there is no JSON object"),
         (a_plan(sub("a", "b"), sub("b", "a")), "wait for each other"),
-        (a_plan(sub("a", "nobody")), "'a' waits for 'nobody', and there is no such sub-task"),
+        (a_plan(sub("a", "missing")), "'a' waits for 'missing', and there is no such sub-task"),
         (a_plan(sub("a"), sub("a")), "two sub-tasks have the id 'a'"),
         (a_plan(sub("")), 'a sub-task has no "id" that is text'),
         (a_plan(), "must be a list of at least one sub-task"),
@@ -401,7 +401,7 @@ async def test_the_failures_of_every_earlier_plan_are_told_as_long_as_the_task_l
 
 
 async def test_a_tool_that_fails_or_is_called_wrongly_is_the_sub_tasks_own_affair(runner: Runner) -> None:
-    works = {"1.a": [call("break_") + call("nobody") + call("look", n="x"), text("I could not.")]}
+    works = {"1.a": [call("break_") + call("missing") + call("look", n="x"), text("I could not.")]}
     world = World([a_plan(sub("a")), an_answer("Done.")], works=works)
     result = await runner.run(world.agent, "go")
     assert result.state == "completed"
@@ -428,7 +428,7 @@ async def test_pictures_of_the_task_are_in_planning_and_working_requests(runner:
 
 
 async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
-    """One life of a process: it begins the task, or drives on what is there; None if it dies."""
+    """Begin or resume the task in one process; return None if the process crashes."""
     options = RunOptions(on_unknown_outcome="tell_model")
     with suppress(StoreError):
         async with Runner(store, options=options, agents=[world.agent]) as runner:
@@ -437,7 +437,7 @@ async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
 
 
 async def lived_through(**mortal: Any) -> tuple[World, RunResult | None, RunResult]:
-    """Begin a task in a process that dies as is said, and end it in another one, which is audited."""
+    """Begin a task in a process that crashes at the named point, end it in another one, and audit the store."""
     world, life = two_plans(), MortalStore(MemoryStore())
     await life.real.open()
     world.life, world.dies_at = life, mortal.pop("dies_at", None)
@@ -460,7 +460,7 @@ def assert_ended_well(world: World, result: RunResult) -> None:
 
 
 def places(keys: list[str]) -> list[str]:
-    """Return the calls that were started, without what tells the task from others of its id."""
+    """Return the calls that were started, without the part of their keys that is random."""
     return sorted([key.rpartition("/")[2] for key in keys])
 
 

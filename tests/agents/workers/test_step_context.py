@@ -1,4 +1,4 @@
-"""The context of a step: what a step may know and ask for, and what it is given once more after a crash."""
+"""The context of a step: what a step sees and may request, and which results it gets again when it runs again."""
 
 from collections.abc import AsyncIterator
 from itertools import pairwise
