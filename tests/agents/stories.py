@@ -45,7 +45,7 @@ def numbered(*events: Any) -> list[e.Event]:
     return flat
 
 
-def told(*events: Any) -> TaskState:
+def state_after(*events: Any) -> TaskState:
     return fold(start("t"), numbered(e.TaskCreated("math", (Text("go"),), "talk"), *events))
 
 
@@ -86,10 +86,10 @@ def step(index: int = 1, attempt: int = 1) -> list[e.Event]:
 
 
 def answered(
-    *calls: str, words: str = "", index: int = 1, finish: Finish | None = None, **more: Any
+    *calls: str, text: str = "", index: int = 1, finish: Finish | None = None, **more: Any
 ) -> e.Event:
     """Return an answer of the model: text, or calls by the names of their tools."""
-    parts = [Text(words)] if words or not calls else []
+    parts = [Text(text)] if text or not calls else []
     message = Message("assistant", (*parts, *(ToolCall("", name, {"n": 1}) for name in calls)))
     how: Finish = finish or ("tool_calls" if calls else "stop")
     return e.ModelReturned(f"s{index}", with_places(message, f"s{index}", how), how, Usage(5, 5), **more)

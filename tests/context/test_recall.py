@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import assert_well_formed, said
+from tests.runner.cases import assert_well_formed, roles_and_texts
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.tokens import message_tokens, request_tokens
 from treadle.llm.scripted import call, turn
@@ -42,10 +42,12 @@ async def test_every_request_of_a_long_task_fits_and_is_well_formed(runner: Runn
     assert sorted(sizes)[20] > 2_000, "it shows as much as fits"
     for request in agent.model.requests:
         assert_well_formed(request.messages)
-        assert said(request.messages)[0] == ("user", "Read the book."), "the task's input is kept"
+        assert roles_and_texts(request.messages)[0] == ("user", "Read the book."), "the task's input is kept"
         if request.turn:
-            assert f"page {request.turn - 1} " in said(request.messages)[-1][1], "and so are the newest words"
-    shown = said(agent.model.requests[-1].messages)
+            assert f"page {request.turn - 1} " in roles_and_texts(request.messages)[-1][1], (
+                "and so are the newest result"
+            )
+    shown = roles_and_texts(agent.model.requests[-1].messages)
     assert "earlier messages of this conversation are not shown" in shown[1][1]
     assert len(result.messages) == 1 + 2 * 60 + 1, "the journal holds them all"
     thread = await runner.get_thread(result.thread_id)
@@ -80,8 +82,8 @@ async def test_steps_free_runs_and_resumed_tasks_show_the_same(runner: Runner) -
         await runner.run_step(task)
         if number % 4 == 0:
             runner.driver.cache.forget(task.task_id)  # as another process would find it
-    assert [said(r.messages) for r in free.model.requests] == [
-        said(r.messages) for r in stepped.model.requests
+    assert [roles_and_texts(r.messages) for r in free.model.requests] == [
+        roles_and_texts(r.messages) for r in stepped.model.requests
     ]
 
 
@@ -95,10 +97,12 @@ async def test_an_older_conversation_is_cut_between_turns(runner: Runner) -> Non
             assert_well_formed(request.messages)
             roles = [message.role for message in request.messages]
             assert roles[0] == "user"
-            notes = [at for at, (_, text) in enumerate(said(request.messages)) if "not shown" in text]
+            notes = [
+                at for at, (_, text) in enumerate(roles_and_texts(request.messages)) if "not shown" in text
+            ]
             if notes and request.turn == 0:
                 assert roles[notes[0] + 1] == "user", "what follows the note is a whole turn"
-        assert ("user", f"Turn {number}.") in said(agent.model.requests[-1].messages)
+        assert ("user", f"Turn {number}.") in roles_and_texts(agent.model.requests[-1].messages)
     assert len(await runner.get_thread("talk")) == 12 * 8
 
 
@@ -113,7 +117,9 @@ async def test_a_huge_result_cannot_brick_a_task(runner: Runner) -> None:
     for request in agent.model.requests:
         assert tokens(agent, request) <= 32_000
         assert_well_formed(request.messages)
-    (_, excerpt), *_ = [line for line in said(agent.model.requests[1].messages) if line[0] == "tool"]
+    (_, excerpt), *_ = [
+        line for line in roles_and_texts(agent.model.requests[1].messages) if line[0] == "tool"
+    ]
     assert "characters cut; full output: call s1-0" in excerpt
     assert len(result.tool_executions[0].output) == len("page 1 ") + 2_000_000
 
@@ -134,10 +140,10 @@ async def test_system_messages_stay_and_an_undo_shows_left_out_messages_again(ru
     await runner.send(task, "Never read page 99.", role="system")
     for _ in range(29):
         await runner.run_step(task)
-    assert ("system", "Never read page 99.") in said(agent.model.requests[-1].messages)
+    assert ("system", "Never read page 99.") in roles_and_texts(agent.model.requests[-1].messages)
     await runner.undo_step(task, to=2)
     await runner.run_step(task)
-    assert "not shown" not in str(said(agent.model.requests[-1].messages))
+    assert "not shown" not in str(roles_and_texts(agent.model.requests[-1].messages))
     assert_well_formed(agent.model.requests[-1].messages)
 
 
@@ -150,8 +156,8 @@ async def test_a_repeated_step_does_not_see_the_undone_one(runner: Runner) -> No
     await runner.run_step(task)
     await runner.run_step(task)
     fourth, again, fifth = agent.model.requests[3:]
-    assert said(again.messages) == said(fourth.messages)
-    assert said(fifth.messages)[: len(fourth.messages)] == said(fourth.messages)
+    assert roles_and_texts(again.messages) == roles_and_texts(fourth.messages)
+    assert roles_and_texts(fifth.messages)[: len(fourth.messages)] == roles_and_texts(fourth.messages)
     assert_well_formed(fifth.messages)
 
 

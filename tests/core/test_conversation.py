@@ -10,7 +10,7 @@ from treadle.core.messages import Message, Text, ToolCall, ToolResult
 ASK = Message("user", (Text("go"),))
 
 
-def asked(*ids: str, role: Any = "assistant") -> Message:
+def calls(*ids: str, role: Any = "assistant") -> Message:
     return Message(role, tuple([ToolCall(call, "look", {}) for call in ids]))
 
 
@@ -19,34 +19,34 @@ def gave(*ids: str, role: Any = "tool") -> Message:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "messages",
     [
         [],
         [ASK],
-        [ASK, asked("a", "b"), gave("a", "b"), asked("c"), gave("c"), Message("assistant", (Text("done"),))],
+        [ASK, calls("a", "b"), gave("a", "b"), calls("c"), gave("c"), Message("assistant", (Text("done"),))],
     ],
     ids=len,
 )
-def test_a_well_formed_conversation_has_no_faults(words: list[Message]) -> None:
-    assert list(faults(words)) == []
+def test_a_well_formed_conversation_has_no_faults(messages: list[Message]) -> None:
+    assert list(faults(messages)) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    ("messages", "fault"),
     [
-        ([asked("a"), gave("b")], "message 1 gives results ['b'] where ['a'] are owed"),
-        ([asked("a", "b"), gave("b", "a")], "message 1 gives results ['b', 'a'] where ['a', 'b'] are owed"),
-        ([asked("a"), ASK], "message 1 gives results [] where ['a'] are owed"),
+        ([calls("a"), gave("b")], "message 1 gives results ['b'] where ['a'] are owed"),
+        ([calls("a", "b"), gave("b", "a")], "message 1 gives results ['b', 'a'] where ['a', 'b'] are owed"),
+        ([calls("a"), ASK], "message 1 gives results [] where ['a'] are owed"),
         ([ASK, gave("a")], "message 1 gives results ['a'] where [] are owed"),
-        ([asked("a"), gave("a", role="user")], "message 1 of role user holds the results ['a']"),
+        ([calls("a"), gave("a", role="user")], "message 1 of role user holds the results ['a']"),
         ([Message("tool", (Text("seen"),))], "message 0 of role tool holds the results []"),
-        ([asked("a", role="user"), gave("a")], "message 0 of role user asks for ['a']"),
-        ([asked("a"), gave("a"), asked("a"), gave("a")], "message 2: call id 'a' twice or empty"),
-        ([asked("a", "a"), gave("a", "a")], "message 0: call id 'a' twice or empty"),
-        ([asked(""), gave("")], "message 0: call id '' twice or empty"),
-        ([asked("a")], "no results for ['a']"),
+        ([calls("a", role="user"), gave("a")], "message 0 of role user asks for ['a']"),
+        ([calls("a"), gave("a"), calls("a"), gave("a")], "message 2: call id 'a' twice or empty"),
+        ([calls("a", "a"), gave("a", "a")], "message 0: call id 'a' twice or empty"),
+        ([calls(""), gave("")], "message 0: call id '' twice or empty"),
+        ([calls("a")], "no results for ['a']"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_fault_is_named_once_and_by_its_message(words: list[Message], fault: str) -> None:
-    assert list(faults(words)) == [fault]
+def test_each_fault_is_named_once_and_by_its_message(messages: list[Message], fault: str) -> None:
+    assert list(faults(messages)) == [fault]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.stories import answered, began, ended, lost, step, told
+from tests.agents.stories import answered, began, ended, lost, state_after, step
 from treadle.core import events as e
 from treadle.core import fold as fold_module
 from treadle.core.fold import apply
@@ -20,7 +20,7 @@ def under(state: TaskState, epoch: int, *events: Any) -> TaskState:
 
 
 def test_drivers_that_only_begin_what_the_last_one_began_get_nowhere() -> None:
-    state = told()
+    state = state_after()
     state.progress = 1
     begins: list[Any] = [
         e.VersionChanged("v2", "v1"),
@@ -57,16 +57,16 @@ LOST: list[Any] = [step(), answered("save", "look"), lost()]
         (LOST, e.OutcomeSettled("s1", "s1-0", "happened")),
         (LOST, e.CallEdited("s1", "s1-1", {}, {})),
         ([*LOST, began(1, name="look")], ended(1)),
-        ([step(), answered(words="4")], e.StepCompleted("s1", True, "4")),
+        ([step(), answered(text="4")], e.StepCompleted("s1", True, "4")),
         (
-            [step(), answered(words="4"), e.StepCompleted("s1", True, "4")],
+            [step(), answered(text="4"), e.StepCompleted("s1", True, "4")],
             e.UndoRequested(0, ("s1",), (), False),
         ),
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
 def test_ends_and_messages_are_progress(events: list[Any], last: e.Event) -> None:
-    state = told(*events)
+    state = state_after(*events)
     state.progress = 1
     assert under(state, 9, last).progress == 9
 
@@ -86,4 +86,4 @@ def test_every_event_has_a_rule() -> None:
 )
 def test_a_request_of_a_function_cannot_follow_in_a_task_without_functions(event: e.Event) -> None:
     with pytest.raises(e.IllegalEvent, match="not functions"):
-        told(step(), event)
+        state_after(step(), event)

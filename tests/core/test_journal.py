@@ -29,16 +29,16 @@ def chained(*commits: list[e.Event], after: int = 0, previous: bytes = b"", epoc
     return records
 
 
-def words(text: str) -> e.InputReceived:
+def message(text: str) -> e.InputReceived:
     return e.InputReceived((Text(text),))
 
 
 def journal() -> list[Record]:
     return chained(
-        [e.TaskCreated("math", (), "talk"), words("a")],
-        [words("b")],
-        [words(LONG), words("d")],
-        [words("e")],
+        [e.TaskCreated("math", (), "talk"), message("a")],
+        [message("b")],
+        [message(LONG), message("d")],
+        [message("e")],
     )
 
 
@@ -60,7 +60,7 @@ def test_an_honest_journal_is_read_from_its_beginning_or_from_anywhere() -> None
     assert seqs(records, after=4) == [5, 6]
     assert seqs(records[2:], after=4, previous=records[1].digest) == [5, 6]
     assert seqs(records[2:], after=3, previous=None) == [4, 5, 6]
-    assert [epoch for epoch, _ in unfold("t", chained([words("a")], epoch=7))] == [7]
+    assert [epoch for epoch, _ in unfold("t", chained([message("a")], epoch=7))] == [7]
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -89,7 +89,7 @@ def test_swapped_records_are_seen() -> None:
 
 
 def test_a_record_of_another_task_in_this_ones_place_is_seen() -> None:
-    records, others = journal(), chained([words("x"), words("y")], [words("z")])
+    records, others = journal(), chained([message("x"), message("y")], [message("z")])
     assert corrupt([records[0], others[1], *records[2:]]).seq == 3
 
 
@@ -134,7 +134,7 @@ def forked(at: int, records: list[Record], cut: Record) -> list[Record]:
     """The records a fork reads: its parent's up to its point, and its own."""
     own = chained(
         [e.TaskForked("t", "math", "other")],
-        [words("f")],
+        [message("f")],
         after=at,
         previous=codec.branch_digest(cut.digest, at),
     )
@@ -157,7 +157,7 @@ def test_a_fork_inside_a_record_reads_only_what_it_shares_of_it() -> None:
 
 def test_a_fork_chained_to_another_place_of_its_parent_is_refused() -> None:
     records = journal()
-    own = chained([words("f")], after=3, previous=codec.branch_digest(records[1].digest, 2))
+    own = chained([message("f")], after=3, previous=codec.branch_digest(records[1].digest, 2))
     assert corrupt([*records[:2], *own]).seq == 4
-    own = chained([words("f")], after=3, previous=codec.branch_digest(records[0].digest, 3))
+    own = chained([message("f")], after=3, previous=codec.branch_digest(records[0].digest, 3))
     assert corrupt([*records[:2], *own]).seq == 4

@@ -64,7 +64,7 @@ def test_an_observation_is_never_longer_than_its_limit_and_its_notes(texts: list
 
 class Mute(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no text")
 
 
 def test_an_error_is_told_by_type_message_and_notes() -> None:

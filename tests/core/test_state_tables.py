@@ -47,7 +47,7 @@ def tables() -> dict[str, list[tuple[str, str, str]]]:
 TABLES: Final = tables()
 
 
-def told(*events: e.Event) -> TaskState:
+def state_after(*events: e.Event) -> TaskState:
     """Return the state after some events, a microsecond apart."""
     state = start("t")
     for event in events:
@@ -58,7 +58,7 @@ def told(*events: e.Event) -> TaskState:
 
 def drive(before: tuple[e.Event, ...], event: e.Event, stands: Callable[[TaskState], str]) -> str:
     """Return the state that an event leads to; `-` if the event cannot follow."""
-    state = told(*before)
+    state = state_after(*before)
     event.seq, event.time = state.seq + 1, state.time + 1_000
     try:
         apply(state, event)
@@ -111,7 +111,7 @@ def model_call_of(state: TaskState) -> str:
 def test_a_model_call(kind: str, before: str, event: str, after: str) -> None:
     first, call = (ASKED, None) if kind == "agent" else (REQUESTED, "s1-m1")
     way = (*first, *[model_event(name, "s1", call) for name in WAYS_TO_MODEL_STATES[before]])
-    assert model_call_of(told(*way)) == before
+    assert model_call_of(state_after(*way)) == before
     again = after.endswith(" (again)")
     expected = after.removesuffix(" (again)") if kind == "agent" or not again else "-"
     assert drive(way, model_event(event, "s1", call), model_call_of) == expected
@@ -165,7 +165,7 @@ def test_a_tool_call(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
     if before == "begun" and event.startswith("ToolStopped: "):
         way = [started(event.removeprefix("ToolStopped: "))]
-    assert tool_call_of(told(*CALLED, *way)) == before
+    assert tool_call_of(state_after(*CALLED, *way)) == before
     assert drive((*CALLED, *way), tool_event(event), tool_call_of) == after
 
 
@@ -203,7 +203,7 @@ def compensation_of(state: TaskState) -> str:
 def test_a_compensation(before: str, event: str, after: str) -> None:
     asked = (*CALLED, *DONE, undo_event("UndoRequested"))
     way = (*asked, *[undo_event(name) for name in WAYS_TO_UNDO_STATES[before]])
-    assert compensation_of(told(*way)) == before
+    assert compensation_of(state_after(*way)) == before
     assert drive(way, undo_event(event), compensation_of) == after
 
 
@@ -235,7 +235,7 @@ def step_of(state: TaskState) -> str:
 def test_a_step_of_an_agent(before: str, event: str, after: str) -> None:
     way = {"none": (), "running": ("StepStarted",), "failed": ("StepStarted", "StepFailed")}[before]
     events = (CREATED, *[step_event(name) for name in way])
-    assert step_of(told(*events)) == before
+    assert step_of(state_after(*events)) == before
     assert drive(events, step_event(event), step_of) == after
 
 
@@ -258,7 +258,7 @@ def test_a_step_function(before: str, event: str, after: str) -> None:
         return state.graph.nodes[step].status
 
     events = (*PLANNED, *[step_event(name, step) for name in way])
-    assert stands(told(*events)) == before
+    assert stands(state_after(*events)) == before
     assert drive(events, step_event(event, step), stands) == after
 
 
@@ -308,7 +308,7 @@ def test_a_task(before: str, event: str, after: str) -> None:
         way = (*ASKED, e.ModelStarted("s1", "m"), answer, e.StepCompleted("s1", True, "4"))
     elif before != "open":
         way = (CREATED, task_event(WAYS_TO_TASKS[before]))
-    assert task_of(told(*way)) == before
+    assert task_of(state_after(*way)) == before
     assert drive(way, task_event(event), task_of) == after
 
 

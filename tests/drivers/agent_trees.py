@@ -12,11 +12,11 @@ from treadle.core.model import Usage
 from treadle.llm.scripted import call, text, turn
 
 
-def answering(name: str, words: str = "a poem", **given: Any) -> Agent[Any]:
-    return Agent(ScriptedModel([turn(words, usage=Usage(10, 5))]), name=name, **given)
+def answering(name: str, answer: str = "a poem", **options: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([turn(answer, usage=Usage(10, 5))]), name=name, **options)
 
 
-def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agent[Any]:
+def calling(name: str, *below: Agent[Any], times: int = 1, **options: Any) -> Agent[Any]:
     """Return an agent that calls all agents below it at once, and answers with their answers."""
 
     def say(request: Any) -> Any:
@@ -25,7 +25,7 @@ def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agen
         asked = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
         return turn("", asked, usage=Usage(20, 5))
 
-    return Agent(ScriptedModel(say), name=name, subagents=below, **given)
+    return Agent(ScriptedModel(say), name=name, subagents=below, **options)
 
 
 def requests(agent: Agent[Any]) -> list[Any]:

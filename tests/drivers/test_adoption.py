@@ -103,15 +103,15 @@ async def test_an_adopter_leaves_stopped_tasks_and_tasks_between_steps_alone(sto
     gate.opened.set()
     async with Runner(store, agents=[gate.agent], adopt=True) as runner:
         await runner.create_task(gate.agent, "a", task_id="created")
-        for name in ("paused", "interrupted", "stepped", "told"):
+        for name in ("paused", "interrupted", "stepped", "messaged"):
             await runner.create_task(gate.agent, name, task_id=name)
         await runner.pause("paused")
         await runner.interrupt("interrupted", by="ada")
         await runner.run_step("stepped")
-        await runner.run_step("told")
-        await runner.send("told", "some words")
-        await nothing_happens(runner, "created", "paused", "interrupted", "stepped", "told")
-        assert (await runner.resume("told")).state == "completed"
+        await runner.run_step("messaged")
+        await runner.send("messaged", "a message")
+        await nothing_happens(runner, "created", "paused", "interrupted", "stepped", "messaged")
+        assert (await runner.resume("messaged")).state == "completed"
 
 
 async def test_a_task_that_is_interrupted_after_a_shutdown_is_not_adopted(store):
@@ -203,13 +203,13 @@ async def test_a_task_about_to_be_adopted_does_not_delay_a_shutdown():
 async def test_a_message_whose_sender_died_is_read_and_starts_nothing(store):
     gate = Gate()
     gate.opened.set()
-    words = {"parts": ["some words"], "by": None, "role": "user", "observation": False}
+    message = {"parts": ["a message"], "by": None, "role": "user", "observation": False}
     async with Runner(store, agents=[gate.agent]) as one:
         for name in ("created", "stepped"):
             await one.create_task(gate.agent, name, task_id=name)
         await one.run_step("stepped")
         for name in ("created", "stepped"):
-            await one.store.post(name, InboxItem("words", "send", words, 1_700_000_000_000_000))
+            await one.store.post(name, InboxItem("message", "send", message, 1_700_000_000_000_000))
         async with Runner(store, agents=[gate.agent], adopt=True) as two:
             async with asyncio.timeout(10):
                 for name in ("created", "stepped"):
@@ -272,16 +272,18 @@ async def test_agents_that_are_not_known_are_said_once_and_a_task_that_cannot_be
         await gate.entered.wait()
     await one.drain()
     known.opened.set()
-    told = []
+    notices = []
     newer = changed.agent.replace(instructions="Be another.")
     async with Runner(store, agents=[known.agent, newer]) as two:
-        two.begin_adopting(at_most=1, tell=told.append)
+        two.begin_adopting(at_most=1, tell=notices.append)
         await ended(two, "t3")
         await asyncio.sleep(0.5)
-        said = [(item.kind, item.agent) for item in told if item.kind not in ("adopted", "stopped")]
-        assert said.count(("unknown_agent", "stranger")) == 1
-        assert set(said) == {("failed", "changing"), ("unknown_agent", "stranger")}
-        failed = next(item for item in told if item.kind == "failed")
+        kinds_and_agents = [
+            (item.kind, item.agent) for item in notices if item.kind not in ("adopted", "stopped")
+        ]
+        assert kinds_and_agents.count(("unknown_agent", "stranger")) == 1
+        assert set(kinds_and_agents) == {("failed", "changing"), ("unknown_agent", "stranger")}
+        failed = next(item for item in notices if item.kind == "failed")
         assert "on_version_change='refuse'" in failed.text
         assert (await two.store.row("t2")).wanted, "it is tried again later, here or elsewhere"
 
@@ -297,16 +299,16 @@ class FlakyStore(MemoryStore):
 
 
 async def test_an_error_while_looking_is_told_and_the_look_is_taken_again():
-    gate, told, store = Gate(), [], FlakyStore()
+    gate, notices, store = Gate(), [], FlakyStore()
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")
     await gate.entered.wait()
     await one.drain()
     gate.opened.set()
     async with Runner(store, agents=[gate.agent]) as two:
-        two.begin_adopting(tell=told.append)
+        two.begin_adopting(tell=notices.append)
         await ended(two, "t")
-    assert [item.kind for item in told] == ["scan_failed", "adopted", "stopped"]
+    assert [item.kind for item in notices] == ["scan_failed", "adopted", "stopped"]
 
 
 async def test_orphans_behind_more_than_a_page_of_strangers_are_adopted():
@@ -334,7 +336,7 @@ class UnreadableStore(MemoryStore):
 
 
 async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_later():
-    gate, told, store = Gate(), [], UnreadableStore()
+    gate, notices, store = Gate(), [], UnreadableStore()
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")
     await gate.entered.wait()
@@ -342,12 +344,12 @@ async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_late
     gate.opened.set()
     store.failures = 1
     async with Runner(store, agents=[gate.agent]) as two:
-        two.begin_adopting(tell=told.append)
-        while not told:  # noqa: ASYNC110
+        two.begin_adopting(tell=notices.append)
+        while not notices:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert (await store.row("t")).wanted
         await ended(two, "t")
-    assert [item.kind for item in told] == ["failed", "adopted", "stopped"]
+    assert [item.kind for item in notices] == ["failed", "adopted", "stopped"]
 
 
 async def test_adopting_needs_agents_and_at_least_room_for_one():
@@ -470,13 +472,13 @@ async def test_an_adopter_drives_at_most_as_many_tasks_as_allowed(store):
             await one.start(gate.agent, "Through, please", task_id=f"t{number}")
             await gate.entered.wait()
         await one.drain()
-        told, gate.times = [], 0
-        two.begin_adopting(at_most=2, tell=told.append)
+        notices, gate.times = [], 0
+        two.begin_adopting(at_most=2, tell=notices.append)
         await asyncio.sleep(0.4)
         assert gate.times == 2
-        assert [(item.kind, item.task_id) for item in told] == [("adopted", "t0"), ("adopted", "t1")]
+        assert [(item.kind, item.task_id) for item in notices] == [("adopted", "t0"), ("adopted", "t1")]
         gate.opened.set()
         await ended(two, "t2")
-        late = next(item for item in told if (item.kind, item.task_id) == ("adopted", "t2"))
+        late = next(item for item in notices if (item.kind, item.task_id) == ("adopted", "t2"))
         assert late.waited > 0.3, "since it was first seen, not since there was room"
-        assert max(item.waited for item in told[:2]) < 0.2
+        assert max(item.waited for item in notices[:2]) < 0.2

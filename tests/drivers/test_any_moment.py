@@ -21,12 +21,12 @@ pytestmark = pytest.mark.anyio
 class Listening(MemoryStore):
     """A store in which a caller sends a command after so many operations, and that answers later.
 
-    With `words`, these are said first, and the command comes while they are read.
+    With `with_message`, a message arrives first, and the command comes while it is read.
     """
 
     uses: int = 0
     command: str = ""
-    words: bool = False
+    with_message: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Listening(MemoryStore):
         if self.uses == 0 and self.act is not None:
             self.act()
         elif self.uses == 0:
-            data = {"parts": [encode_part(Text("Hello?"))]} if self.words else {}
-            await self.post("t", InboxItem("first", "send" if self.words else self.command, data, 0))
+            data = {"parts": [encode_part(Text("Hello?"))]} if self.with_message else {}
+            await self.post("t", InboxItem("first", "send" if self.with_message else self.command, data, 0))
         await asyncio.sleep(0)  # so that its driver knows of the unread item
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
@@ -61,7 +61,7 @@ class Listening(MemoryStore):
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         found = await super().inbox(task_id)
-        if [item.item_id for item in found] == ["first"] and self.words:
+        if [item.item_id for item in found] == ["first"] and self.with_message:
             await self.post("t", InboxItem("second", self.command, {}, 0))
         await self._used()
         return found
@@ -91,8 +91,10 @@ class Waits:
 
 @pytest.mark.parametrize("command", ["cancel", "interrupt"])
 @pytest.mark.parametrize("place", ["model", "call", "calls", "line", "end of the line"])
-@pytest.mark.parametrize("words", [False, True])
-async def test_a_command_is_obeyed_at_once_whenever_it_arrives(place: str, command: str, words: bool) -> None:
+@pytest.mark.parametrize("with_message", [False, True])
+async def test_a_command_is_obeyed_at_once_whenever_it_arrives(
+    place: str, command: str, with_message: bool
+) -> None:
     for uses in range(1, 100):
         store, waits = Listening(), Waits({"model": 0, "call": 1}.get(place, 2))
         runner = Runner(store, agents=[waits.agent])
@@ -103,7 +105,7 @@ async def test_a_command_is_obeyed_at_once_whenever_it_arrives(place: str, comma
         if place == "end of the line":
             await runner.start(holder.agent, "wait", thread_id="talk")
         await runner.create_task(waits.agent, "go", task_id="t", thread_id="talk")
-        store.uses, store.command, store.words = uses, command, words
+        store.uses, store.command, store.with_message = uses, command, with_message
         drive = asyncio.ensure_future(runner.resume("t"))
         for _ in range(60):
             await asyncio.sleep(0)

@@ -179,8 +179,8 @@ async def test_a_watcher_of_a_task_sees_what_happens_below_it_with_the_path_to_i
         told = [event.event for event in below if event.task_id == child]
         assert told == await journal(runner, child)
     assert {event.call for event in seen} == {"s1-0"}
-    words = [event.event.text for event in seen if isinstance(event.event, Delta)]
-    assert "".join(words) == "leafleaf"
+    texts = [event.event.text for event in seen if isinstance(event.event, Delta)]
+    assert "".join(texts) == "leafleaf"
     quiet = [event async for event in runner.handle(task_id).events(deltas=False)]
     assert not [event for event in quiet if isinstance(event, ChildEvent)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.runner.cases import assert_well_formed, calculator, kinds, said, sayer
+from tests.runner.cases import assert_well_formed, calculator, kinds, roles_and_texts, sayer
 from treadle import Agent, Message, Runner, RunOptions, ScriptedModel, Text, ToolCall, ToolResult
 from treadle.errors import (
     AlreadyFinalized,
@@ -34,8 +34,8 @@ async def talk(runner: Runner, turns: int, thread: str = "talk") -> list[str]:
     ids = []
     for number in range(turns):
         agent = calculator(call("add", a=number, b=1), f"answer {number}", name=f"turn{number}")
-        words = "My dog is called Bolek." if number == 0 else f"question {number}"
-        ids.append((await runner.run(agent, words, thread_id=thread)).task_id)
+        message = "My dog is called Bolek." if number == 0 else f"question {number}"
+        ids.append((await runner.run(agent, message, thread_id=thread)).task_id)
     return ids
 
 
@@ -44,7 +44,7 @@ async def seen(runner: Runner, thread: str = "talk", **how: Any) -> list[tuple[s
     agent = sayer("Seen.", name="witness")
     assert (await runner.run(agent, "What do you see?", thread_id=thread, **how)).state == "completed"
     assert_well_formed(agent.model.requests[0].messages)
-    return said(agent.model.requests[0].messages)
+    return roles_and_texts(agent.model.requests[0].messages)
 
 
 async def asked(model: ScriptedModel) -> None:
@@ -59,7 +59,7 @@ async def sound(runner: Runner) -> None:
 
 async def test_later_tasks_see_the_summary_and_the_newest_turns(runner: Runner) -> None:
     await talk(runner, 6)
-    words = await runner.get_thread("talk")
+    thread = await runner.get_thread("talk")
     model = summariser()
     report = await runner.compact_thread("talk", keep=2, model=model)
     assert (report.complete, len(report.tasks), report.covers) == (True, 1, 4)
@@ -68,7 +68,7 @@ async def test_later_tasks_see_the_summary_and_the_newest_turns(runner: Runner) 
     assert "My dog is called Bolek." in model.requests[0].messages[0].text
     assert "answer 3" in model.requests[0].messages[0].text
     assert "answer 4" not in model.requests[0].messages[0].text
-    assert await runner.get_thread("talk") == words, "the stored thread keeps the original words"
+    assert await runner.get_thread("talk") == thread, "the stored thread keeps the original messages"
     shown = await seen(runner)
     assert FACT in shown[0][1]
     assert shown[0][0] == "user", "a summary has no authority"
@@ -173,12 +173,12 @@ async def test_resume_fork_and_undo_stay_valid_after_a_compaction(runner: Runner
     fork = await runner.fork(ids[1], at="s1")
     agent = sayer("", "Forked.", name="turn1")
     assert (await runner.resume(fork, agent=agent)).state == "completed"
-    assert ("user", "My dog is called Bolek.") in said(agent.model.requests[0].messages)
+    assert ("user", "My dog is called Bolek.") in roles_and_texts(agent.model.requests[0].messages)
     await runner.undo_step(ids[3])
     with pytest.raises(AlreadyFinalized):
         await runner.undo_step(ids[1])
     shown = await seen(runner)
-    assert [words for role, words in shown if role == "user"][1:] == ["question 2", "What do you see?"]
+    assert [message for role, message in shown if role == "user"][1:] == ["question 2", "What do you see?"]
     await sound(runner)
 
 
@@ -191,7 +191,10 @@ async def test_a_turn_undone_meanwhile_is_not_summarised(runner: Runner) -> None
     report = await compacting
     assert not report.complete
     assert (await runner.get_task(report.tasks[0])).state == "failed"
-    assert await seen(runner) == [*said(await runner.get_thread("talk"))[:4], ("user", "What do you see?")]
+    assert await seen(runner) == [
+        *roles_and_texts(await runner.get_thread("talk"))[:4],
+        ("user", "What do you see?"),
+    ]
     await sound(runner)
 
 
@@ -218,23 +221,23 @@ async def test_a_task_does_not_wait_for_a_summary_that_is_being_made_in_its_thre
 
 
 async def test_imported_messages_are_a_turn_of_their_thread(runner: Runner) -> None:
-    words = [
+    imported = [
         Message("user", (Text("What is 1 + 1?"),)),
         Message("assistant", (ToolCall("x", "add", {"a": 1, "b": 1}),)),
         Message("tool", (ToolResult("x", "add", (Text("2"),)),)),
         Message("assistant", (Text("2."),)),
     ]
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
-    task_id = await runner.import_thread("talk", words)
-    assert said(await runner.get_thread("talk"))[2:] == said(words)
+    task_id = await runner.import_thread("talk", imported)
+    assert roles_and_texts(await runner.get_thread("talk"))[2:] == roles_and_texts(imported)
     assert len(await seen(runner)) == 7
     runner.driver.cache.forget(task_id)
     assert (await runner.get_task(task_id)).state == "completed"
-    await runner.import_thread("new", words[:1])
+    await runner.import_thread("new", imported[:1])
     assert [(t.thread_id, t.turns) for t in (await runner.list_threads()).items] == [("new", 1), ("talk", 3)]
     page = await runner.list_threads(limit=1)
     assert [t.thread_id for t in (await runner.list_threads(cursor=page.cursor)).items] == ["talk"]
-    for wrong in (words[:2], words[2:], [words[1], words[2], *words[1:3]], [], ["hello"]):
+    for wrong in (imported[:2], imported[2:], [imported[1], imported[2], *imported[1:3]], [], ["hello"]):
         with pytest.raises(ConfigurationError, match="import_thread"):
             await runner.import_thread("talk", wrong)
     await sound(runner)
@@ -259,7 +262,7 @@ async def test_a_deleted_thread_is_gone_with_its_tasks_and_forks_keep_what_they_
     runner.driver.cache.forget(fork.task_id)
     agent = sayer("", "Forked.", name="forked")
     assert (await runner.resume(fork, agent=agent)).state == "completed"
-    assert [w for r, w in said(agent.model.requests[0].messages) if r == "user"] == [
+    assert [w for r, w in roles_and_texts(agent.model.requests[0].messages) if r == "user"] == [
         "My dog is called Bolek.",
         "question 1",
         "question 2",
@@ -332,8 +335,8 @@ async def test_a_summary_stays_in_sight_of_a_long_task(runner: Runner) -> None:
     agent = calculator(*(call("add", a=n, b=10**600) for n in range(12)), "done", name="long")
     options = RunOptions(context_tokens=2_500)
     assert (await runner.run(agent, "Go on.", thread_id="talk", options=options)).state == "completed"
-    last = said(agent.model.requests[-1].messages)
-    assert "not shown" in " ".join(words for _, words in last), "it is long enough to be cut"
+    last = roles_and_texts(agent.model.requests[-1].messages)
+    assert "not shown" in " ".join(message for _, message in last), "it is long enough to be cut"
     assert FACT in last[0][1]
 
 
@@ -425,7 +428,7 @@ async def test_a_thread_in_use_is_not_pruned(runner: Runner) -> None:
     assert (gone.threads, gone.tasks) == ((), (wordless.task_id,))
     assert (await runner.result(member.task_id)).state == "completed"
     assert (await runner.resume(young)).state == "completed"
-    assert said(await runner.get_thread("talk"))[:2] == [("user", "Hello"), ("assistant", "Hi.")]
+    assert roles_and_texts(await runner.get_thread("talk"))[:2] == [("user", "Hello"), ("assistant", "Hi.")]
 
 
 async def test_a_store_is_pruned_page_by_page(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.stories import answered, began, ended, numbered, step, told
+from tests.agents.stories import answered, began, ended, numbered, state_after, step
 from treadle.core import events as e
 from treadle.core.fold import fold
 from treadle.core.messages import Message, Text, ToolCall
@@ -12,8 +12,8 @@ from treadle.core.state import TaskState, start
 from treadle.drivers.fork_point import difference
 
 
-def given(words: str, *events: Any) -> TaskState:
-    return fold(start("t"), numbered(e.TaskCreated("math", (Text(words),), "talk"), *events))
+def given(text: str, *events: Any) -> TaskState:
+    return fold(start("t"), numbered(e.TaskCreated("math", (Text(text),), "talk"), *events))
 
 
 def asked_with(**arguments: Any) -> list[e.Event]:
@@ -25,7 +25,7 @@ def looked(outcome: e.Outcome = "ok", output: Any = "done") -> list[Any]:
     return [step(), answered("look"), began(0, name="look"), ended(0, outcome, output=output)]
 
 
-HELLO = [step(), answered(words="Hello.")]
+HELLO = [step(), answered(text="Hello.")]
 DONE = [*HELLO, e.StepCompleted("s1", True, "Hello.")]
 
 
@@ -33,35 +33,41 @@ DONE = [*HELLO, e.StepCompleted("s1", True, "Hello.")]
     ("a", "b", "place", "field", "values"),
     [
         (given("go", step()), given("stay", step()), 1, "input", ((Text("go"),), (Text("stay"),))),
-        (told(*HELLO), told(step(), answered(words="Bye.")), 1, "text", ("Hello.", "Bye.")),
+        (state_after(*HELLO), state_after(step(), answered(text="Bye.")), 1, "text", ("Hello.", "Bye.")),
         (
-            told(asked_with(a=1)),
-            told(asked_with(a=2)),
+            state_after(asked_with(a=1)),
+            state_after(asked_with(a=2)),
             1,
             "calls",
             ([("look", {"a": 1})], [("look", {"a": 2})]),
         ),
-        (told(*looked()), told(*looked("error")), 1, "outcome of s1-0", ("ok", "error")),
-        (told(*looked()), told(*looked(output="more")), 1, "output of s1-0", ("done", "more")),
-        (told(*DONE), told(*HELLO, e.StepCompleted("s1", True, "Bye.")), 1, "output", ("Hello.", "Bye.")),
+        (state_after(*looked()), state_after(*looked("error")), 1, "outcome of s1-0", ("ok", "error")),
+        (state_after(*looked()), state_after(*looked(output="more")), 1, "output of s1-0", ("done", "more")),
         (
-            told(*HELLO, e.StepFailed("s1", e.Failure("worker", "x", "y"))),
-            told(*HELLO),
+            state_after(*DONE),
+            state_after(*HELLO, e.StepCompleted("s1", True, "Bye.")),
+            1,
+            "output",
+            ("Hello.", "Bye."),
+        ),
+        (
+            state_after(*HELLO, e.StepFailed("s1", e.Failure("worker", "x", "y"))),
+            state_after(*HELLO),
             1,
             "status",
             ("failed", "running"),
         ),
-        (told(*DONE), told(), 1, "step", ("s1", None)),
+        (state_after(*DONE), state_after(), 1, "step", ("s1", None)),
         (
-            told(*DONE, e.TaskEnded("completed", "Hello.")),
-            told(*DONE, e.TaskEnded("cancelled")),
+            state_after(*DONE, e.TaskEnded("completed", "Hello.")),
+            state_after(*DONE, e.TaskEnded("cancelled")),
             None,
             "end",
             (["completed", "Hello."], ["cancelled", "Hello."]),
         ),
         (
-            told(*DONE, e.TaskEnded("completed", "Hello.")),
-            told(*DONE, e.TaskEnded("completed", "Bye.")),
+            state_after(*DONE, e.TaskEnded("completed", "Hello.")),
+            state_after(*DONE, e.TaskEnded("completed", "Bye.")),
             None,
             "end",
             (["completed", "Hello."], ["completed", "Bye."]),
@@ -81,15 +87,15 @@ def test_the_first_thing_that_differs_is_named_with_both_values(
 
 def test_what_is_shared_is_counted_from_the_younger_of_two_relatives() -> None:
     def forked(at: int, parent: str = "parent", name: str = "fork") -> TaskState:
-        state = told(*DONE[:0])
+        state = state_after(*DONE[:0])
         state.task_id, state.forked_from, state.fork_seq = name, parent, at
         return state
 
-    parent = told()
+    parent = state_after()
     parent.task_id = "parent"
     assert difference(parent, forked(5)).shared_events == 5
     assert difference(forked(5), parent).shared_events == 5
     assert difference(forked(5), forked(3, name="sibling")).shared_events == 3
     assert difference(forked(3), forked(5, name="sibling")).shared_events == 3
     assert difference(forked(5), forked(3, "another", "stranger")).shared_events == 0
-    assert difference(told(), told()).shared_events == 0
+    assert difference(state_after(), state_after()).shared_events == 0

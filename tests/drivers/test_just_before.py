@@ -77,7 +77,7 @@ ACTS: dict[str, Act] = {
     "resume": lambda runner: runner.resume("t"),
     "send": lambda runner: runner.send("t", "Hello?"),
     "undo": lambda runner: runner.undo_step("t"),
-    "edit": lambda runner: runner.edit_step("t", "Other words"),
+    "edit": lambda runner: runner.edit_step("t", "Other input"),
     "finalize": lambda runner: runner.finalize("t"),
     "delete": lambda runner: runner.delete_task("t"),
 }
@@ -99,7 +99,7 @@ async def begin(runner: Runner, agent: Agent[Any], state: str) -> None:
         await runner.pause("t")
 
 
-async def told(work: Awaitable[Any]) -> str:
+async def answer_of(work: Awaitable[Any]) -> str:
     """Return a caller's answer: a state, whether an undo is complete, or a Treadle error; others are raised."""
     try:
         got = await work
@@ -118,21 +118,21 @@ async def cross(state: str, act: str, verb: str, moment: str) -> tuple[str, ...]
 
     async def other() -> None:
         nonlocal theirs
-        theirs = await told(ACTS[act](there))
+        theirs = await answer_of(ACTS[act](there))
 
     if moment == "before":
         await other()
     elif moment == "between":
         store.other = other
-    ours = await told(run(here))
+    ours = await answer_of(run(here))
     if moment == "after":
         await other()
-    left = await told(here.get_task("t"))
+    left = await answer_of(here.get_task("t"))
     if left == "TaskNotFound":
         return theirs, ours, left
     journal = [event.kind async for event in here.handle("t").events(deltas=False)]
-    words = await here.get_thread((await here.get_task("t")).thread_id)
-    return theirs, ours, left, f"{journal.count('task_ended')} ends", f"{len(words)} words"
+    thread = await here.get_thread((await here.get_task("t")).thread_id)
+    return theirs, ours, left, f"{journal.count('task_ended')} ends", f"{len(thread)} messages"
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "run"])
@@ -177,7 +177,7 @@ async def test_an_edit_returns_the_step_that_was_edited_also_when_the_task_is_ca
     runner = Runner(store, agents=[agent])
     await runner.create_task(agent, "Hi", task_id="t")
     await store.post("t", InboxItem("c", "cancel", {}, 0))
-    assert (await runner.edit_step("t", "Other words")).input == (Text("Other words"),)
+    assert (await runner.edit_step("t", "Other input")).input == (Text("Other input"),)
     assert (await runner.get_task("t")).state == "cancelled"
 
 
@@ -204,11 +204,11 @@ async def test_a_failed_step_of_a_cancelled_task_cannot_be_skipped() -> None:
 async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for_the_old_one() -> None:
     store, agent = MemoryStore(), AGENTS["well"]
     here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
-    for told_here in ("created", "completed"):
+    for known_state in ("created", "completed"):
         await here.create_task(agent, "Hi", task_id="t")
-        if told_here == "completed":
+        if known_state == "completed":
             await here.run(agent, "Hi", task_id="t")
-        assert (await here.get_task("t")).state == told_here
+        assert (await here.get_task("t")).state == known_state
         await there.delete_task("t")
         await there.create_task(agent, "Hi again", task_id="t")
         assert (await here.result("t")).state == "created"

@@ -117,13 +117,13 @@ async def test_a_task_that_kills_its_drivers_is_paused_and_no_other_is(tmp_path)
 
 def worker(seconds=0.0):
     """Return an agent with a slow model, and the times of its requests."""
-    asked = []
+    request_times = []
 
     def answer(request):
-        asked.append(time.monotonic())
+        request_times.append(time.monotonic())
         return text("Done.", delay=seconds)
 
-    return Agent(ScriptedModel(answer), name="worker"), asked
+    return Agent(ScriptedModel(answer), name="worker"), request_times
 
 
 async def orphaned(path, agent, *task_ids):
@@ -194,20 +194,20 @@ async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_pa
 
 async def test_a_suspect_that_gets_nowhere_does_not_keep_the_next_waiting_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(adopting, "ALONE_SECONDS", 1.5)
-    path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
+    path, (agent, request_times) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
     for task_id in ("a", "b"):
         await drivers_die(path, task_id, adopting.SUSPECT - 1)
-    asked.clear()
-    told = []
+    request_times.clear()
+    notices = []
     async with Runner(path, agents=[agent]) as runner:
-        runner.begin_adopting(tell=told.append)
+        runner.begin_adopting(tell=notices.append)
         async with asyncio.timeout(10):
-            while len(asked) < 2:  # noqa: ASYNC110
+            while len(request_times) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-    first, second = asked
+    first, second = request_times
     assert second - first >= 0.4, "for a while it is driven alone"
-    assert [adoption.task_id for adoption in told if adoption.kind == "suspect"] == ["b"]
+    assert [adoption.task_id for adoption in notices if adoption.kind == "suspect"] == ["b"]
 
 
 async def test_a_suspect_that_is_done_keeps_no_other_waiting(tmp_path):
@@ -239,23 +239,23 @@ async def test_a_suspect_that_made_progress_keeps_no_other_waiting_though_it_is_
 
 
 async def test_a_task_that_its_drivers_gave_back_waits_for_no_suspect(tmp_path):
-    path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
+    path, (agent, request_times) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
     await drivers_die(path, "a", adopting.SUSPECT - 1)
     async with Runner(path, agents=[agent]) as runner:
         for _ in range(adopting.SUSPECT):
             async with runner.driver.ownership.acquire("b"):  # as one that could not drive it
                 pass
-        asked.clear()
+        request_times.clear()
         runner.begin_adopting()
-        await until(lambda: len(asked) == 2)
+        await until(lambda: len(request_times) == 2)
 
 
 async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(tmp_path):
-    path, (agent, asked) = tmp_path / "journal.db", worker()
-    told = []
+    path, (agent, request_times) = tmp_path / "journal.db", worker()
+    notices = []
     async with Runner(path, agents=[agent]) as runner:
-        adopter = adopting.Adopter(runner.driver, tell=told.append)
+        adopter = adopting.Adopter(runner.driver, tell=notices.append)
         await adopter.stop()  # it is to look no more
         await orphaned(path, agent, "t")
         async with runner.driver.ownership.acquire("t"):
@@ -263,18 +263,18 @@ async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(
         seen = await runner.store.row("t")
         await drivers_die(path, "t", adopting.GIVEN_UP)
         await adopter._drive(seen)
-    assert ([adoption.kind for adoption in told], asked) == (["given_up"], [])
+    assert ([adoption.kind for adoption in notices], request_times) == (["given_up"], [])
 
 
 async def test_tasks_that_ran_beside_a_suspect_are_retried_at_once(tmp_path):
-    path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
+    path, (agent, request_times) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
     for task_id in ("a", "b"):
         await drivers_die(path, task_id, adopting.SUSPECT - 2)
-    asked.clear()
+    request_times.clear()
     async with Runner(path, agents=[agent], adopt=True):
         async with asyncio.timeout(10):
-            while len(asked) < 2:  # noqa: ASYNC110
+            while len(request_times) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -288,14 +288,14 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
     async def away(*page, **bounds):
         raise StoreUnavailable("the network is gone")
 
-    path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
+    path, (agent, request_times) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "t")
-    asked.clear()
-    told = []
+    request_times.clear()
+    notices = []
     async with Runner(path, agents=[agent]) as runner:
-        runner.begin_adopting(at_most=1, tell=told.append)
+        runner.begin_adopting(at_most=1, tell=notices.append)
         async with asyncio.timeout(10):
-            while not asked:  # noqa: ASYNC110
+            while not request_times:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             sql(path, "UPDATE drivers SET lease = 1")
             other = SQLiteStore(path)
@@ -308,11 +308,11 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
                 with monkeypatch.context() as stalling:
                     stalling.setattr(runner.store, "orphans", away)
                     await asyncio.sleep(adopting.STALL_SECONDS + 0.1)
-            while len(asked) < 2:  # noqa: ASYNC110
+            while len(request_times) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        told = [adoption for adoption in told if adoption.kind != "scan_failed"]
-        assert [adoption.kind for adoption in told] == ["adopted", "lost", "adopted"]
-        assert told[-1].epoch == epoch + 1
+        notices = [adoption for adoption in notices if adoption.kind != "scan_failed"]
+        assert [adoption.kind for adoption in notices] == ["adopted", "lost", "adopted"]
+        assert notices[-1].epoch == epoch + 1
         assert runner.store.fenced == 1
 
 
@@ -331,15 +331,15 @@ async def left_with(path, agent, *recorded, steps=0):
 
 async def adopted(path, agent):
     """Return the state of the task after an adopter has scanned, and the notices of the adopter."""
-    told = []
+    notices = []
     async with Runner(path, agents=[agent]) as runner:
-        runner.begin_adopting(tell=told.append)
+        runner.begin_adopting(tell=notices.append)
         async with asyncio.timeout(10):
             while (await runner.store.row("t")).driver is not None or (await runner.store.row("t")).wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await runner.drain()
         assert await audit_store(runner.store) == []
-        return await runner.result("t"), [adoption.kind for adoption in told]
+        return await runner.result("t"), [adoption.kind for adoption in notices]
 
 
 @pytest.mark.parametrize(
@@ -349,8 +349,8 @@ async def test_a_task_is_given_up_with_the_tenth_driver_and_not_before(tmp_path,
     path, (agent, _) = tmp_path / "journal.db", worker()
     await orphaned(path, agent, "t")
     await drivers_die(path, "t", times - 1)
-    result, told = await adopted(path, agent)
-    assert (result.state, "given_up" in told) == (state, state == "paused")
+    result, notices = await adopted(path, agent)
+    assert (result.state, "given_up" in notices) == (state, state == "paused")
 
 
 async def test_a_task_is_not_given_up_when_one_that_lost_it_is_heard_of(tmp_path):
@@ -370,8 +370,8 @@ async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path
     path = tmp_path / "journal.db"
     await left_with(path, agent, e.UndoRequested(0, ("s1",), (), False), steps=1)
     await drivers_die(path, "t", died - 1)
-    result, told = await adopted(path, agent)
-    assert (result.state, result.steps, told) == ("running", 0, ["adopted", "stopped"])
+    result, notices = await adopted(path, agent)
+    assert (result.state, result.steps, notices) == ("running", 0, ["adopted", "stopped"])
     assert len(agent.model.requests) == 1, "a step that is undone is not done again at once"
 
 
@@ -397,5 +397,5 @@ async def test_an_ended_task_that_its_driver_died_with_is_given_back_as_it_is(tm
     async with Runner(path) as runner:
         await runner.run(agent, "Work", task_id="t")
     await drivers_die(path, "t", 1)
-    result, told = await adopted(path, agent)
-    assert (result.state, told) == ("completed", [])
+    result, notices = await adopted(path, agent)
+    assert (result.state, notices) == ("completed", [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, said, sayer
+from tests.runner.cases import calculator, roles_and_texts, sayer
 from treadle import Agent, Message, Runner, ScriptedModel, Text
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.stores.memory import MemoryStore
@@ -53,8 +53,12 @@ async def test_what_is_kept_is_what_a_fresh_process_reads(store: Any) -> None:
 
         async def agree() -> None:
             async with Runner(store) as fresh:
-                words = said(await fresh.get_thread("talk"))
-            assert said(await one.get_thread("talk")) == said(await other.get_thread("talk")) == words
+                expected = roles_and_texts(await fresh.get_thread("talk"))
+            assert (
+                roles_and_texts(await one.get_thread("talk"))
+                == roles_and_texts(await other.get_thread("talk"))
+                == expected
+            )
 
         await agree()
         for question in ("one", "two", "three"):
@@ -86,7 +90,9 @@ async def test_a_thread_made_again_under_the_same_ids_is_another_one(store: Any)
             await other.run(sayer("After..", name="other"), "?", thread_id="talk", task_id=name)
         version, _ = await one.store.thread("talk")
         assert version == 2
-        answers = [text for role, text in said(await one.get_thread("talk")) if role == "assistant"]
+        answers = [
+            text for role, text in roles_and_texts(await one.get_thread("talk")) if role == "assistant"
+        ]
         assert answers == ["After..", "After.."]
 
 
@@ -99,9 +105,13 @@ async def test_a_version_is_the_same_however_much_is_kept(store: Any) -> None:
         version, _ = await runner.store.thread("talk")
         for at in [*range(version + 1), *range(version, -1, -1), None, 2, None]:
             fresh = await ThreadHistory(runner.store).messages("talk", at)
-            assert said((await kept.messages("talk", at)).messages) == said(fresh.messages)
+            assert roles_and_texts((await kept.messages("talk", at)).messages) == roles_and_texts(
+                fresh.messages
+            )
             if at is not None:
-                assert said((await kept.begin("talk", at)).messages) == said(fresh.messages)
+                assert roles_and_texts((await kept.begin("talk", at)).messages) == roles_and_texts(
+                    fresh.messages
+                )
 
 
 async def test_no_more_is_kept_than_a_bound(tmp_path: Path) -> None:

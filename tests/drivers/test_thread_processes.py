@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import assert_well_formed, said, sayer
+from tests.runner.cases import assert_well_formed, roles_and_texts, sayer
 from treadle import Runner, RunOptions
 from treadle.errors import ThreadBusy
 from treadle.testing.audit import audit_store
@@ -23,12 +23,12 @@ from treadle.llm.scripted import call, text
 store, name, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 @tool(read_only=True)
-async def note(words: str) -> str:
-    return words
+async def note(message: str) -> str:
+    return message
 
 def reply(request):
     if request.turn == 0:
-        return call("note", words=request.messages[-1].text)
+        return call("note", message=request.messages[-1].text)
     return text(f"{request.messages[-3].text}: {len(request.messages)}")
 
 agent = Agent(ScriptedModel(reply), name=name, tools=[note])
@@ -76,11 +76,11 @@ async def test_two_processes_take_turns_in_one_thread(tmp_path: Path, turns: int
         assert len(thread) == 2 * turns * 4
         said_by: dict[str, list[str]] = {"ann": [], "bob": []}
         for at in range(0, len(thread), 4):
-            words = [words for _, words in said(thread[at : at + 4])]
-            assert words == [words[0], "note", words[0], f"{words[0]}: {at + 3}"], (
+            texts = [texts for _, texts in roles_and_texts(thread[at : at + 4])]
+            assert texts == [texts[0], "note", texts[0], f"{texts[0]}: {at + 3}"], (
                 "whole turns that saw all before"
             )
-            name, _, number = words[0].partition(" ")
+            name, _, number = texts[0].partition(" ")
             said_by[name].append(number)
         assert said_by == {name: [str(n) for n in range(turns)] for name in said_by}
         version, members = await runner.store.thread("talk")

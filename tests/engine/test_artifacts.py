@@ -179,7 +179,7 @@ async def test_a_step_that_is_a_function_adds_its_own_after_those_of_its_calls(r
         {"sources": [object()]},
         {"artifacts": [File(path="x")]},
         {"artifacts": [b"bytes"]},
-        {"skipped": "nobody needs it", "is_last": False, "output": None, "sources": ["x"]},
+        {"skipped": "not needed", "is_last": False, "output": None, "sources": ["x"]},
     ],
 )
 async def test_a_step_that_leaves_what_it_may_not_fails(runner: Runner, wrong: Any) -> None:

@@ -93,12 +93,12 @@ async def test_many_watchers_are_woken_for_deltas_now_and_then_and_for_events_at
 
 
 async def test_no_wake_up_is_lost_from_any_thread() -> None:
-    channel, words = Channel(), 5_000
+    channel, count = Channel(), 5_000
     watcher = channel.join(deltas=True)
     watcher.skip()
 
     def speak() -> None:
-        for n in range(words):
+        for n in range(count):
             channel.tell(piece(str(n)))
             if n % 50 == 0:
                 time.sleep(0.0002)
@@ -106,12 +106,12 @@ async def test_no_wake_up_is_lost_from_any_thread() -> None:
 
     speaker = threading.Thread(target=speak)
     speaker.start()
-    heard: list[object] = []
+    items: list[object] = []
     async with asyncio.timeout(5):
-        while not heard or not isinstance(heard[-1], Stopped):
-            heard.extend(watcher.take())
+        while not items or not isinstance(items[-1], Stopped):
+            items.extend(watcher.take())
             assert not watcher.missed
-            if not heard or not isinstance(heard[-1], Stopped):
+            if not items or not isinstance(items[-1], Stopped):
                 await watcher.wait()
     speaker.join()
-    assert [item.text for item in heard if isinstance(item, Delta)] == [str(n) for n in range(words)]
+    assert [item.text for item in items if isinstance(item, Delta)] == [str(n) for n in range(count)]

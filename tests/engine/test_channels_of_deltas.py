@@ -34,7 +34,7 @@ async def streamed(agent, **how):
     return seen, stream.result
 
 
-def words(seen, channel):
+def text_of(seen, channel):
     return "".join(e.text for e in seen if isinstance(e, Delta) and e.channel == channel)
 
 
@@ -43,21 +43,21 @@ SCRIPT = [turn("I look first.", call("look", n=1)), text("It is here.")]
 
 async def test_text_is_a_draft_while_the_model_may_call_tools():
     seen, _ = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]))
-    assert words(seen, "draft") == "I look first.It is here."
-    assert words(seen, "final") == ""
+    assert text_of(seen, "draft") == "I look first.It is here."
+    assert text_of(seen, "final") == ""
 
 
 async def test_text_is_final_when_no_tool_is_offered():
     seen, result = await streamed(Agent(ScriptedModel([turn("It is here.", reasoning="Hm.", chunk=3)])))
-    assert words(seen, "final") == result.final_text == "It is here."
-    assert (words(seen, "draft"), words(seen, "reasoning")) == ("", "Hm.")
+    assert text_of(seen, "final") == result.final_text == "It is here."
+    assert (text_of(seen, "draft"), text_of(seen, "reasoning")) == ("", "Hm.")
 
 
 async def test_the_last_answer_at_a_limit_is_final():
     options = RunOptions(limits=Limits(steps=1))
     seen, result = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]), options=options)
     assert result.state == "degraded"
-    assert (words(seen, "draft"), words(seen, "final")) == ("I look first.", "It is here.")
+    assert (text_of(seen, "draft"), text_of(seen, "final")) == ("I look first.", "It is here.")
 
 
 async def test_a_dialect_marks_the_deltas_of_the_answer_as_final():
@@ -66,9 +66,9 @@ async def test_a_dialect_marks_the_deltas_of_the_answer_as_final():
         text("Thought: I know.\nAnswer: It is here.", chunk=5),
     ]
     seen, _ = await streamed(Agent(ScriptedModel(script), tools=[look], worker="react"))
-    assert (words(seen, "final"), words(seen, "draft")) == ("It is here.", "")
-    assert words(seen, "reasoning") == "I look.I know."
-    assert words(seen, "arguments") == '{"n": 1}'
+    assert (text_of(seen, "final"), text_of(seen, "draft")) == ("It is here.", "")
+    assert text_of(seen, "reasoning") == "I look.I know."
+    assert text_of(seen, "arguments") == '{"n": 1}'
 
 
 async def test_deltas_of_a_request_of_a_step_function_are_drafts_that_name_the_request():
@@ -79,10 +79,10 @@ async def test_deltas_of_a_request_of_a_step_function_are_drafts_that_name_the_r
 
     seen, result = await streamed(Agent(ScriptedModel(lambda request: "Yes."), worker=twice))
     assert result.final_text == "Yes.Yes."
-    told = [e for e in seen if isinstance(e, Delta)]
-    assert {e.channel for e in told} == {"draft"}
-    assert [e.call for e in told] == [e.call for e in seen if isinstance(e, events.ModelStarted)]
-    assert len({e.call for e in told}) == 2
+    deltas = [e for e in seen if isinstance(e, Delta)]
+    assert {e.channel for e in deltas} == {"draft"}
+    assert [e.call for e in deltas] == [e.call for e in seen if isinstance(e, events.ModelStarted)]
+    assert len({e.call for e in deltas}) == 2
 
 
 async def test_a_custom_model_may_mark_deltas_as_final():
@@ -95,13 +95,13 @@ async def test_a_custom_model_may_mark_deltas_as_final():
             yield ModelAnswer(_message("Perhaps. Yes."))
 
     seen, _ = await streamed(Agent(Sure(), tools=[look]))
-    assert (words(seen, "draft"), words(seen, "final")) == ("Perhaps. ", "Yes.")
+    assert (text_of(seen, "draft"), text_of(seen, "final")) == ("Perhaps. ", "Yes.")
 
 
-def _message(said: str) -> Any:
+def _message(answer: str) -> Any:
     from treadle.core.messages import Message, Text
 
-    return Message("assistant", (Text(said),))
+    return Message("assistant", (Text(answer),))
 
 
 # ---------------------------------------------------------------------------------------- void text
@@ -118,7 +118,7 @@ async def test_the_text_of_a_failed_attempt_is_reported_void_before_the_next_att
     assert result.final_text == "It is here."
     (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
     assert (seen[at].attempt, seen[at].step) == (2, "s1")
-    assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
+    assert (text_of(seen[:at], "final"), text_of(seen[at:], "final")) == ("It is th", "It is here.")
     before = [e.kind for e in seen[:at] if not isinstance(e, Delta)]
     assert "model_failed" in before
     assert before[-1] == "model_started"
@@ -139,9 +139,9 @@ def test_a_terminal_marks_the_text_of_a_failed_attempt_and_shows_the_answer_once
     with Runner("memory:").sync as runner, runner.run_stream(Agent(hasty(model)), "Go.") as stream:
         for event in stream:
             timeline.show(event)
-    void, _, told = out.getvalue().partition("from its beginning")
+    void, _, shown = out.getvalue().partition("from its beginning")
     assert void.count("It is th") == 1
-    assert told.count("It is here.") == 1
+    assert shown.count("It is here.") == 1
 
 
 async def test_a_task_streamed_is_the_task_not_streamed():
@@ -211,11 +211,11 @@ async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch
     chunks = [e.data for e in seen if isinstance(e, RawChunk)]
     if wire == "openai":
         assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-        said = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
+        texts = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
     else:
         assert {"message_start", "message_stop"} <= {chunk["type"] for chunk in chunks}
-        said = [chunk["delta"].get("text", "") for chunk in chunks if chunk["type"] == "content_block_delta"]
-    assert "".join(said) == "Hello there."
+        texts = [chunk["delta"].get("text", "") for chunk in chunks if chunk["type"] == "content_block_delta"]
+    assert "".join(texts) == "Hello there."
     first = next(n for n, e in enumerate(seen) if isinstance(e, RawChunk))
     assert first < next(n for n, e in enumerate(seen) if isinstance(e, Delta))
 
@@ -226,7 +226,7 @@ async def test_the_text_of_a_model_is_void_when_its_fallback_takes_over():
     seen, result = await streamed(Agent(Fallback([first, other], on=["invalid_request"])))
     assert result.final_text == "It is here."
     (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
-    assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
+    assert (text_of(seen[:at], "final"), text_of(seen[at:], "final")) == ("It is th", "It is here.")
 
 
 async def test_a_watcher_sees_when_text_of_a_subagent_is_void():
@@ -235,4 +235,4 @@ async def test_a_watcher_sees_when_text_of_a_subagent_is_void():
     seen, _ = await streamed(boss)
     below = [e.event for e in seen if isinstance(e, events.ChildEvent)]
     (at,) = [n for n, e in enumerate(below) if isinstance(e, ModelRestarted)]
-    assert (words(below[:at], "final"), words(below[at:], "final")) == ("It is th", "It is here.")
+    assert (text_of(below[:at], "final"), text_of(below[at:], "final")) == ("It is th", "It is here.")

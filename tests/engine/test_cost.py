@@ -55,7 +55,7 @@ def looker(turns: int = 99, **options: Any) -> Agent[Any]:
     return Agent(ScriptedModel(say), name="looker", tools=[look], **options)
 
 
-def asked(agent: Any) -> int:
+def requests_of(agent: Any) -> int:
     return len(agent.model.requests)
 
 
@@ -264,10 +264,10 @@ async def test_a_limit_is_overrun_by_at_most_the_request_in_flight(
         result = await runner.run(agent, "go", options=options)
         assert result.state == STATES[on_limit]
         assert result.cost is not None
-        assert result.cost == asked(agent)
+        assert result.cost == requests_of(agent)
         assert result.cost < dollars + 1
         if on_limit == "final_answer" and dollars > 1:
-            assert result.final_text == f"answer {asked(agent)}", "the last answer was kept back for"
+            assert result.final_text == f"answer {requests_of(agent)}", "the last answer was kept back for"
         reached = await only(runner, result.task_id, "limit_reached")
         assert [(event.limit, event.allowed) for event in reached] == [("cost", dollars)]
         assert_well_formed(result.messages)
@@ -329,7 +329,7 @@ async def test_a_limit_without_a_price_is_refused_before_there_is_a_task(store: 
         assert isinstance(caught.value, ConfigurationError)
         assert caught.value.model == "scripted"
         assert (await runner.list_tasks()).items == ()
-    assert asked(agent) == 0
+    assert requests_of(agent) == 0
 
 
 async def test_every_model_inside_needs_a_price(store: Any) -> None:
@@ -404,7 +404,7 @@ async def test_a_limit_without_a_price_is_refused_when_resuming(store: Any) -> N
         for one in (task, plain.task_id):
             with pytest.raises(PriceUnknown):
                 await runner.resume(one, options=RunOptions(limits=Limits(cost=9)))
-        assert asked(agent) == 0
+        assert requests_of(agent) == 0
         assert (await runner.result(task)).state == "paused"
         tokens = RunOptions(limits=Limits(tokens=40))
         assert (await runner.resume(task, options=tokens)).state == "paused", (
@@ -428,7 +428,7 @@ async def test_an_answer_whose_cost_turns_out_unknown_reaches_the_limit(store: A
     agent = looker()
     async with Runner(store, prices=price) as runner:
         result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=5)))
-        assert (result.state, asked(agent), result.cost) == ("degraded", 1, None)
+        assert (result.state, requests_of(agent), result.cost) == ("degraded", 1, None)
         assert "what was spent is not known" in result.degraded_reasons[0]
 
 
@@ -436,9 +436,9 @@ async def test_a_limit_holds_for_the_last_answer_and_all_attempts(store: Any) ->
     agent = looker()
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=3)))
-        assert (result.state, asked(agent)) == ("degraded", 3)
+        assert (result.state, requests_of(agent)) == ("degraded", 3)
         again = await runner.resume(result.task_id)
-        assert asked(agent) == 3, "nothing was left"
+        assert requests_of(agent) == 3, "nothing was left"
         assert again.state == "degraded"
 
 

@@ -43,7 +43,7 @@ def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due(t
             await one.send("t", "Or later?")
             row = await one.store.row("t")
             assert (row.driver, row.wanted) == (None, result.pending[0].due), (
-                "words change nothing about that"
+                "a message does not change the time of the timer"
             )
         async with clock.runner(tmp_path / "j.db", agents=[agent], adopt=True) as two:
             await asyncio.sleep(580)

@@ -10,21 +10,21 @@ from treadle.core.state import start
 from treadle.engine.drive_spec import idle
 
 
-def decided(*events: e.Event) -> Decision:
+def decision_after(*events: e.Event) -> Decision:
     """Return what a drive without an agent decides after these events."""
     state = fold(start("t"), numbered(CREATED, *events))
     return lifecycle.decide(state, Rules(knows_agent=False), idle, finalize=False)
 
 
 def test_a_drive_without_a_worker_starts_no_step() -> None:
-    assert decided() == Wait("idle")
+    assert decision_after() == Wait("idle")
 
 
 def test_a_drive_without_a_worker_still_cancels_the_task() -> None:
-    ended = decided(e.CancelRequested())
+    ended = decision_after(e.CancelRequested())
     assert isinstance(ended, e.TaskEnded)
     assert ended.state == "cancelled"
 
 
 def test_a_drive_without_a_worker_still_pauses_the_task() -> None:
-    assert decided(e.PauseRequested()) == Wait("paused")
+    assert decision_after(e.PauseRequested()) == Wait("paused")

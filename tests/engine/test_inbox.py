@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.stories import answered, began, ended, lost, step, told
+from tests.agents.stories import answered, began, ended, lost, state_after, step
 from treadle.core import events as e
 from treadle.core.codec import encode_part
 from treadle.core.messages import Text
@@ -22,28 +22,28 @@ LOST_UNDO: list[Any] = [
 ]
 
 
-def said(kind: str, **data: Any) -> InboxItem:
+def inbox_item(kind: str, **data: Any) -> InboxItem:
     return InboxItem("i", kind, data, 1)
 
 
 def settled(request: str, verdict: str = "happened", **data: Any) -> InboxItem:
-    return said("settle", request_id=request, verdict=verdict, **data)
+    return inbox_item("settle", request_id=request, verdict=verdict, **data)
 
 
 @pytest.mark.parametrize(
     ("item", "event"),
     [
-        (said("cancel", by="ann", reason="why"), e.CancelRequested("ann", "why", "i")),
-        (said("interrupt", by="ann", reason="why"), e.InterruptRequested("ann", "why", "i")),
-        (said("pause", by="ann", reason="why"), e.PauseRequested("ann", "why", "i")),
-        (said("resume", by="ann"), e.Resumed("ann", "i")),
-        (said("survived", epoch=7), e.DriverSurvived(7, "i")),
+        (inbox_item("cancel", by="ann", reason="why"), e.CancelRequested("ann", "why", "i")),
+        (inbox_item("interrupt", by="ann", reason="why"), e.InterruptRequested("ann", "why", "i")),
+        (inbox_item("pause", by="ann", reason="why"), e.PauseRequested("ann", "why", "i")),
+        (inbox_item("resume", by="ann"), e.Resumed("ann", "i")),
+        (inbox_item("survived", epoch=7), e.DriverSurvived(7, "i")),
         (
-            said("send", parts=[encode_part(Text("hi"))], role="system", observation=False, by="ann"),
+            inbox_item("send", parts=[encode_part(Text("hi"))], role="system", observation=False, by="ann"),
             e.InputReceived((Text("hi"),), "system", False, "ann", "i"),
         ),
         (
-            said("send", parts=[encode_part(Text("hi"))], role="user", observation=True),
+            inbox_item("send", parts=[encode_part(Text("hi"))], role="user", observation=True),
             e.InputReceived((Text("hi"),), "user", True, None, "i"),
         ),
     ],
@@ -52,11 +52,11 @@ def settled(request: str, verdict: str = "happened", **data: Any) -> InboxItem:
 def test_a_command_becomes_an_event_with_its_sender_reason_and_inbox_item(
     item: InboxItem, event: e.Event
 ) -> None:
-    assert as_event(told(), item) == event
+    assert as_event(state_after(), item) == event
 
 
 def test_an_undo_event_names_the_kept_step_its_force_and_its_sender() -> None:
-    event = as_event(told(*DONE), said("undo", to=0, force=True, by="ann"))
+    event = as_event(state_after(*DONE), inbox_item("undo", to=0, force=True, by="ann"))
     assert event == e.UndoRequested(0, ("s1",), ("s1-1", "s1-0"), True, "ann", "i")
 
 
@@ -64,17 +64,17 @@ def test_an_undo_event_names_the_kept_step_its_force_and_its_sender() -> None:
     ("state", "item", "event"),
     [
         (
-            told(step(), answered("save"), lost()),
+            state_after(step(), answered("save"), lost()),
             settled("s1-0", output={"id": 7}, by="ann"),
             e.OutcomeSettled("s1", "s1-0", "happened", {"id": 7}, "ann", "i"),
         ),
         (
-            told(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0")),
+            state_after(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0")),
             settled("s1-0", "not_happened"),
             e.OutcomeSettled("s1", "s1-0", "not_happened", None, None, "i"),
         ),
         (
-            told(*LOST_UNDO),
+            state_after(*LOST_UNDO),
             settled("s1-1-undo", by="ann"),
             e.OutcomeSettled("s1", "s1-1-undo", "happened", None, "ann", "i"),
         ),
@@ -91,13 +91,13 @@ SETTLED = e.OutcomeSettled("s1", "s1-0", "happened", "saved")
 @pytest.mark.parametrize(
     ("state", "item"),
     [
-        (told(), settled("s1-0")),
-        (told(*BOOKED), settled("s1-1")),
-        (told(*DONE), settled("s1-1")),
-        (told(step(), answered("save"), lost(), SETTLED), settled("s1-0", "not_happened")),
-        (told(*UNDOING), settled("s1-1-undo")),
-        (told(*LOST_UNDO), settled("s1-0-undo")),
-        (told(*LOST_UNDO, e.OutcomeSettled("s1", "s1-1-undo", "happened")), settled("s1-1-undo")),
+        (state_after(), settled("s1-0")),
+        (state_after(*BOOKED), settled("s1-1")),
+        (state_after(*DONE), settled("s1-1")),
+        (state_after(step(), answered("save"), lost(), SETTLED), settled("s1-0", "not_happened")),
+        (state_after(*UNDOING), settled("s1-1-undo")),
+        (state_after(*LOST_UNDO), settled("s1-0-undo")),
+        (state_after(*LOST_UNDO, e.OutcomeSettled("s1", "s1-1-undo", "happened")), settled("s1-1-undo")),
     ],
     ids=["no call", "running", "ended", "settled", "not begun to undo", "another's undo", "settled undo"],
 )
@@ -109,31 +109,31 @@ def test_a_verdict_on_what_is_not_unknown_is_rejected_on_record(state: TaskState
 
 @pytest.mark.parametrize("kind", ["interrupt", "pause", "resume", "settle", "undo"])
 def test_a_task_being_cancelled_rejects_commands_and_keeps_messages(kind: str) -> None:
-    state = told(step(), e.CancelRequested())
-    assert isinstance(as_event(state, said(kind, parts=[])), e.CommandRejected)
-    assert as_event(state, said("cancel")) == e.CancelRequested(inbox="i")
-    assert as_event(state, said("send", parts=[])) == e.InputReceived((), inbox="i")
-    assert as_event(state, said("survived", epoch=1)) == e.DriverSurvived(1, "i")
+    state = state_after(step(), e.CancelRequested())
+    assert isinstance(as_event(state, inbox_item(kind, parts=[])), e.CommandRejected)
+    assert as_event(state, inbox_item("cancel")) == e.CancelRequested(inbox="i")
+    assert as_event(state, inbox_item("send", parts=[])) == e.InputReceived((), inbox="i")
+    assert as_event(state, inbox_item("survived", epoch=1)) == e.DriverSurvived(1, "i")
 
 
 @pytest.mark.parametrize(
     "item",
     [
-        said("dance"),
-        said("send"),
-        said("send", parts=5),
-        said("send", parts=[7]),
-        said("send", parts=[{"p": "image", "data": "x"}]),
-        said("settle", verdict="happened"),
-        said("survived", epoch="often"),
-        said("survived", epoch=None),
-        said("undo", to=9),
-        said("undo", to="s9"),
+        inbox_item("dance"),
+        inbox_item("send"),
+        inbox_item("send", parts=5),
+        inbox_item("send", parts=[7]),
+        inbox_item("send", parts=[{"p": "image", "data": "x"}]),
+        inbox_item("settle", verdict="happened"),
+        inbox_item("survived", epoch="often"),
+        inbox_item("survived", epoch=None),
+        inbox_item("undo", to=9),
+        inbox_item("undo", to="s9"),
         InboxItem("i", "pause", None, 1),  # type: ignore[arg-type]
     ],
     ids=lambda item: f"{item.kind} {item.data}",
 )
 def test_an_inbox_item_that_cannot_be_read_is_rejected_on_record(item: InboxItem) -> None:
-    event = as_event(told(*DONE), item)
+    event = as_event(state_after(*DONE), item)
     assert isinstance(event, e.CommandRejected), event
     assert (event.command, event.inbox) == (item.kind, "i")

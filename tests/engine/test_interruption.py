@@ -30,49 +30,49 @@ def interruption(*running: str) -> tuple[Interruption, TaskState, dict[str, None
 
 
 def test_an_interruption_that_was_not_asked_for_is_not_due() -> None:
-    asked, _, _ = interruption()
-    assert not asked.is_due()
+    interrupting, _, _ = interruption()
+    assert not interrupting.is_due()
 
 
 def test_an_interruption_with_a_grace_is_due_once_no_effect_runs() -> None:
-    asked, _, effects = interruption("s1")
-    asked.ask("runner", "closed", immediate=False)
-    assert not asked.is_due()
+    interrupting, _, effects = interruption("s1")
+    interrupting.ask("runner", "closed", immediate=False)
+    assert not interrupting.is_due()
     effects.clear()
-    assert asked.is_due()
+    assert interrupting.is_due()
 
 
 def test_an_immediate_interruption_is_due_while_effects_run() -> None:
-    asked, _, _ = interruption("s1")
-    asked.ask("runner", "closed", immediate=False)
-    asked.ask("caller", "gone")
-    assert (asked.is_due(), asked.request) == (True, ("runner", "closed"))
+    interrupting, _, _ = interruption("s1")
+    interrupting.ask("runner", "closed", immediate=False)
+    interrupting.ask("caller", "gone")
+    assert (interrupting.is_due(), interrupting.request) == (True, ("runner", "closed"))
 
 
 @pytest.mark.parametrize("flag", ["cancelling", "interrupting", "pausing"])
 def test_a_task_that_stops_anyway_is_not_interrupted(flag: str) -> None:
-    asked, state, _ = interruption()
-    asked.ask("runner", "closed")
+    interrupting, state, _ = interruption()
+    interrupting.ask("runner", "closed")
     setattr(state, flag, True)
-    assert not asked.is_due()
+    assert not interrupting.is_due()
 
 
 def test_each_record_of_an_interruption_is_an_event_of_its_own() -> None:
-    asked, _, _ = interruption()
+    interrupting, _, _ = interruption()
     writer: Any = Writer()
-    asked.ask("runner", "closed")
-    asked.record(writer)
-    asked.record(writer)
+    interrupting.ask("runner", "closed")
+    interrupting.record(writer)
+    interrupting.record(writer)
     first, second = writer.events
     assert first == second
     assert first is not second
 
 
 def test_waiters_are_released_when_the_drive_is_over() -> None:
-    asked, _, _ = interruption()
-    cancelled, waiting = asked.wait(), asked.wait()
+    interrupting, _, _ = interruption()
+    cancelled, waiting = interrupting.wait(), interrupting.wait()
     cancelled.cancel()
-    asked.release_waiters()
+    interrupting.release_waiters()
     assert waiting.done()
 
 

@@ -129,9 +129,9 @@ async def test_a_batch_larger_than_the_calls_left_runs_its_first_calls_and_refus
     world = World(calls=5)
     result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(tool_calls=3)))
     assert [run.outcome for run in result.tool_executions] == ["ok"] * 3 + ["refused"] * 2
-    told = results_seen(world.model.requests[-1].messages)
-    assert told[:3] == ["1", "2", "3"]
-    assert all("limit of 3 tool calls" in words for words in told[3:])
+    observations = results_seen(world.model.requests[-1].messages)
+    assert observations[:3] == ["1", "2", "3"]
+    assert all("limit of 3 tool calls" in observation for observation in observations[3:])
     assert (result.state, result.final_text) == ("degraded", "answer 2")
     assert world.asked == 2
 

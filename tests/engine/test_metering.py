@@ -24,24 +24,24 @@ class Looked(str):
 
 
 def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_at_once():
-    words, tally = [user("Where is it?")], TokenMeter()
+    conversation, meter = [user("Where is it?")], TokenMeter()
     for turn in range(20):
-        words += [ANSWER, user(Looked(f"And {turn}?"))]
-        asked = request(MessageView(words))
-        assert tally.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
+        conversation += [ANSWER, user(Looked(f"And {turn}?"))]
+        asked = request(MessageView(conversation))
+        assert meter.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
     Looked.times = 0
-    words.append(user(Looked("Once more.")))
-    tally.estimated(request(MessageView(words)), ANSWER)
+    conversation.append(user(Looked("Once more.")))
+    meter.estimated(request(MessageView(conversation)), ANSWER)
     assert Looked.times == 1
 
 
 def test_what_was_taken_back_is_not_counted_any_more():
-    words, tally = [user("Where is it?"), ANSWER, user("And now?")], TokenMeter()
-    tally.estimated(request(MessageView(words)), ANSWER)
+    conversation, meter = [user("Where is it?"), ANSWER, user("And now?")], TokenMeter()
+    meter.estimated(request(MessageView(conversation)), ANSWER)
     for asked in (
-        request(MessageView(words[:1])),
-        request(MessageView(words, 1)),
+        request(MessageView(conversation[:1])),
+        request(MessageView(conversation, 1)),
         request([user("Aside.")]),
-        request(MessageView(words), instructions="Be long, and longer than that."),
+        request(MessageView(conversation), instructions="Be long, and longer than that."),
     ):
-        assert tally.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
+        assert meter.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)

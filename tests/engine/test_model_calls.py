@@ -204,7 +204,7 @@ def test_a_task_that_is_stepped_is_left_to_its_stepper():
 
 def test_a_function_waits_for_its_request_while_its_siblings_go_on():
     async def story():
-        said = []
+        journals = []
 
         async def ask(ctx: StepContext) -> StepResult:
             answer = await ctx.call_model(messages=[Message("user", (Text("Now?"),))])
@@ -215,9 +215,9 @@ def test_a_function_waits_for_its_request_while_its_siblings_go_on():
             result = await runner.run(Agent(model, worker=ask), "Go.", task_id="t")
             assert (result.state, result.final_text) == ("completed", "Yes.")
             assert [len(request.failures) for request in model.requests] == [0, 1]
-            said.append(kinds(await journal(runner, "t")))
+            journals.append(kinds(await journal(runner, "t")))
             assert await audit_store(runner.store) == []
-        assert said[0].count("timer_fired") == 1
+        assert journals[0].count("timer_fired") == 1
 
     clock.run(story())
 
@@ -402,8 +402,8 @@ class Refuses:
 
     name = "no"
 
-    def __init__(self, **said):
-        self.said = said
+    def __init__(self, **journals):
+        self.said = journals
 
     async def stream(self, request):
         raise ModelError("down", kind="server", route="1", model="one:b", **self.said)

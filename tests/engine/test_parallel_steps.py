@@ -107,8 +107,8 @@ async def test_the_outcome_of_four_steps_does_not_depend_on_the_order_of_their_e
     assert [step.step.name for step in steps] == ["start", *"abcd", "join"]
     assert [run.output for run in result.tool_executions] == [f"noted {name}" for name in "abcd"]
     assert [run.call_id for run in result.tool_executions] == ["s2-c1", "s3-c1", "s4-c1", "s5-c1"]
-    words = [message.text for message in result.messages]
-    assert words[:7] == ["go", "s1 of 1", "s2 of 2", "s3 of 2", "s4 of 2", "s5 of 2", "s6 of 6"]
+    texts = [message.text for message in result.messages]
+    assert texts[:7] == ["go", "s1 of 1", "s2 of 2", "s3 of 2", "s4 of 2", "s5 of 2", "s6 of 6"]
 
 
 async def test_the_order_of_planned_steps_does_not_depend_on_which_sibling_was_faster(runner: Runner) -> None:
@@ -483,10 +483,10 @@ async def test_messages_read_by_parallel_steps_are_restored_in_the_order_they_we
 async def test_messages_that_no_step_read_start_another_round_of_the_worker(
     runner: Runner, when: str, most: int
 ) -> None:
-    gates, heard = Gates(), list[tuple[str, list[str]]]()
+    gates, seen = Gates(), list[tuple[str, list[str]]]()
 
     async def worker(ctx: StepContext) -> StepResult:
-        heard.append((ctx.name, [message.text for message in ctx.messages]))
+        seen.append((ctx.name, [message.text for message in ctx.messages]))
         if ctx.name == "start":
             return planned(NextStep("quick"), NextStep("slow"))
         if ctx.name == "quick":
@@ -511,9 +511,9 @@ async def test_messages_that_no_step_read_start_another_round_of_the_worker(
     result = await sound(runner, await begun)
     assert (result.state, result.output) == ("completed", "answer to 3")
     assert [message.text for message in result.messages] == ["go", "answer to 1", "and?", "answer to 3"]
-    assert heard[:2] == [("start", ["go"]), ("quick", ["go"])]
-    assert [name for name, words in heard if words[-1] == "and?"][:2] == ["start", "quick"]
-    assert sum(words[-1] != "and?" for _, words in heard) == 2, "what was left of the first plan never begins"
+    assert seen[:2] == [("start", ["go"]), ("quick", ["go"])]
+    assert [name for name, texts in seen if texts[-1] == "and?"][:2] == ["start", "quick"]
+    assert sum(texts[-1] != "and?" for _, texts in seen) == 2, "what was left of the first plan never begins"
 
 
 async def test_a_breakpoint_after_a_step_holds_also_if_a_later_one_was_quicker(runner: Runner) -> None:
@@ -917,8 +917,8 @@ async def test_limits_hold_over_all_steps_that_run_beside_each_other(runner: Run
 
 async def test_a_thread_holds_the_messages_of_all_steps_in_order(runner: Runner) -> None:
     await runner.run(agent_of(fan, TaskCache().tool()), "go", thread_id="talk")
-    words = [message.text for message in await runner.get_thread("talk")]
-    assert words[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]
+    texts = [message.text for message in await runner.get_thread("talk")]
+    assert texts[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]
     later = await runner.run(Agent(ScriptedModel(echo)), "more", thread_id="talk")
     assert later.final_text == "heard 6: more"
 

@@ -114,8 +114,8 @@ async def test_a_call_with_a_new_result_each_time_is_no_circle(runner: Runner) -
 
 async def test_a_message_lets_a_task_paused_in_circles_continue(runner: Runner) -> None:
     def say(request: Any) -> Any:
-        heard = [message.text for message in request.messages if message.role == "user"]
-        return text("It is at home.") if "Look at home." in heard else call("look", place=1)
+        user_messages = [message.text for message in request.messages if message.role == "user"]
+        return text("It is at home.") if "Look at home." in user_messages else call("look", place=1)
 
     agent = Agent(ScriptedModel(say), name="seeker", tools=[look])
     result = await runner.run(agent, "Find it", options=repeats(2, on_limit="pause"))

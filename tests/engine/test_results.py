@@ -6,7 +6,7 @@ from tests.runner.cases import (
     Ledger,
     add,
     calculator,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
 )
@@ -62,14 +62,14 @@ async def test_a_step_output_says_all_that_the_step_did(runner: Runner) -> None:
     assert [part.text for part in out.step.input] == ["?"]
     assert (out.output, out.error, out.pending) == (None, None, ())
     assert [(info.step_id, info.index, info.status) for info in out.next_steps] == [("s2", 2, "next")]
-    assert said(out.messages) == [("user", "?"), ("assistant", "multiply"), ("tool", "363")]
+    assert roles_and_texts(out.messages) == [("user", "?"), ("assistant", "multiply"), ("tool", "363")]
     assert [(run.name, run.call_id, run.output) for run in out.tool_executions] == [("multiply", "s1-0", 363)]
     assert (out.usage.model_calls, out.usage.tool_calls) == (1, 1)
     assert out.usage.total_tokens > 0
     assert out.duration >= 0
     last = (await step_to_answer(runner, task))[-1]
     assert (last.output, str(last), last.next_steps) == ("405", "405", ())
-    assert said(last.messages) == [("assistant", "405")]
+    assert roles_and_texts(last.messages) == [("assistant", "405")]
 
 
 async def test_a_result_stays_valid_after_its_task_was_deleted(runner: Runner) -> None:

@@ -219,9 +219,9 @@ async def test_requests_that_ended_are_served_from_the_journal(runner: Runner) -
     assert result.usage.model_calls == 2
 
 
-@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("with_message", [False, True])
 async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
-    runner: Runner, words: bool
+    runner: Runner, with_message: bool
 ) -> None:
     works = False
     keys: list[str] = []
@@ -249,12 +249,12 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
     assert (failed.state, failed.error and failed.error.source) == ("failed", "tool")
     assert_well_formed(failed.messages)
     works = True
-    if words:
+    if with_message:
         await runner.send(failed.task_id, "and?")
     result = await runner.resume(failed.task_id)
     assert result.state == "completed"
     again = (
-        1 if words else 0
+        1 if with_message else 0
     )  # no message may stand between calls and their results: it is read after the step
     assert (result.output[0], "yes" in result.output[1], len(keys)) == ("yes", True, 2 + again)
     assert [message.text for message in result.messages].count("and?") == again

@@ -56,7 +56,7 @@ def known(ctx: NodeContext) -> Any:
     return dict(ctx.results)
 
 
-def said(messages: Any) -> list[str]:
+def texts(messages: Any) -> list[str]:
     return [message.text for message in messages]
 
 
@@ -70,7 +70,7 @@ async def test_input_of_a_step_that_lost_a_race_is_in_the_thread(runner: Runner)
         Node("end", lambda ctx: 2, after=("slow", "quick"), join="any"),
     )
     result = await runner.run(agent_of(Pipeline(nodes)), "go", thread_id="talk")
-    assert (result.state, said(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
+    assert (result.state, texts(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
 
 
 async def test_input_of_a_step_that_another_step_outran_precedes_the_answer(
@@ -90,7 +90,7 @@ async def test_input_of_a_step_that_another_step_outran_precedes_the_answer(
     handle = asyncio.create_task(runner.resume(task))
     await gates.until("slow begins")
     await gates.let("quick")
-    assert said((await handle).messages) == ["go", "and?", "quick"]
+    assert texts((await handle).messages) == ["go", "and?", "quick"]
 
 
 @pytest.mark.parametrize("ends", ["fails", "is at a limit", "is cancelled"])
@@ -110,10 +110,10 @@ async def test_messages_of_parallel_steps_are_kept_without_an_answer(runner: Run
     await runner.send(task, "and?")
     await runner.run_step(task)
     result = await (runner.cancel(task) if ends == "is cancelled" else runner.resume(task))
-    assert said(await runner.get_thread("talk"))[:3] == ["go", "and?", "so"]
+    assert texts(await runner.get_thread("talk"))[:3] == ["go", "and?", "so"]
     if ends == "fails":
         await runner.skip_step(task)
-        assert said((await runner.result(task)).messages) == ["go"], (
+        assert texts((await runner.result(task)).messages) == ["go"], (
             "taken up again, it has not said them yet"
         )
     assert result.state == {"fails": "failed", "is at a limit": "degraded"}.get(ends, "cancelled")
@@ -169,7 +169,7 @@ async def test_undoing_a_step_of_an_answer_that_was_taken_back_does_not_leave_th
     assert first.name != "aside", "it was planned on the way to the answer that was taken back"
     result = await runner.resume(task)
     assert (result.state, result.output) == ("completed", "answer")
-    assert said(result.messages) == ["go", "answer", "and?", "answer"]
+    assert texts(result.messages) == ["go", "answer", "and?", "answer"]
 
 
 class Dependencies:
@@ -248,8 +248,8 @@ async def test_a_message_sent_just_as_a_task_fails_is_read_once(runner: Runner, 
     await running
     await runner.resume(task)
     events = [event async for event in runner.handle(task).events(deltas=False)]
-    heard = [event for event in events if isinstance(event, e.InputReceived)]
-    assert [event.parts[0].text for event in heard if event.parts] == ["and?"]
+    inputs = [event for event in events if isinstance(event, e.InputReceived)]
+    assert [event.parts[0].text for event in inputs if event.parts] == ["and?"]
 
 
 async def test_the_result_of_a_retried_call_precedes_messages_sent_meanwhile(
@@ -299,7 +299,7 @@ async def test_messages_that_an_undo_restores_start_another_round_of_an_answered
     first = await runner.run(agent_of(Pipeline(nodes)), "go")
     await runner.undo_step(first.task_id, step="slow")
     result = await runner.resume(first.task_id)
-    assert (result.state, said(result.messages)[-2:]) == ("completed", ["go", '{"quick":1}'])
+    assert (result.state, texts(result.messages)[-2:]) == ("completed", ["go", '{"quick":1}'])
 
 
 async def test_a_last_node_without_results_leaves_neither_an_answer_nor_a_failure(

@@ -295,8 +295,8 @@ async def test_calls_of_one_turn_do_not_touch_each_other(runner: Runner) -> None
     assert [run.outcome for run in result.tool_executions] == [
         "ok", "error", "ok", "timeout", "invalid", "invalid", "error", "ok",
     ]  # fmt: skip
-    told = results_seen(result.messages)
-    assert [words for words in told if words.startswith("fine ") and len(words) == 6] == [
+    results = results_seen(result.messages)
+    assert [content for content in results if content.startswith("fine ") and len(content) == 6] == [
         "fine 0", "fine 1", "fine 2",
     ]  # fmt: skip
     ended = [event.call for event in await only(runner, result.task_id, "tool_ended")]
@@ -432,11 +432,11 @@ async def test_a_huge_result_is_cut_for_the_model_and_kept_whole(store: Any) -> 
     agent = with_tools(dump, script=[call("dump"), "Long."])
     async with Runner(store) as first:
         result = await first.run(agent, "go")
-        (told,) = results_seen(agent.model.requests[1].messages)  # type: ignore[union-attr]
-        assert len(told) < 8_200
-        assert "characters cut; full output: call s1-0" in told
-        assert told.startswith("0000000 ")
-        assert told.endswith(huge[-20:])
+        (results,) = results_seen(agent.model.requests[1].messages)  # type: ignore[union-attr]
+        assert len(results) < 8_200
+        assert "characters cut; full output: call s1-0" in results
+        assert results.startswith("0000000 ")
+        assert results.endswith(huge[-20:])
         assert result.tool_executions[0].output == huge
     async with Runner(store) as second:
         assert (await second.result(result.task_id)).tool_executions[0].output == huge

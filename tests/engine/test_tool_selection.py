@@ -88,12 +88,12 @@ async def test_a_call_of_a_tool_that_was_not_offered_does_not_run_and_the_model_
         ("book", "ok"),
     ]
     assert ledger.entries == ["book room"]
-    told = [part.text for message in result.messages for part in message.parts if message.role == "tool"]
-    assert told[0] == (
+    results = [part.text for message in result.messages for part in message.parts if message.role == "tool"]
+    assert results[0] == (
         "book was not run: it was not offered in this turn. Offered were: look, mail. "
         "Call it again if a later turn offers it."
     )
-    assert told[1] == "There is no tool 'lok'. Did you mean 'look'? Tools: look."
+    assert results[1] == "There is no tool 'lok'. Did you mean 'look'? Tools: look."
     assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 

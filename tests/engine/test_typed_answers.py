@@ -188,10 +188,10 @@ async def test_input_after_a_typed_answer_is_read_before_the_next_answer(runner:
 async def test_a_thread_continues_after_a_typed_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {"x": 1})
     first = await runner.run(agent, "Where?", thread_id="talk")
-    heard = ScriptedModel(["Yes."])
-    later = await runner.run(Agent(heard), "Sure?", thread_id=first.thread_id)
+    listener = ScriptedModel(["Yes."])
+    later = await runner.run(Agent(listener), "Sure?", thread_id=first.thread_id)
     assert later.output == later.final_text == "Yes."
-    assert '"x":1' in str(heard.requests[0].messages[-2].text).replace(" ", "")
+    assert '"x":1' in str(listener.requests[0].messages[-2].text).replace(" ", "")
 
 
 @pytest.mark.anyio

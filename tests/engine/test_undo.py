@@ -14,7 +14,7 @@ from tests.runner.cases import (
     journal,
     kinds,
     only,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
     stepped,
@@ -146,7 +146,7 @@ async def test_undone_to_before_the_first_step_the_input_is_pending_again(runner
     assert [part.text for part in upcoming.input] == ["What is it?"]
     assert (await runner.result(task)).messages == ()
     await runner.run_step(task)
-    assert said(agent.model.requests[-1].messages) == [("user", "What is it?")]
+    assert roles_and_texts(agent.model.requests[-1].messages) == [("user", "What is it?")]
 
 
 async def test_between_steps_and_after_an_undo_a_task_is_running_undriven(runner: Runner) -> None:
@@ -209,9 +209,9 @@ async def test_messages_sent_before_the_undone_step_are_pending_again(runner: Ru
     await runner.run_step(task, input="Hurry.")
     await runner.run_step(task)
     await runner.undo_step(task, to=2)
-    assert ("user", "Hurry.") in said((await runner.result(task)).messages)
+    assert ("user", "Hurry.") in roles_and_texts((await runner.result(task)).messages)
     await runner.undo_step(task, to=1)
-    assert ("user", "Hurry.") not in said((await runner.result(task)).messages)
+    assert ("user", "Hurry.") not in roles_and_texts((await runner.result(task)).messages)
 
 
 async def test_a_failed_step_can_be_taken_back(runner: Runner) -> None:
@@ -244,11 +244,11 @@ async def test_undo_of_a_completed_task_removes_its_messages_from_its_thread(run
 async def test_undo_of_a_task_with_newer_turns_after_it_is_refused(runner: Runner) -> None:
     first = await runner.run(calculator(), "?", thread_id="talk")
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
-    words = await runner.get_thread("talk")
+    thread = await runner.get_thread("talk")
     before = await journal(runner, first.task_id)
     with pytest.raises(AlreadyFinalized, match="fork"):
         await runner.undo_step(first.task_id)
-    assert await runner.get_thread("talk") == words
+    assert await runner.get_thread("talk") == thread
     assert await journal(runner, first.task_id) == before
     task = await runner.get_task(first.task_id)
     assert (task.state, task.driven) == ("completed", False)
@@ -423,10 +423,10 @@ async def test_a_compensation_that_raises_can_be_skipped_by_force(runner: Runner
 async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runner) -> None:
     ledger = Ledger()
     result = await runner.run(ledger.agent(call("mail", to="ann"), "done"), "?", thread_id="talk")
-    words = await runner.get_thread("talk")
+    thread = await runner.get_thread("talk")
     with pytest.raises(IrreversibleStep):
         await runner.undo_step(result.task_id, to=0)
-    assert await runner.get_thread("talk") == words
+    assert await runner.get_thread("talk") == thread
     assert (await runner.get_task(result.task_id)).state == "completed"
 
 
@@ -604,7 +604,10 @@ async def test_a_message_sent_during_a_compensation_is_read_after_the_undo(runne
     await happened(runner.handle(task), "input_received")
     opened.set()
     assert (await undoing).complete
-    assert said((await runner.resume(task)).messages)[:2] == [("user", "?"), ("user", "Another hotel.")]
+    assert roles_and_texts((await runner.resume(task)).messages)[:2] == [
+        ("user", "?"),
+        ("user", "Another hotel."),
+    ]
 
 
 async def test_a_message_sent_after_an_undo_request_is_read_after_the_undo(runner: Runner) -> None:
@@ -619,7 +622,7 @@ async def test_a_message_sent_after_an_undo_request_is_read_after_the_undo(runne
     await handle.send("Another way.")
     gate.let_go.set()
     assert (await undoing).complete
-    assert said((await handle.resume()).messages)[:2] == [("user", "?"), ("user", "Another way.")]
+    assert roles_and_texts((await handle.resume()).messages)[:2] == [("user", "?"), ("user", "Another way.")]
 
 
 async def test_a_message_sent_between_two_attempts_of_an_undo_is_read_after_it(runner: Runner) -> None:

@@ -134,8 +134,8 @@ def in_calls(name: str, arguments: dict[str, Any]) -> Turn:
 WORKERS = {
     "function_calling": Way("function_calling", in_calls, text),
     "offering": Way("function_calling", in_calls, text, as_planned),
-    "react": Way("react", in_react, lambda words: text(f"Thought: Done.\nAnswer: {words}", chunk=5)),
-    "planner": Way("planner", in_json, lambda words: in_json("finish", {"answer": words})),
+    "react": Way("react", in_react, lambda content: text(f"Thought: Done.\nAnswer: {content}", chunk=5)),
+    "planner": Way("planner", in_json, lambda content: in_json("finish", {"answer": content})),
     "function": Way(one_turn, in_calls, text, own=True),
     "pipeline": Way(IN_A_ROW, in_calls, text, own=True),
     "own class": Way(InThreeParts(), in_calls, text, own=True),
@@ -311,9 +311,9 @@ async def test_streaming_changes_nothing_and_shows_no_marker_of_a_protocol(
     assert [event for event in seen if isinstance(event, Event)] == journals[1]
     if not world.way.talks:
         return
-    words = [delta for delta in seen if isinstance(delta, Delta) and delta.is_text]
-    assert "".join(delta.text for delta in words) == ANSWER
-    assert all(mark not in delta.text for delta in words for mark in PROTOCOL)
+    content = [delta for delta in seen if isinstance(delta, Delta) and delta.is_text]
+    assert "".join(delta.text for delta in content) == ANSWER
+    assert all(mark not in delta.text for delta in content for mark in PROTOCOL)
 
 
 async def drive(world: World, store: Any, task_id: str) -> RunResult | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agents.stories import answered, began, ended, step, told
+from tests.agents.stories import answered, began, ended, state_after, step
 from treadle import Limits
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
@@ -24,7 +24,7 @@ def test_calls_that_were_refused_or_gave_the_answer_are_none_that_were_made() ->
     refused = e.ToolEnded("s1", "s1-1", "refused", error=e.Failure("limit", "tool_calls", "no"))
     invalid = e.ToolEnded("s1", "s1-2", "invalid", error=e.Failure("tool", "invalid", "no"))
     gives = e.ModelReturned("s2", wrong, "tool_calls", typed=e.TypedAnswer({"x": 1}, None, "s2-0"))
-    state = told(
+    state = state_after(
         *[
             step(),
             answered("look", "look", "missing", "save"),
@@ -44,10 +44,10 @@ def test_calls_that_were_refused_or_gave_the_answer_are_none_that_were_made() ->
 def test_a_child_has_no_more_requests_to_spare_than_all_above_it(
     above: int | None, below: int | None, spare: int | None
 ) -> None:
-    parent = told(step())
+    parent = state_after(step())
     parent.children = {"t.s1-0": ()}
     root = Account(Limits(model_calls=above), parent, keeps=False)
-    child = Account(Limits(model_calls=below), told(step()), keeps=False, above=root)
+    child = Account(Limits(model_calls=below), state_after(step()), keeps=False, above=root)
     root.open("t.s1-0", child)
     assert child.spare_requests() == spare
     root.close("t.s1-0")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.property.thread_model import Refused, Said, ThreadModel, reply
-from tests.runner.cases import said
+from tests.runner.cases import roles_and_texts
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import AlreadyFinalized, StepNotFound, TaskFinished, TaskNotFound, TaskUnfinished
 from treadle.llm.scripted import call
@@ -56,7 +56,7 @@ async def look() -> str:
 
 
 def answer(request: Any) -> Any:
-    seen = said(request.messages)
+    seen = roles_and_texts(request.messages)
     return reply(seen)[1] if seen[-1][0] == "tool" else call("look")
 
 
@@ -179,10 +179,10 @@ class CrashChild:
         for name, turn in self.model.turns.items():
             state = (await runner.driver.cache.load(name)).state
             begins = turn.conversation if turn.began or turn.root else turn.made[0]
-            self.expect(f"the conversation of {name}", said(state.messages), begins)
+            self.expect(f"the conversation of {name}", roles_and_texts(state.messages), begins)
 
     async def compare_thread(self, thread: str, runner: Runner) -> None:
-        history = said(await runner.get_thread(thread))
+        history = roles_and_texts(await runner.get_thread(thread))
         if not history and all(turn.thread != thread for turn in self.model.turns.values()):
             self.model.threads.pop(thread, None)  # no task is in it any more, and no fork needs it
         self.expect(f"thread {thread}", history, self.model.words(thread))

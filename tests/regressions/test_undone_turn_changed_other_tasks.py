@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import said, sayer
+from tests.runner.cases import roles_and_texts, sayer
 from treadle import Agent, Runner, ScriptedModel, Task
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
@@ -44,9 +44,12 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
     async with Runner(store, agents=[agent]) as runner:
         assert await problems(runner) == []
         state = (await runner.driver.cache.load(two.task_id)).state
-        assert said(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
+        assert roles_and_texts(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
         await runner.resume(two)
-        assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (1)")]
+        assert roles_and_texts(await runner.get_thread("talk")) == [
+            ("user", "two"),
+            ("assistant", "re: two (1)"),
+        ]
         if fork is not None:
             assert (await runner.resume(fork)).state == "completed"
         assert await problems(runner) == []
@@ -71,12 +74,12 @@ async def test_a_turn_that_is_finalized_again_brings_no_undone_messages_back(sto
         await runner.undo_step(first)
         await runner.resume(two)
         words_of_two = [("user", "two"), ("assistant", "re: two (3)")]
-        assert said(await runner.get_thread("talk")) == words_of_two
+        assert roles_and_texts(await runner.get_thread("talk")) == words_of_two
         await runner.resume(first)
         words_of_one = [("user", "one"), ("assistant", "re: one (1)")]
-        assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
+        assert roles_and_texts(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
     async with Runner(store, agents=[agent]) as runner:
-        assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
+        assert roles_and_texts(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
         assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (5)"
         assert await problems(runner) == []
 
@@ -91,7 +94,10 @@ async def test_a_turn_that_runs_while_the_turn_before_is_undone_adds_only_its_me
         await runner.run_step(two)
         await runner.undo_step(result.task_id)
         await runner.finalize(two)
-        assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (3)")]
+        assert roles_and_texts(await runner.get_thread("talk")) == [
+            ("user", "two"),
+            ("assistant", "re: two (3)"),
+        ]
         assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (3)"
 
 
@@ -105,7 +111,7 @@ async def test_a_fork_in_the_thread_of_its_task_brings_no_undone_turns_of_that_t
         await runner.resume(fork)
         shared = [("user", "two"), ("assistant", "re: two (3)")]
         messages = [*shared, ("user", "and?"), ("assistant", "re: and? (5)")]
-        assert said(await runner.get_thread("talk")) == messages
+        assert roles_and_texts(await runner.get_thread("talk")) == messages
 
 
 async def test_a_fork_in_another_thread_keeps_the_messages_its_task_began_with(store: Any) -> None:
@@ -113,13 +119,13 @@ async def test_a_fork_in_another_thread_keeps_the_messages_its_task_began_with(s
     async with Runner(store, agents=[agent]) as runner:
         first, two = await three_turns(runner, agent)
         fork = await runner.fork(two, input="and?", thread_id="aside")
-        before = said(await runner.get_thread("talk"))
+        before = roles_and_texts(await runner.get_thread("talk"))
         for task in (two, first):
             await runner.undo_step(task)
             await runner.delete_task(task)
         await runner.resume(fork)
         added = [("user", "and?"), ("assistant", "re: and? (5)")]
     async with Runner(store, agents=[agent]) as runner:
-        assert said(await runner.get_thread("aside")) == [*before, *added]
-        assert said(await runner.get_thread("talk")) == []
+        assert roles_and_texts(await runner.get_thread("aside")) == [*before, *added]
+        assert roles_and_texts(await runner.get_thread("talk")) == []
         assert await problems(runner) == []

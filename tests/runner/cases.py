@@ -126,7 +126,7 @@ def verdicts(report: Any) -> list[tuple[str, str]]:
     return [(undone.call, undone.verdict) for undone in report.calls]
 
 
-def said(messages: Any) -> list[tuple[str, str]]:
+def roles_and_texts(messages: Any) -> list[tuple[str, str]]:
     """Return messages as (role, text); calls as the names of tools, results as their texts."""
     lines: list[tuple[str, str]] = []
     for message in messages:

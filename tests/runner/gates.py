@@ -28,7 +28,7 @@ class Gates:
         await self.until(f"{name} ends")
 
 
-async def shown(runner: Runner, task_id: str, words: str) -> None:
+async def shown(runner: Runner, task_id: str, content: str) -> None:
     """Return once watchers see the end of a step."""
-    while words not in str([step.output for step in await runner.get_completed_steps(task_id)]):  # noqa: ASYNC110
+    while content not in str([step.output for step in await runner.get_completed_steps(task_id)]):  # noqa: ASYNC110
         await asyncio.sleep(0)

@@ -35,7 +35,7 @@ class World:
     """A model, its tools and what they did.
 
     Args:
-        plans: what it writes before plan 1, after it, after plan 2 and so on; of several words for one place, each is
+        plans: what it writes before plan 1, after it, after plan 2 and so on; of several turns for one place, each is
             written once those before it were told to be wrong.
         works: what it says in a sub-task, turn by turn; by default that it is done.
         meanwhile: called with the id of a sub-task before the model answers in it.
@@ -69,7 +69,7 @@ class World:
     async def says(self, request: ModelRequest) -> Turn:
         self.asked.append(request)
         await self.reach()
-        words = request.messages[-1].text if request.messages else ""
+        content = request.messages[-1].text if request.messages else ""
         if request.instructions.startswith(WORKING):
             name = sub_task_of(request)
             if self.meanwhile is not None:
@@ -85,7 +85,7 @@ class World:
         written = self.plans[int(ran[-1]) if ran else 0]
         if isinstance(written, list):
             written = written[min(wrong, len(written) - 1)]
-        assert words or not ran
+        assert content or not ran
         return text(written, chunk=9) + Turn(usage=USAGE)
 
     async def act(self, ctx: ToolContext[Any], effect: EffectClass, said: str) -> str:

@@ -11,7 +11,7 @@ from tests.runner.cases import (
     calculator,
     kinds,
     only,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
 )
@@ -95,13 +95,16 @@ async def test_the_second_task_of_a_thread_begins_after_the_first_and_sees_its_m
     gate.opened.set()
     result = await asyncio.wait_for(second.result(), 5)
     assert (await first.result()).state == result.state == "completed"
-    assert said(agent.model.requests[0].messages)[-2:] == [("assistant", "through"), ("user", "next")]
+    assert roles_and_texts(agent.model.requests[0].messages)[-2:] == [
+        ("assistant", "through"),
+        ("user", "next"),
+    ]
     assert (await kinds(runner, second.task_id))[:3] == ["task_created", "thread_awaited", "thread_entered"]
     (awaited,) = await only(runner, second.task_id, "thread_awaited")
     (entered,) = await only(runner, second.task_id, "thread_entered")
     (ended,) = await only(runner, second.task_id, "task_ended")
     assert (awaited.holders, entered.base, ended.thread_version) == ((first.task_id,), 1, 2)
-    assert [words for _, words in said(result.messages)] == ["next", "Second."]
+    assert [texts for _, texts in roles_and_texts(result.messages)] == ["next", "Second."]
     live = await runner.get_task(second.task_id)
     runner.driver.cache.forget(second.task_id)
     assert await runner.get_task(second.task_id) == live
@@ -118,8 +121,8 @@ async def test_queued_tasks_begin_in_the_order_of_their_arrival(runner: Runner) 
         await in_line(runner, handles[-1].task_id)
     gate.opened.set()
     await asyncio.gather(*(handle.result() for handle in handles))
-    words = [words for role, words in said(await runner.get_thread("talk")) if role == "user"]
-    assert words == ["hold", *(f"question {n}" for n in range(8))]
+    texts = [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"]
+    assert texts == ["hold", *(f"question {n}" for n in range(8))]
     for number, agent in enumerate(agents):
         assert len(agent.model.requests[0].messages) == 4 + 2 * number + 1
     await sound(runner)
@@ -156,13 +159,13 @@ async def test_the_first_is_interrupted_and_the_second_begins(runner: Runner) ->
     await in_line(runner, waiting.task_id)
     result = await asyncio.wait_for(runner.run(agent, "now", thread_id="talk", options=INTERRUPT), 5)
     assert result.state == "completed"
-    assert said(agent.model.requests[0].messages) == [("user", "now")]
+    assert roles_and_texts(agent.model.requests[0].messages) == [("user", "now")]
     assert (await first.result()).state == "interrupted"
     assert (await waiting.result()).state == "completed"
     gate.opened.set()
     assert (await runner.resume(first.task_id)).state == "completed"
-    users = [words for role, words in said(await runner.get_thread("talk")) if role == "user"]
-    assert users == ["now", "wait", "hold"], "who ends later goes after the newer words"
+    users = [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"]
+    assert users == ["now", "wait", "hold"], "a task that ends later is added after newer turns"
     await sound(runner)
 
 
@@ -205,7 +208,7 @@ async def test_a_waiting_task_can_be_cancelled_paused_and_left(runner: Runner) -
     assert (await first.result()).state == "completed"
     for task_id in (paused.task_id, "left"):
         assert (await asyncio.wait_for(runner.resume(task_id), 5)).state == "completed"
-    users = [words for role, words in said(await runner.get_thread("talk")) if role == "user"]
+    users = [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"]
     assert users == ["hold", "last", "paused", "left"]
     await sound(runner)
 
@@ -218,7 +221,7 @@ async def test_a_message_to_a_waiting_task_is_read_when_the_task_begins(runner: 
     await second.send("and this")
     gate.opened.set()
     await second.result()
-    assert said(agent.model.requests[0].messages)[-2:] == [("user", "next"), ("user", "and this")]
+    assert roles_and_texts(agent.model.requests[0].messages)[-2:] == [("user", "next"), ("user", "and this")]
     await sound(runner)
 
 
@@ -251,7 +254,7 @@ async def test_a_resumed_task_waits_for_its_thread_and_keeps_its_messages(runner
     await in_line(runner, task.task_id)
     gate.opened.set()
     assert (await resumed).state == "completed"
-    assert "hold" not in [words for _, words in said(older.model.requests[-1].messages)]
+    assert "hold" not in [texts for _, texts in roles_and_texts(older.model.requests[-1].messages)]
     assert [m.text for m in (await runner.get_thread("talk")) if m.role == "user"] == ["hold", "?"]
     await sound(runner)
 
@@ -330,10 +333,10 @@ async def test_closing_the_runner_ends_a_wait_and_the_task_can_be_resumed(store:
 async def test_turns_of_many_callers_are_neither_lost_nor_mixed(runner: Runner) -> None:
     async def talk(caller: int) -> None:
         for number in range(5):
-            words = f"{caller}.{number}"
-            agent = calculator(call("add", a=caller, b=number), f"answer {words}", name=f"caller{caller}")
+            texts = f"{caller}.{number}"
+            agent = calculator(call("add", a=caller, b=number), f"answer {texts}", name=f"caller{caller}")
             assert (
-                await runner.run(agent, f"question {words}", thread_id=f"talk{caller % 2}")
+                await runner.run(agent, f"question {texts}", thread_id=f"talk{caller % 2}")
             ).state == "completed"
 
     await asyncio.wait_for(asyncio.gather(*(talk(caller) for caller in range(8))), 30)
@@ -342,8 +345,8 @@ async def test_turns_of_many_callers_are_neither_lost_nor_mixed(runner: Runner) 
         assert len(thread) == 4 * 20
         assert_well_formed(thread)
         for at in range(0, len(thread), 4):
-            words = [words for _, words in said(thread[at : at + 4])]
-            assert words[0].removeprefix("question ") == words[3].removeprefix("answer "), (
+            texts = [texts for _, texts in roles_and_texts(thread[at : at + 4])]
+            assert texts[0].removeprefix("question ") == texts[3].removeprefix("answer "), (
                 "never between them"
             )
 
@@ -382,7 +385,7 @@ async def test_a_task_that_interrupts_begins_before_queued_tasks(runner: Runner,
     for result in await asyncio.wait_for(asyncio.gather(*results), 5):
         assert result.state == "completed"
     assert (await first.result()).state == "interrupted"
-    users = [words for role, words in said(await runner.get_thread("talk")) if role == "user"]
+    users = [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"]
     assert users == ["urgent", "waiting", "later"]
 
 
@@ -434,8 +437,8 @@ async def test_undo_of_a_task_that_waited_for_its_thread_restores_its_first_mess
     assert (await asyncio.wait_for(second.result(), 5)).final_text == "3"
     await runner.undo_step(second.task_id, to=0)
     assert (await runner.resume(second.task_id)).state == "completed"
-    again = said(agent.model.requests[-2].messages)
-    assert again == said(agent.model.requests[0].messages)
+    again = roles_and_texts(agent.model.requests[-2].messages)
+    assert again == roles_and_texts(agent.model.requests[0].messages)
     assert [role for role, _ in again] == ["user", "assistant", "tool", "assistant", "user"]
 
 
@@ -450,7 +453,11 @@ async def test_a_fork_that_waited_for_its_thread_keeps_its_own_messages(runner: 
     gate.opened.set()
     assert (await first.result()).state == "completed"
     assert (await asyncio.wait_for(resumed, 5)).final_text == "3"
-    assert said(agent.model.requests[-1].messages) == [("user", "mine"), ("assistant", "add"), ("tool", "3")]
+    assert roles_and_texts(agent.model.requests[-1].messages) == [
+        ("user", "mine"),
+        ("assistant", "add"),
+        ("tool", "3"),
+    ]
 
 
 async def test_a_task_that_interrupts_its_thread_interrupts_all_tasks_in_it(runner: Runner) -> None:
@@ -508,6 +515,8 @@ async def test_the_thread_of_a_fork_holds_the_messages_its_parent_waited_for(run
     assert (await asyncio.wait_for(second.result(), 5)).state == "completed"
     fork = await runner.fork(second.task_id, input="And then?", thread_id="aside")
     assert (await runner.resume(fork)).state == "completed"
-    words = said(await runner.get_thread("aside"))
-    assert words[: len(said(await runner.get_thread("talk")))] == said(await runner.get_thread("talk"))
-    assert ("user", "And then?") in words
+    texts = roles_and_texts(await runner.get_thread("aside"))
+    assert texts[: len(roles_and_texts(await runner.get_thread("talk")))] == roles_and_texts(
+        await runner.get_thread("talk")
+    )
+    assert ("user", "And then?") in texts

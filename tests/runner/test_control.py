@@ -44,8 +44,8 @@ def worker(gate: Gate, *more: Any, script: Any = None, **options: Any) -> Agent[
     return Agent(ScriptedModel(turns), name="worker", tools=[gate.tool, *more], **options)
 
 
-def slow_model(words: str = "one two three four five", pause: float = 0.2) -> ScriptedModel:
-    return ScriptedModel([text(words, chunk=3, pause=pause)])
+def slow_model(answer: str = "one two three four five", pause: float = 0.2) -> ScriptedModel:
+    return ScriptedModel([text(answer, chunk=3, pause=pause)])
 
 
 # ----------------------------------------------------------------------------------------------- pause

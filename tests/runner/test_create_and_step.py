@@ -12,7 +12,7 @@ from tests.runner.cases import (
     journal,
     kinds,
     only,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
 )
@@ -100,8 +100,8 @@ async def test_streaming_a_step_gives_its_events_and_its_output(runner: Runner) 
         seen = [event async for event in stream]
     kinds_seen = [event.kind for event in seen if isinstance(event, Event)]
     assert kinds_seen == ["step_started", "model_started", "model_returned", "step_completed"]
-    words = "".join(event.text for event in seen if isinstance(event, Delta))
-    assert words == "one two three"
+    content = "".join(event.text for event in seen if isinstance(event, Delta))
+    assert content == "one two three"
     assert (stream.output.is_last, stream.output.output) == (True, "one two three")
 
 
@@ -380,13 +380,13 @@ async def test_a_deleted_task_leaves_its_messages_in_its_thread(runner: Runner) 
     first = await runner.run(calculator(), "?", thread_id="talk")
     agent = sayer("You asked that before.")
     await runner.run(agent, "And again?", thread_id="talk")
-    words = await runner.get_thread("talk")
+    thread = await runner.get_thread("talk")
     await runner.delete_task(first.task_id)
     with pytest.raises(TaskNotFound):
         await runner.get_task(first.task_id)
-    assert await runner.get_thread("talk") == words
+    assert await runner.get_thread("talk") == thread
     await runner.run(agent, "Once more?", thread_id="talk")
-    assert said(agent.model.requests[-1].messages)[: len(words)] == said(words)
+    assert roles_and_texts(agent.model.requests[-1].messages)[: len(thread)] == roles_and_texts(thread)
 
 
 async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.runner.acts import Gate
-from tests.runner.cases import Ledger, both, calculator, kinds, only, said, sayer
+from tests.runner.cases import Ledger, both, calculator, kinds, only, roles_and_texts, sayer
 from treadle import (
     Agent,
     Breakpoint,
@@ -91,7 +91,7 @@ async def test_nothing_is_edited_or_skipped_while_an_undo_is_under_way(runner: R
     task = await stuck_undo(runner)
     events = await kinds(runner, task)
     with pytest.raises(UndoUnfinished):
-        await runner.edit_step(task, "other words")
+        await runner.edit_step(task, "other input")
     with pytest.raises(UndoUnfinished):
         await runner.edit_call(task, "s1-0", {})
     with pytest.raises(UndoUnfinished):
@@ -162,7 +162,7 @@ async def test_unread_messages_are_read_before_an_answer_becomes_final(runner: R
     result = await runner.finalize(task)
     assert (result.state, len(agent.model.requests)) == ("running", 1), "it does not go on by itself either"
     assert (await runner.resume(task)).final_text == "Hi Ann."
-    assert said(agent.model.requests[-1].messages)[-1] == ("user", "I am Ann.")
+    assert roles_and_texts(agent.model.requests[-1].messages)[-1] == ("user", "I am Ann.")
 
 
 async def test_mail_for_an_attempt_that_ended_does_not_stop_the_next_one(runner: Runner) -> None:
@@ -260,5 +260,5 @@ async def test_a_message_that_crosses_with_the_release_of_a_task_is_read_first(e
             await runner.run_step(task)
             assert (await kinds(runner, task))[-1] == "input_received"
             await runner.run_step(task)
-        assert ("user", "And this.") in said(agent.model.requests[-1].messages)  # type: ignore[union-attr]
+        assert ("user", "And this.") in roles_and_texts(agent.model.requests[-1].messages)  # type: ignore[union-attr]
         assert await runner.store.inbox(task.task_id) == []

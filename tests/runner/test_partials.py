@@ -40,8 +40,8 @@ async def test_partials_yield_a_typed_answer_while_the_model_writes(runner: Runn
 
 async def test_partials_leave_out_json_in_the_thinking_of_the_model(runner: Runner) -> None:
     thought = "<think>Perhaps {} or {}? No.</think>\n{}"
-    words = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
-    for turns, meant in ((words, Point(3.0)), (words[1:], Point(5.0))):
+    answers = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
+    for turns, meant in ((answers, Point(3.0)), (answers[1:], Point(5.0))):
         agent = Agent(ScriptedModel(turns), output_type=Point, output_mode="prompt")
         async with runner.run_stream(agent, "Where?") as stream:
             seen = [partial async for partial in stream.partials()]

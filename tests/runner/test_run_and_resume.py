@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, kinds, only, said, sayer, step_to_answer
+from tests.runner.cases import calculator, kinds, only, roles_and_texts, sayer, step_to_answer
 from treadle import Limits, Runner, RunOptions
 from treadle.errors import TaskConflict, TaskNotFound, VersionRefused
 from treadle.llm.scripted import call, fail, text
@@ -222,7 +222,7 @@ async def test_another_version_of_the_agent_is_accepted_and_recorded(runner: Run
     (changed,) = await only(runner, task, "version_changed")
     assert (changed.previous, changed.fingerprint) == (before.fingerprint, after.fingerprint)
     assert after.model.requests[0].instructions == "Two."
-    assert said(after.model.requests[0].messages)[0] == ("user", "?")
+    assert roles_and_texts(after.model.requests[0].messages)[0] == ("user", "?")
 
 
 async def test_another_version_of_the_agent_may_be_refused(runner: Runner) -> None:

@@ -16,9 +16,9 @@ from treadle.runner.stream import watch
 pytestmark = pytest.mark.anyio
 
 
-def talker(words: int = 50, pause: float = 0.0) -> Agent[Any]:
-    said = " ".join(f"w{n}" for n in range(words))
-    script = [turn("I look.", call("work"), chunk=3), text(said, chunk=1, pause=pause)]
+def talker(length: int = 50, pause: float = 0.0) -> Agent[Any]:
+    answer = " ".join(f"w{n}" for n in range(length))
+    script = [turn("I look.", call("work"), chunk=3), text(answer, chunk=1, pause=pause)]
     gate = Gate(read_only=True)
     gate.let_go.set()
     return Agent(ScriptedModel(script), name="talker", tools=[gate.tool])
@@ -120,8 +120,8 @@ async def test_five_thousand_deltas_do_not_slow_the_task_or_grow_a_late_readers_
 
 async def test_a_reader_that_keeps_up_gets_every_delta(runner: Runner) -> None:
     async with runner.run_stream(talker(1_000), "go") as stream:
-        words = [event.text async for event in stream if isinstance(event, Delta) and event.step == "s2"]
-    assert "".join(words) == stream.result.final_text
+        deltas = [event.text async for event in stream if isinstance(event, Delta) and event.step == "s2"]
+    assert "".join(deltas) == stream.result.final_text
 
 
 async def test_a_slow_consumer_of_run_stream_does_not_slow_the_run(runner: Runner) -> None:
@@ -265,8 +265,8 @@ async def test_a_message_sent_while_a_tool_runs_follows_its_result(runner: Runne
 async def test_text_is_told_before_the_answer_it_is_part_of_also_of_a_task_that_ends_at_once():
     agent = Agent(ScriptedModel([text("Hello.")]), name="greeter")
     async with Runner("memory:") as runner, runner.run_stream(agent, "Hi") as stream:
-        told = [event.text if isinstance(event, Delta) else event.kind async for event in stream]
-    assert told.index("Hello.") < told.index("model_returned")
+        items = [event.text if isinstance(event, Delta) else event.kind async for event in stream]
+    assert items.index("Hello.") < items.index("model_returned")
 
 
 async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
@@ -282,11 +282,11 @@ async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
         async def over(given_back):
             return True
 
-        told = [
+        items = [
             event.text if isinstance(event, Delta) else event.seq
             async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
-    assert told == [*range(1, head + 1), f"{head}"]
+    assert items == [*range(1, head + 1), f"{head}"]
 
 
 async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_the_journal_before():
@@ -309,8 +309,8 @@ async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_th
             watcher.look = True
             return looks > 2
 
-        told = [
+        items = [
             event.text if isinstance(event, Delta) else event.seq
             async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
-    assert told == [*range(1, head + 1), f"{head}"]
+    assert items == [*range(1, head + 1), f"{head}"]

@@ -14,7 +14,7 @@ from tests.runner.cases import (
     journal,
     kinds,
     only,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
 )
@@ -35,7 +35,7 @@ async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner
     second = calculator(call("add", a=405, b=1), "406")
     result = await runner.run(second, "And one more?", thread_id="talk")
     seen = second.model.requests[0].messages
-    assert said(seen) == [
+    assert roles_and_texts(seen) == [
         ("user", "What is (121 * 3) + 42?"),
         ("assistant", "multiply"),
         ("tool", "363"),
@@ -47,7 +47,9 @@ async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner
     for request in second.model.requests:
         assert_well_formed(request.messages)
     assert [run.call_id for run in result.tool_executions] == ["s1-0"]
-    assert said(result.messages)[0] == ("user", "And one more?"), "a result holds the task's own words"
+    assert roles_and_texts(result.messages)[0] == ("user", "And one more?"), (
+        "a result holds the task's own messages"
+    )
     thread = await runner.get_thread("talk")
     assert_well_formed(thread)
     assert len(thread) == 10
@@ -59,7 +61,7 @@ async def test_many_turns_of_one_thread_stay_well_formed(runner: Runner) -> None
         await runner.run(agent, f"turn {number}", thread_id="talk")
         assert len(agent.model.requests[0].messages) == 6 * number + 1
         assert_well_formed(agent.model.requests[-1].messages)
-    assert [words for role, words in said(await runner.get_thread("talk")) if role == "user"] == [
+    assert [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"] == [
         f"turn {number}" for number in range(4)
     ]
 
@@ -71,7 +73,7 @@ async def test_without_a_thread_a_new_one_is_made_and_returned(runner: Runner) -
     assert one.thread_id != other.thread_id
     agent = sayer("Still here.")
     await runner.run(agent, "Are you there?", thread_id=one.thread_id)
-    assert said(agent.model.requests[0].messages)[0] == ("user", "Hello")
+    assert roles_and_texts(agent.model.requests[0].messages)[0] == ("user", "Hello")
 
 
 async def test_two_threads_never_mix(runner: Runner) -> None:
@@ -80,8 +82,12 @@ async def test_two_threads_never_mix(runner: Runner) -> None:
             agent = calculator(call("add", a=number, b=0), f"{name} answer {number}", name=name)
             await runner.run(agent, f"{name} question {number}", thread_id=name)
             for request in agent.model.requests:
-                words = [said_ for role, said_ in said(request.messages) if role in ("user", "assistant")]
-                assert all(word.startswith((name, "add")) for word in words)
+                texts = [
+                    said_
+                    for role, said_ in roles_and_texts(request.messages)
+                    if role in ("user", "assistant")
+                ]
+                assert all(word.startswith((name, "add")) for word in texts)
 
     await asyncio.gather(*(talk(name) for name in ("ann", "bob", "eve")))
     for name in ("ann", "bob", "eve"):
@@ -96,7 +102,7 @@ async def test_a_thread_exists_once_a_task_in_it_is_finalized(runner: Runner) ->
     await runner.run_step(task)
     assert await runner.get_thread("talk") == ()
     await runner.finalize(task)
-    assert said(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
+    assert roles_and_texts(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
 
 
 async def test_a_task_starts_from_what_its_thread_holds_when_it_begins_not_when_it_was_made(
@@ -110,7 +116,7 @@ async def test_a_task_starts_from_what_its_thread_holds_when_it_begins_not_when_
     runner.driver.cache.forget(task.task_id)
     await runner.resume(task)
     before = [("user", "Second?"), ("assistant", "Earlier."), ("user", "First?")]
-    assert [said(request.messages)[:3] for request in agent.model.requests] == [before] * 3
+    assert [roles_and_texts(request.messages)[:3] for request in agent.model.requests] == [before] * 3
     assert [len(request.messages) for request in agent.model.requests] == [3, 5, 7]
     (created,) = await only(runner, task, "task_created")
     (entered,) = await only(runner, task, "thread_entered")
@@ -139,14 +145,14 @@ async def test_a_task_that_did_not_end_well_may_be_kept_with_a_closing_note(runn
     options = RunOptions(keep_in_thread="always")
     assert (await ended_badly(runner, end, options)).state == end
     thread = await runner.get_thread("talk")
-    assert said(thread)[:-1] == [("user", "1 + 1?"), ("assistant", "add"), ("tool", "2")]
-    role, note = said(thread)[-1]
+    assert roles_and_texts(thread)[:-1] == [("user", "1 + 1?"), ("assistant", "add"), ("tool", "2")]
+    role, note = roles_and_texts(thread)[-1]
     assert role == "assistant"
     assert ("failed" if end == "failed" else "cancelled") in note
     assert_well_formed(thread)
     agent = sayer("Sorry.")
     await runner.run(agent, "What happened?", thread_id="talk")
-    assert said(agent.model.requests[0].messages)[:-1] == said(thread)
+    assert roles_and_texts(agent.model.requests[0].messages)[:-1] == roles_and_texts(thread)
 
 
 async def test_the_input_of_a_task_cancelled_before_its_first_step_is_kept(
@@ -156,7 +162,10 @@ async def test_the_input_of_a_task_cancelled_before_its_first_step_is_kept(
     task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk", options=options)
     await runner.send(task, "Anybody there?")
     await runner.cancel(task)
-    assert said(await runner.get_thread("talk"))[:-1] == [("user", "Hello"), ("user", "Anybody there?")]
+    assert roles_and_texts(await runner.get_thread("talk"))[:-1] == [
+        ("user", "Hello"),
+        ("user", "Anybody there?"),
+    ]
 
 
 async def test_a_message_sent_while_a_task_is_being_cancelled_is_kept(runner: Runner) -> None:
@@ -182,7 +191,7 @@ async def test_a_message_sent_while_a_task_is_being_cancelled_is_kept(runner: Ru
     await handle.send("Too late?")
     may_stop.set()
     assert (await cancelling).state == "cancelled"
-    assert ("user", "Too late?") in said(await runner.get_thread("talk"))
+    assert ("user", "Too late?") in roles_and_texts(await runner.get_thread("talk"))
 
 
 async def test_a_message_sent_during_the_last_answer_at_a_limit_is_kept(runner: Runner) -> None:
@@ -202,13 +211,16 @@ async def test_a_message_sent_during_the_last_answer_at_a_limit_is_kept(runner: 
     told.set()
     result = await handle.result()
     assert (result.state, result.final_text) == ("degraded", "That is all.")
-    assert said(await runner.get_thread("talk"))[-2:] == [
+    assert roles_and_texts(await runner.get_thread("talk"))[-2:] == [
         ("assistant", "That is all."),
         ("user", "And 2 + 2?"),
     ]
     again = await runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=9, model_calls=3)))
-    assert said(again.messages)[:4] == [*said(result.messages)[:3], ("user", "And 2 + 2?")]
-    assert [message for _, message in said(again.messages)].count("And 2 + 2?") == 1
+    assert roles_and_texts(again.messages)[:4] == [
+        *roles_and_texts(result.messages)[:3],
+        ("user", "And 2 + 2?"),
+    ]
+    assert [message for _, message in roles_and_texts(again.messages)].count("And 2 + 2?") == 1
 
 
 async def test_a_kept_failure_leaves_the_thread_when_it_is_taken_up_again(runner: Runner) -> None:
@@ -218,7 +230,7 @@ async def test_a_kept_failure_leaves_the_thread_when_it_is_taken_up_again(runner
     assert (result.state, len(await runner.get_thread("talk"))) == ("failed", 2)
     again = await runner.resume(result.task_id)
     assert (again.state, again.final_text) == ("completed", "Hi.")
-    assert said(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
+    assert roles_and_texts(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
 
 
 async def test_a_cancel_in_the_middle_of_a_call_leaves_a_well_formed_thread(runner: Runner) -> None:
@@ -273,7 +285,7 @@ async def test_a_finalized_task_is_added_to_its_thread_after_newer_turns(runner:
     await runner.run_step(slow)
     await runner.run(sayer("quick answer"), "quick?", thread_id="talk")
     await runner.finalize(slow)
-    assert said(await runner.get_thread("talk")) == [
+    assert roles_and_texts(await runner.get_thread("talk")) == [
         ("user", "quick?"),
         ("assistant", "quick answer"),
         ("user", "slow?"),
@@ -299,7 +311,10 @@ async def test_messages_imported_in_turn_record_their_own_position_in_the_thread
     async with Runner(store) as runner:
         store.meanwhile = lambda: runner.run(sayer("First."), "1", thread_id="talk")
         task_id = await runner.import_thread("talk", [Message("user", (Text("Second."),))])
-        assert said(await runner.get_thread("talk"))[-2:] == [("assistant", "First."), ("user", "Second.")]
+        assert roles_and_texts(await runner.get_thread("talk"))[-2:] == [
+            ("assistant", "First."),
+            ("user", "Second."),
+        ]
         (ended,) = await only(runner, task_id, "task_ended")
         assert ended.thread_version == 2
         assert (await runner.verify()).findings == ()
@@ -319,8 +334,8 @@ async def test_many_tasks_may_be_finalized_on_one_thread_at_the_same_time(runner
     assert len(thread) == 4 * 6
     assert_well_formed(thread)
     for at in range(0, 24, 4):
-        words = [w for _, w in said(thread[at : at + 4])]
-        assert words[0].removeprefix("question ") == words[3].removeprefix("answer "), "never between them"
+        texts = [w for _, w in roles_and_texts(thread[at : at + 4])]
+        assert texts[0].removeprefix("question ") == texts[3].removeprefix("answer "), "never between them"
     versions = [(await only(runner, task, "task_ended"))[0].thread_version for task in tasks]
     assert sorted(versions) == [1, 2, 3, 4, 5, 6]
 
@@ -331,7 +346,7 @@ async def test_only_the_newest_turn_of_a_thread_can_be_undone(runner: Runner) ->
     kept = await runner.run(sayer(fail(500), "Hi."), "two", thread_id="talk", options=options)
     assert (first.state, kept.state) == ("failed", "failed")
     await runner.run(sayer("Hi."), "three", thread_id="talk")
-    words = await runner.get_thread("talk")
+    texts = await runner.get_thread("talk")
     before = await kinds(runner, kept.task_id)
     for verb in (runner.resume, runner.run_step, runner.skip_step):
         with pytest.raises(AlreadyFinalized, match="fork"):
@@ -339,7 +354,7 @@ async def test_only_the_newest_turn_of_a_thread_can_be_undone(runner: Runner) ->
     for verb in (runner.send, runner.edit_step):
         with pytest.raises(AlreadyFinalized, match="fork"):
             await verb(kept.task_id, "again")
-    assert await runner.get_thread("talk") == words
+    assert await runner.get_thread("talk") == texts
     assert await kinds(runner, kept.task_id) == before
     assert (await runner.get_task(kept.task_id)).state == "failed"
     assert (await runner.resume(first.task_id)).state == "completed", "it never was in the thread"
@@ -365,7 +380,7 @@ async def test_a_new_task_does_not_see_the_undone_turn_of_its_thread(
     await runner.undo_step(taken.task_id)
     agent = sayer("Only you.")
     await runner.run(agent, "Who is here?", thread_id="talk")
-    assert said(agent.model.requests[0].messages) == [
+    assert roles_and_texts(agent.model.requests[0].messages) == [
         ("user", "Hello"),
         ("assistant", "Hi."),
         ("user", "Who is here?"),
@@ -411,7 +426,7 @@ async def test_a_return_direct_answer_is_in_the_thread(runner: Runner) -> None:
     result = await runner.run(agent, "What time is it?", thread_id="talk")
     assert (result.final_text, result.output, result.steps) == ("noon", "noon", 1)
     thread = await runner.get_thread("talk")
-    assert said(thread)[-1] == ("assistant", "noon")
+    assert roles_and_texts(thread)[-1] == ("assistant", "noon")
     assert_well_formed(thread)
 
 
@@ -421,7 +436,7 @@ async def test_an_unread_message_at_the_end_is_never_lost(runner: Runner) -> Non
     await runner.run_step(task)
     await runner.send(task, "Wait!")
     assert (await runner.resume(task)).final_text == "second"
-    assert ("user", "Wait!") in said(await runner.get_thread("talk"))
+    assert ("user", "Wait!") in roles_and_texts(await runner.get_thread("talk"))
     assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1
 
 
@@ -432,14 +447,14 @@ async def test_the_next_turn_sees_all_that_a_provider_wants_back_and_which_resul
     failed = ToolResult("a", "add", (Text("no"),), is_error=True)
     broken = ToolCall("b", "add", {}, raw='{"a": ', problem="cut off")
     refused = ToolResult("b", "add", (Text("was not run"),), is_error=True)
-    words = [
+    texts = [
         Message("user", (Text("go"),), meta={"mark": "cache"}),
         Message("assistant", (Text("well", meta={"mark": 1}), asked), meta={"reasoning": "encrypted"}),
         Message("tool", (failed,)),
         Message("assistant", (broken,)),
         Message("tool", (refused,)),
     ]
-    await runner.import_thread("talk", words)
+    await runner.import_thread("talk", texts)
     agent = sayer("Seen.")
     await runner.run(agent, "What do you see?", thread_id="talk")
     shown = agent.model.requests[0].messages[:-1]
@@ -455,5 +470,5 @@ async def test_the_next_turn_sees_all_that_a_provider_wants_back_and_which_resul
         ]
         return replace(message, parts=tuple(parts))
 
-    assert [without_ids(message) for message in shown] == [without_ids(message) for message in words]
+    assert [without_ids(message) for message in shown] == [without_ids(message) for message in texts]
     assert_well_formed(shown)

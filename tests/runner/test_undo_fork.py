@@ -13,7 +13,7 @@ from tests.runner.cases import (
     calculator,
     journal,
     only,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
     stepped,
@@ -98,7 +98,7 @@ async def test_a_fork_with_input_goes_on_from_a_finished_answer(runner: Runner) 
     fork = await runner.fork(result.task_id, input="I am Ann.")
     out = await runner.run_step(fork)
     assert (out.step.step_id, out.output) == ("s2", "Hi Ann.")
-    assert said(agent.model.requests[-1].messages) == [
+    assert roles_and_texts(agent.model.requests[-1].messages) == [
         ("user", "Hello"),
         ("assistant", "Hi."),
         ("user", "I am Ann."),
@@ -122,7 +122,7 @@ async def test_a_fork_may_have_another_agent_model_and_prompt(runner: Runner) ->
     assert result.final_text == "about 400"
     request = other.model.requests[-1]
     assert request.instructions == "Be quick."
-    assert said(request.messages)[-1] == ("tool", "363")
+    assert roles_and_texts(request.messages)[-1] == ("tool", "363")
     assert (await runner.get_task(task)).agent == "math"
     assert result.usage.per_agent.keys() == {"rough"}
 
@@ -198,7 +198,7 @@ async def test_a_result_can_be_replaced_and_its_siblings_keep_theirs(runner: Run
     fork = await runner.fork(result.task_id, replace={"s1-1": 7})
     assert fork.steps == 1
     await runner.resume(fork)
-    assert said(agent.model.requests[-1].messages)[-1] == ("tool", "2 7")
+    assert roles_and_texts(agent.model.requests[-1].messages)[-1] == ("tool", "2 7")
     assert [run.output for run in (await runner.result(fork)).tool_executions] == [2, 7]
     assert [run.output for run in (await runner.result(result.task_id)).tool_executions] == [2, 6]
     (replaced,) = await only(runner, fork, "result_replaced")
@@ -216,7 +216,9 @@ async def test_a_replaced_result_makes_the_rest_of_its_step_run_again(runner: Ru
     degrades = RunOptions(on_failure=FailurePolicy(tool="degrade"))
     cut = RunOptions(limits=Limits(steps=1))
     seen = ScriptedModel(
-        lambda request: call("look", where="down") if request.tools else said(request.messages)[-1][1]
+        lambda request: (
+            call("look", where="down") if request.tools else roles_and_texts(request.messages)[-1][1]
+        )
     )
     for agent, options, was, is_now in (
         (
@@ -447,7 +449,7 @@ async def test_a_fork_adds_its_messages_to_the_thread_in_its_argument(runner: Ru
     fork = await runner.fork(task, input="And?", thread_id="talk")
     assert fork.thread_id == "talk"
     assert (await runner.resume(fork)).state == "completed"
-    assert said(await runner.get_thread("talk")) == [
+    assert roles_and_texts(await runner.get_thread("talk")) == [
         ("user", "Hello"),
         ("assistant", "Hi."),
         ("user", "And?"),
@@ -463,11 +465,11 @@ async def test_a_fork_in_a_thread_of_its_own_brings_its_whole_conversation(runne
     fork = await runner.fork(task)
     result = await runner.resume(fork)
     thread = await runner.get_thread(result.thread_id)
-    assert said(thread)[:3] == [("user", "Hello"), ("assistant", "Hi."), ("user", "?")]
+    assert roles_and_texts(thread)[:3] == [("user", "Hello"), ("assistant", "Hi."), ("user", "?")]
     assert_well_formed(thread)
     agent = sayer("You asked it.")
     await runner.run(agent, "What did I ask?", thread_id=result.thread_id)
-    assert said(agent.model.requests[0].messages)[:-1] == said(thread)
+    assert roles_and_texts(agent.model.requests[0].messages)[:-1] == roles_and_texts(thread)
     assert_well_formed(agent.model.requests[0].messages)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.runner.cases import (
     calculator,
-    said,
+    roles_and_texts,
     sayer,
     step_to_answer,
 )
@@ -89,7 +89,7 @@ async def test_one_step_is_got_by_id_or_index(runner: Runner) -> None:
     await step_to_answer(runner, task)
     by_id = await runner.get_step(task, "s2")
     assert by_id == await runner.get_step(task, 2)
-    assert said(by_id.messages) == [("assistant", "add"), ("tool", "405")]
+    assert roles_and_texts(by_id.messages) == [("assistant", "add"), ("tool", "405")]
     with pytest.raises(StepNotFound, match="has no step 's9'"):
         await runner.get_step(task, "s9")
     with pytest.raises(StepNotFound, match="has no step 0"):

@@ -154,7 +154,7 @@ CASES: dict[str, tuple[Any, Any, Any, Any]] = {
     "False": (bool, False, False, "maybe"),
     "zero": (int, 0, 0, "none"),
     "bounded": (Annotated[int, Field(ge=1, le=5)], 5, 5, 6),
-    "no words": (Annotated[str, Field(max_length=3)], "", "", "four"),
+    "empty text": (Annotated[str, Field(max_length=3)], "", "", "four"),
 }
 MODES = ("native", "tool", "prompt")
 WORKERS = ("react", "planner")
@@ -197,5 +197,5 @@ def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
 
 
 def said(agent: Agent[Any], answer: Any) -> Any:
-    words = written(agent, answer)
-    return call_raw("final_answer", words) if agent.output_mode == "tool" else text(words)
+    answer_text = written(agent, answer)
+    return call_raw("final_answer", answer_text) if agent.output_mode == "tool" else text(answer_text)

@@ -17,13 +17,13 @@ from treadle.testing.conformance.owner import dump
 
 
 @tool(read_only=True)
-def note(words: int) -> str:
+def note(length: int) -> str:
     """Write down a long text."""
-    return "wörd " * words
+    return "wörd " * length
 
 
 AGENT = Agent(
-    ScriptedModel([call("note", words=3_000), call("note", words=1), text("noted")]),
+    ScriptedModel([call("note", length=3_000), call("note", length=1), text("noted")]),
     name="scribe",
     tools=[note],
 )
@@ -58,7 +58,7 @@ async def filled(store: JournalStore) -> AsyncGenerator[Runner]:
         await runner.delete_task("base")
         await runner.create_task(AGENT, "wait", task_id="half")
         await runner.run_step("half")
-        await store.post("half", InboxItem("words", "send", {"parts": ["ü\u2028"], "role": "user"}, 5))
+        await store.post("half", InboxItem("message", "send", {"parts": ["ü\u2028"], "role": "user"}, 5))
         yield runner
 
 

@@ -100,7 +100,7 @@ async def test_another_task_of_the_same_id_is_left_alone_and_nothing_is_imported
         ({"thread_id": "elsewhere"}, "thread_id"),
         ({"options": RunOptions(labels={"team": "a"})}, "labels"),
     ],
-    ids=["words", "thread", "labels"],
+    ids=["input", "thread", "labels"],
 )
 async def test_what_differs_between_two_tasks_of_one_id_is_named(
     tmp_path: Path, how: Any, field: str
@@ -151,12 +151,12 @@ async def test_a_thread_with_other_messages_is_not_changed_and_nothing_is_import
 async def test_a_second_import_recognises_a_thread_that_grew_meanwhile(export: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner:
         await runner.import_tasks(export)
-        await runner.run(AGENT, "newer words", thread_id="talk")
-        words = await runner.get_thread("talk")
+        await runner.run(AGENT, "a newer message", thread_id="talk")
+        messages = await runner.get_thread("talk")
         report = await runner.import_tasks(export)
         assert (report.tasks, report.threads, report.events) == ((), (), 0)
         assert len(report.known) >= 4
-        assert await runner.get_thread("talk") == words
+        assert await runner.get_thread("talk") == messages
 
 
 async def test_an_import_that_was_broken_off_is_finished_by_the_next(export: Path, tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ async def test_a_task_that_was_deleted_here_is_not_taken_for_known(export: Path)
 
 async def test_an_imported_summary_covers_the_same_turns(tmp_path: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:
-        for words in ("look", "more"):
-            await runner.run(AGENT, words, thread_id="talk")
+        for message in ("look", "more"):
+            await runner.run(AGENT, message, thread_id="talk")
         report = await runner.compact_thread("talk", keep=0, model=ScriptedModel(["All was noted."]))
         assert report.covers == 2
         await runner.export_tasks(tmp_path / "all.jsonl")

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.anyio
 
 
 @tool(read_only=True)
-def page(words: int) -> str:
+def page(length: int) -> str:
     """Return a long text."""
-    return "word " * words
+    return "word " * length
 
 
-AGENT = Agent(ScriptedModel([call("page", words=4_000), text("done")]), name="reader", tools=[page])
+AGENT = Agent(ScriptedModel([call("page", length=4_000), text("done")]), name="reader", tools=[page])
 
 
 @pytest.fixture
@@ -87,20 +87,20 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, damage: str) -> None:
-    statement, problem, words = DAMAGE[damage]
+    statement, problem, fault = DAMAGE[damage]
     sql(store, statement)
     async with Runner(store) as runner:
         report = await runner.verify()
         found = [finding for finding in report.findings if finding.task_id == "two"]
         assert {finding.problem for finding in found} == {problem}
-        assert any(words in finding.text for finding in found)
+        assert any(fault in finding.text for finding in found)
         assert {task.task_id for task in report.tasks} == {"one", "two", "well", "fork"}
         assert {"one", "well"}.isdisjoint(finding.task_id for finding in report.findings)
 
 
 async def test_a_changed_record_is_found_wherever_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    pages = Agent(ScriptedModel([*[call("page", words=1)] * 12, text("done")]), name="reader", tools=[page])
+    pages = Agent(ScriptedModel([*[call("page", length=1)] * 12, text("done")]), name="reader", tools=[page])
     async with Runner(path) as runner:
         task = await runner.create_task(pages, "go", task_id="long")
         for _ in range(13):

@@ -10,8 +10,8 @@ from tests.agents.stories import (
     lost,
     recorded,
     rules,
+    state_after,
     step,
-    told,
     wanted,
 )
 from treadle.core import events as e
@@ -21,17 +21,17 @@ from treadle.core.messages import Text
 
 def test_no_more_calls_run_at_once_than_the_cap_allows() -> None:
     by = rules(max_parallel_tools=2)
-    assert wanted(decided(told(step(), answered("look", "look", "look")), by)) == [
+    assert wanted(decided(state_after(step(), answered("look", "look", "look")), by)) == [
         "CallTool s1-0",
         "CallTool s1-1",
     ]
-    state = told(step(), answered("look", "look", "look"), began(0, name="look"), ended(0))
+    state = state_after(step(), answered("look", "look", "look"), began(0, name="look"), ended(0))
     assert wanted(decided(state, by)) == ["CallTool s1-1", "CallTool s1-2"]
 
 
 def test_a_lost_read_or_idempotent_call_runs_again() -> None:
     for name in ("look", "put"):
-        state = told(step(), answered(name), lost(name=name))
+        state = state_after(step(), answered(name), lost(name=name))
         decision = decided(state)
         assert wanted(decision) == ["CallTool s1-0"]
         assert isinstance(decision, tuple)
@@ -40,36 +40,40 @@ def test_a_lost_read_or_idempotent_call_runs_again() -> None:
 
 
 def test_a_lost_write_waits_to_be_settled() -> None:
-    state = told(step(), answered("save"), lost())
+    state = state_after(step(), answered("save"), lost())
     decision = decided(state)
     assert isinstance(decision, Wait)
     assert (decision.reason, [call.id for call in decision.calls]) == ("settlement", ["s1-0"])
 
 
 def test_siblings_of_a_lost_write_run_on() -> None:
-    assert wanted(decided(told(step(), answered("save", "look"), lost()))) == ["CallTool s1-1"]
+    assert wanted(decided(state_after(step(), answered("save", "look"), lost()))) == ["CallTool s1-1"]
 
 
 def test_a_lost_write_that_can_be_looked_up_is() -> None:
-    decision = decided(told(step(), answered("pay"), lost(name="pay")))
+    decision = decided(state_after(step(), answered("pay"), lost(name="pay")))
     assert isinstance(decision, tuple)
     assert isinstance(decision[0], Reconcile)
 
 
 def test_a_call_whose_reconcile_is_inconclusive_waits_to_be_settled() -> None:
-    state = told(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0"))
+    state = state_after(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0"))
     assert isinstance(decided(state), Wait)
 
 
 def test_a_call_that_happened_ends_well_and_one_that_did_not_starts_again() -> None:
-    happened = told(step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "happened", "saved"))
+    happened = state_after(
+        step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "happened", "saved")
+    )
     assert recorded(happened) == e.ToolEnded("s1", "s1-0", "ok", "saved")
-    not_happened = told(step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "not_happened"))
+    not_happened = state_after(
+        step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "not_happened")
+    )
     assert wanted(decided(not_happened)) == ["CallTool s1-0"]
 
 
 def test_the_model_may_see_that_an_outcome_is_unknown() -> None:
-    state = told(step(), answered("save"), lost())
+    state = state_after(step(), answered("save"), lost())
     event = recorded(state, rules(on_unknown_outcome="tell_model"))
     assert event.outcome == "unknown"
     assert "outcome_unknown" in event.error.message
@@ -78,9 +82,9 @@ def test_the_model_may_see_that_an_outcome_is_unknown() -> None:
 def test_an_unknown_outcome_may_fail_the_task_and_the_call_is_not_repeated() -> None:
     by = rules(on_unknown_outcome="fail")
     events = [step(), answered("save"), lost()]
-    written = follow(told(*events), by)[0]
+    written = follow(state_after(*events), by)[0]
     assert kinds(written) == ["tool_ended", "step_failed", "task_ended"]
-    state = told(*events, written, e.TaskReopened(2, "resume"))
+    state = state_after(*events, written, e.TaskReopened(2, "resume"))
     assert kinds(follow(state, by)[0]) == ["step_started", "step_completed", "step_started"]
 
 
@@ -90,8 +94,8 @@ def test_after_an_unknown_outcome_failed_the_task_nothing_runs_again_and_message
     by = rules(on_unknown_outcome="fail")
     broken = [began(1, name="look"), ended(1, "error")]
     events = [step(), answered("save", "look", "reply"), lost(), *broken, began(2, name="reply"), ended(2)]
-    written = follow(told(*events), by)[0]
-    state = told(*events, written, e.TaskReopened(2, "send"), e.InputReceived((Text("and?"),)))
+    written = follow(state_after(*events), by)[0]
+    state = state_after(*events, written, e.TaskReopened(2, "send"), e.InputReceived((Text("and?"),)))
     assert kinds(follow(state, by)[0]) == ["step_started", "step_completed", "step_started"]
     assert [(call.id, call.outcome) for call in state.steps[0].calls] == [
         ("s1-0", "unknown"),

@@ -12,8 +12,8 @@ from tests.agents.stories import (
     ran,
     recorded,
     rules,
+    state_after,
     step,
-    told,
     wanted,
 )
 from treadle.core import events as e
@@ -22,10 +22,12 @@ from treadle.testing.audit import well_formed
 
 
 def test_a_failed_model_fails_the_task_and_the_next_attempt_asks_again() -> None:
-    state = told(step(), e.ModelFailed("s1", DOWN))
+    state = state_after(step(), e.ModelFailed("s1", DOWN))
     assert follow(state)[0] == [e.StepFailed("s1", DOWN), e.TaskEnded("failed", None, DOWN)]
-    again = told(step(), e.ModelFailed("s1", DOWN), follow(told(step(), e.ModelFailed("s1", DOWN)))[0])
-    reopened = told(
+    again = state_after(
+        step(), e.ModelFailed("s1", DOWN), follow(state_after(step(), e.ModelFailed("s1", DOWN)))[0]
+    )
+    reopened = state_after(
         *[step(), e.ModelFailed("s1", DOWN), e.StepFailed("s1", DOWN), e.TaskEnded("failed", None, DOWN)],
         e.TaskReopened(2, "resume"),
     )
@@ -37,37 +39,37 @@ def test_a_failed_model_fails_the_task_and_the_next_attempt_asks_again() -> None
 
 
 def test_a_failed_model_may_end_the_task_degraded_with_what_there_is() -> None:
-    state = told(ran("look"), e.StepCompleted("s1"), step(2), e.ModelFailed("s2", DOWN))
+    state = state_after(ran("look"), e.StepCompleted("s1"), step(2), e.ModelFailed("s2", DOWN))
     end = recorded(state, rules(on_model_failure="degrade"))
     assert (end.state, end.reasons) == ("degraded", ("the model failed: down",))
 
 
 def test_a_failed_model_may_pause_the_task_and_is_called_again_afterwards() -> None:
     by = rules(on_model_failure="pause")
-    state = told(step(), e.ModelFailed("s1", DOWN))
+    state = state_after(step(), e.ModelFailed("s1", DOWN))
     written, decision = follow(state, by)
     assert (kinds(written), decision) == (["pause_requested"], Wait("paused"))
-    lifted = told(step(), e.ModelFailed("s1", DOWN), written, e.Resumed())
+    lifted = state_after(step(), e.ModelFailed("s1", DOWN), written, e.Resumed())
     assert wanted(follow(lifted, by)[1]) == ["CallModel s1"]
 
 
 def test_the_model_sees_a_failed_tool_by_default() -> None:
-    assert recorded(told(ran("look", outcome="error"))) == e.StepCompleted("s1")
+    assert recorded(state_after(ran("look", outcome="error"))) == e.StepCompleted("s1")
 
 
 def test_a_failed_tool_may_fail_the_task_and_only_it_is_tried_again() -> None:
     by = rules(on_tool_failure="fail")
     calls = [step(), answered("look", "save"), began(0, name="look"), ended(0), began(1), ended(1, "error")]
-    written = follow(told(*calls), by)[0]
+    written = follow(state_after(*calls), by)[0]
     assert kinds(written) == ["step_failed", "task_ended"]
-    state = told(*calls, written, e.TaskReopened(2, "resume"))
+    state = state_after(*calls, written, e.TaskReopened(2, "resume"))
     assert wanted(follow(state, by)[1]) == ["CallTool s1-1r2"]
     assert state.step is not None
     assert [(call.id, call.outcome) for call in state.step.calls] == [("s1-0", "ok"), ("s1-1r2", None)]
 
 
 def test_the_result_of_a_second_try_answers_the_call_the_model_made() -> None:
-    state = told(
+    state = state_after(
         *[ran("save", outcome="error"), e.StepFailed("s1", e.Failure("tool", "error", "no", "s1-0"))],
         *[e.TaskEnded("failed"), e.TaskReopened(2, "resume"), e.StepStarted("s1", 1, 2)],
         *[e.ToolStarted("s1", "s1-0r2", "write"), e.ToolEnded("s1", "s1-0r2", "ok", "done")],
@@ -89,24 +91,28 @@ def test_a_third_try_is_another_call_than_the_second_and_each_counts() -> None:
 
     error = e.Failure("tool", "error", "no", "s1-0r2")
     second = [e.ToolStarted("s1", "s1-0r2", "write"), e.ToolEnded("s1", "s1-0r2", "error", error=error)]
-    state = told(ran("save", outcome="error"), failed(1), second, failed(2))
+    state = state_after(ran("save", outcome="error"), failed(1), second, failed(2))
     assert state.step is not None
     assert (list(state.step.open), state.tool_calls) == (["s1-0r3"], 3)
 
 
 @pytest.mark.parametrize(("source", "reason"), [("tool", "look failed: it is timeout"), ("subagent", None)])
 def test_a_failure_policy_applies_to_its_own_source_only(source: str, reason: str | None) -> None:
-    event = recorded(told(ran("look", outcome="timeout")), rules(**{f"on_{source}_failure": "degrade"}))
+    event = recorded(
+        state_after(ran("look", outcome="timeout")), rules(**{f"on_{source}_failure": "degrade"})
+    )
     assert event == e.StepCompleted("s1", reason=reason)
 
 
 def test_a_failed_tool_may_degrade_the_task() -> None:
-    event = recorded(told(ran("look", outcome="timeout")), rules(on_tool_failure="degrade"))
+    event = recorded(state_after(ran("look", outcome="timeout")), rules(on_tool_failure="degrade"))
     assert event == e.StepCompleted("s1", reason="look failed: it is timeout")
 
 
 def test_a_failed_tool_may_pause_once_and_then_the_step_completes() -> None:
     by = rules(on_tool_failure="pause")
-    written, decision = follow(told(ran("look", outcome="error")), by)
+    written, decision = follow(state_after(ran("look", outcome="error")), by)
     assert (kinds(written), decision) == (["pause_requested"], Wait("paused"))
-    assert recorded(told(ran("look", outcome="error"), written, e.Resumed()), by) == e.StepCompleted("s1")
+    assert recorded(state_after(ran("look", outcome="error"), written, e.Resumed()), by) == e.StepCompleted(
+        "s1"
+    )

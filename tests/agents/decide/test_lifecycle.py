@@ -17,8 +17,8 @@ from tests.agents.stories import (
     ran,
     recorded,
     rules,
+    state_after,
     step,
-    told,
     undo,
 )
 from treadle.core import events as e
@@ -47,7 +47,7 @@ def effects(decision: Any) -> list[str]:
 
 @pytest.mark.parametrize("events", [[], step(), RUNNING, [step(), answered("save"), lost()]])
 def test_cancel_ends_every_open_call_and_then_the_task(events: list[Any]) -> None:
-    state = told(*events, CANCEL)
+    state = state_after(*events, CANCEL)
     if state.in_flight():
         assert decided(state) == ()
         stops = [
@@ -55,19 +55,19 @@ def test_cancel_ends_every_open_call_and_then_the_task(events: list[Any]) -> Non
             if state.begun_calls()
             else e.ModelStopped("s1", "interrupted")
         ]
-        state = told(*events, e.CancelRequested(), *stops)
+        state = state_after(*events, e.CancelRequested(), *stops)
     written, decision = follow(state)
     assert (written[-1].state, decision) == ("cancelled", Wait("ended"))
     assert list(well_formed("t", state.messages)) == []
 
 
 def test_cancelled_calls_are_unknown_if_they_began_and_not_run_otherwise() -> None:
-    state = told(*RUNNING, CANCEL, e.ToolStopped("s1", "s1-0", "interrupted"))
+    state = state_after(*RUNNING, CANCEL, e.ToolStopped("s1", "s1-0", "interrupted"))
     assert [event.outcome for event in follow(state)[0][:-1]] == ["unknown", "cancelled"]
 
 
 def test_a_call_found_to_have_happened_ends_so_even_when_the_task_is_cancelled() -> None:
-    state = told(
+    state = state_after(
         step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "happened", "saved"), CANCEL
     )
     assert recorded(state) == e.ToolEnded("s1", "s1-0", "ok", "saved")
@@ -75,7 +75,7 @@ def test_a_call_found_to_have_happened_ends_so_even_when_the_task_is_cancelled()
 
 def test_a_lost_compensation_of_a_cancelled_task_ends_as_unknown() -> None:
     gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash")]
-    written = follow(told(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
+    written = follow(state_after(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
     assert kinds(written) == ["tool_ended", "task_ended"]
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "unknown")
 
@@ -83,54 +83,54 @@ def test_a_lost_compensation_of_a_cancelled_task_ends_as_unknown() -> None:
 def test_a_compensation_that_did_not_happen_ends_when_the_task_is_cancelled_before_it_begins_again() -> None:
     settled = e.OutcomeSettled("s1", "s1-1-undo", "not_happened")
     gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash"), settled]
-    written = follow(told(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
+    written = follow(state_after(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
     assert kinds(written) == ["tool_ended", "task_ended"]
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "cancelled")
 
 
 def test_a_compensation_that_failed_and_was_requested_again_ends_once_when_its_task_is_cancelled() -> None:
     failed = e.ToolEnded("s1", "s1-1-undo", "error", error=e.Failure("tool", "error", "no", "s1-1-undo"))
-    written = follow(told(*BOOKED, undo("s1-1"), undoing(1), failed, undo("s1-1"), CANCEL))[0]
+    written = follow(state_after(*BOOKED, undo("s1-1"), undoing(1), failed, undo("s1-1"), CANCEL))[0]
     assert kinds(written) == ["task_ended"]
 
 
 @pytest.mark.parametrize("finalize", [False, True])
 def test_a_cancel_that_comes_after_the_answer_and_before_the_end_counts(finalize: bool) -> None:
-    state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), CANCEL)
+    state = state_after(step(), answered(text="4"), e.StepCompleted("s1", True, "4"), CANCEL)
     written, _ = follow(state, finalize=finalize)
     assert [event.state for event in written] == ["cancelled"]
 
 
 def test_a_cancelled_task_names_who_cancelled_it() -> None:
-    assert recorded(told(e.CancelRequested(reason="enough"))).error.message == "cancelled: enough"
+    assert recorded(state_after(e.CancelRequested(reason="enough"))).error.message == "cancelled: enough"
 
 
 # --------------------------------------------------------------------------------- interrupt and pause
 
 
 def test_interrupt_stops_what_runs_and_can_be_resumed() -> None:
-    assert decided(told(*RUNNING, INTERRUPT)) == ()
+    assert decided(state_after(*RUNNING, INTERRUPT)) == ()
     stop = e.ToolStopped("s1", "s1-0", "interrupted")
-    assert decided(told(*RUNNING, INTERRUPT, stop)) == Wait("interrupted")
-    assert effects(decided(told(*RUNNING, INTERRUPT, stop, e.Resumed()))) == ["CallTool s1-1"]
+    assert decided(state_after(*RUNNING, INTERRUPT, stop)) == Wait("interrupted")
+    assert effects(decided(state_after(*RUNNING, INTERRUPT, stop, e.Resumed()))) == ["CallTool s1-1"]
 
 
 def test_pause_lets_what_runs_end_and_starts_nothing() -> None:
-    assert effects(decided(told(*RUNNING, PAUSE))) == ["CallTool s1-0"]
-    assert effects(decided(told(step(), PAUSE))) == ["CallModel s1"]
-    assert decided(told(*RUNNING, PAUSE, ended(0))) == Wait("paused")
-    assert effects(decided(told(*RUNNING, PAUSE, ended(0), e.Resumed()))) == ["CallTool s1-1"]
+    assert effects(decided(state_after(*RUNNING, PAUSE))) == ["CallTool s1-0"]
+    assert effects(decided(state_after(step(), PAUSE))) == ["CallModel s1"]
+    assert decided(state_after(*RUNNING, PAUSE, ended(0))) == Wait("paused")
+    assert effects(decided(state_after(*RUNNING, PAUSE, ended(0), e.Resumed()))) == ["CallTool s1-1"]
 
 
 @pytest.mark.parametrize("events", [[], [step(), answered("save")], [step(), answered("save"), lost()]])
 def test_a_pause_between_calls_is_a_pause_at_once(events: list[Any]) -> None:
-    assert decided(told(*events, PAUSE)) == Wait("paused")
+    assert decided(state_after(*events, PAUSE)) == Wait("paused")
 
 
 def test_a_message_does_not_cancel_a_last_answer_in_flight() -> None:
-    state = told(ran("look"), e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True))
-    words = e.InputReceived((Text("quick"),), seq=state.seq + 1)
-    apply(state, words)
+    state = state_after(ran("look"), e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True))
+    received = e.InputReceived((Text("quick"),), seq=state.seq + 1)
+    apply(state, received)
     assert decided(state) == (CallModel("s1", state.step, state.step.model_call, True),)
 
 
@@ -148,21 +148,23 @@ def undoing(call: int, outcome: e.Outcome | None = None, attempt: int = 1) -> li
 
 def test_compensations_run_newest_first_and_one_at_a_time() -> None:
     asked = undo("s1-1", "s1-0")
-    assert effects(decided(told(*BOOKED, asked))) == ["UndoCall s1-1-undo"]
-    assert effects(decided(told(*BOOKED, asked, undoing(1)))) == ["UndoCall s1-1-undo"]
-    assert effects(decided(told(*BOOKED, asked, undoing(1, "ok")))) == ["UndoCall s1-0-undo"]
-    written = follow(told(*BOOKED, asked, undoing(1, "ok"), undoing(0, "ok")))[0]
+    assert effects(decided(state_after(*BOOKED, asked))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(state_after(*BOOKED, asked, undoing(1)))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(state_after(*BOOKED, asked, undoing(1, "ok")))) == ["UndoCall s1-0-undo"]
+    written = follow(state_after(*BOOKED, asked, undoing(1, "ok"), undoing(0, "ok")))[0]
     assert [undone.verdict for undone in written[0].calls] == ["compensated", "compensated"]
 
 
 def test_a_failed_compensation_stops_the_undo_until_it_is_requested_again() -> None:
     asked, failed = undo("s1-1", "s1-0"), undoing(1, "error")
-    assert decided(told(*BOOKED, asked, failed)).reason == "undo_failed"  # type: ignore[union-attr]
-    assert effects(decided(told(*BOOKED, asked, failed, undo("s1-1", "s1-0")))) == ["UndoCall s1-1-undo"]
+    assert decided(state_after(*BOOKED, asked, failed)).reason == "undo_failed"  # type: ignore[union-attr]
+    assert effects(decided(state_after(*BOOKED, asked, failed, undo("s1-1", "s1-0")))) == [
+        "UndoCall s1-1-undo"
+    ]
 
 
 def test_a_forced_undo_leaves_out_what_failed_and_says_so() -> None:
-    state = told(
+    state = state_after(
         *BOOKED,
         undo("s1-1", "s1-0"),
         undoing(1, "error"),
@@ -178,15 +180,15 @@ def test_a_forced_undo_leaves_out_what_failed_and_says_so() -> None:
 def test_a_lost_compensation_waits_to_be_settled_and_is_never_repeated_unasked() -> None:
     gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash")]
     asked = undo("s1-1", "s1-0")
-    assert decided(told(*BOOKED, asked, *gone)).reason == "undo_unknown"  # type: ignore[union-attr]
+    assert decided(state_after(*BOOKED, asked, *gone)).reason == "undo_unknown"  # type: ignore[union-attr]
     for verdict, follows in (("happened", "UndoCall s1-0-undo"), ("not_happened", "UndoCall s1-1-undo")):
         settled = e.OutcomeSettled("s1", "s1-1-undo", verdict)  # type: ignore[arg-type]
-        assert effects(decided(told(*BOOKED, asked, *gone, settled))) == [follows]
+        assert effects(decided(state_after(*BOOKED, asked, *gone, settled))) == [follows]
 
 
 def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
     found = e.OutcomeSettled("s1", "s1-0", "happened", "booked")
-    state = told(step(), answered("book"), lost(name="book"), found, undo("s1-0"))
+    state = state_after(step(), answered("book"), lost(name="book"), found, undo("s1-0"))
     written, decision = follow(state)
     assert written == [e.ToolEnded("s1", "s1-0", "ok", "booked")]
     assert isinstance(decision, tuple)
@@ -195,42 +197,44 @@ def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
 
 def test_a_rewind_restores_the_state_after_the_kept_step() -> None:
     first = [ran("look"), e.StepCompleted("s1")]
-    kept = told(*first)
-    state = told(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1))
+    kept = state_after(*first)
+    state = state_after(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1))
     assert kinds(follow(state)[0]) == ["rewound", "step_started"]
-    back = told(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1), e.Rewound(1, 1))
+    back = state_after(
+        *first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1), e.Rewound(1, 1)
+    )
     for name in ("messages", "turn", "tool_calls", "unread", "steps"):
         assert getattr(back, name) == getattr(kept, name), name
     assert recorded(back) == e.StepStarted("s2b1", 2)
 
 
 def test_undoing_feedback_brings_back_the_answer_before_it() -> None:
-    first = [step(), answered(words="4"), e.StepCompleted("s1", True, "4")]
+    first = [step(), answered(text="4"), e.StepCompleted("s1", True, "4")]
     more = [
         e.InputReceived((Text("sure?"),)),
         step(2),
-        answered(words="5", index=2),
+        answered(text="5", index=2),
         e.StepCompleted("s2", True, "5"),
     ]
-    state = told(*first, *more, undo(to=1), e.Rewound(1, 1))
+    state = state_after(*first, *more, undo(to=1), e.Rewound(1, 1))
     assert (state.answered, state.output, state.output_text) == (True, "4", "4")
     assert decided(state, finalize=False) == Wait("answered")
 
 
 def test_messages_before_the_first_step_are_restored_with_it() -> None:
-    words = e.InputReceived((Text("more"),))
-    state = told(words, step(), answered(words="4"), undo(), e.Rewound(0, 1))
+    received = e.InputReceived((Text("more"),))
+    state = state_after(received, step(), answered(text="4"), undo(), e.Rewound(0, 1))
     assert [part.text for unread in state.unread for part in unread.parts] == ["go", "more"]
 
 
 def test_messages_handed_out_before_a_rewind_stay_what_they_were() -> None:
-    state = told(ran("look"))
+    state = state_after(ran("look"))
     view = state.view
-    words = [message.text for message in view]
+    texts = [message.text for message in view]
     for event in (undo(), e.Rewound(0, 1), e.StepStarted("s1b1", 1)):
         event.seq, event.time = state.seq + 1, state.time
         apply(state, event)
-    assert [message.text for message in view] == words
+    assert [message.text for message in view] == texts
 
 
 # ------------------------------------------------------------------------------------ forks, reopening
@@ -249,7 +253,7 @@ def test_a_fork_drops_the_requests_to_its_parent() -> None:
 
 
 def test_the_partial_answer_of_a_fork_is_not_text_of_its_parent() -> None:
-    said = [*step(), answered("look", words="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
+    said = [*step(), answered("look", text="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
     down = e.ModelFailed("s2", e.Failure("model", "server", "down"))
     state = forked(*said, then=(step(2), down))
     assert recorded(state, rules(on_model_failure="degrade")).output == ""
@@ -263,13 +267,13 @@ def test_the_calls_of_a_subagent_are_known_after_its_second_start() -> None:
 
     started = [*step(), answered("poet"), begins(1)]
     stopped = e.ToolStopped("s1", "s1-0", "interrupted", spent=spent, unseen=100)
-    state = told(started, stopped, begins(2), e.ToolStopped("s1", "s1-0", "interrupted", unseen=20))
+    state = state_after(started, stopped, begins(2), e.ToolStopped("s1", "s1-0", "interrupted", unseen=20))
     call = state.find_call("s1-0")
     assert call is not None
     assert (call.started, call.since, state.children) == (5, 5, {"t.s1-0": spent})
     assert state.driven == state.time + 120
     ends = e.ToolEnded("s1", "s1-0", "cancelled", error=e.Failure("subagent", "cancelled", "no"), unseen=3)
-    state = told(started, e.ToolStopped("s1", "s1-0", "parked", spent=spent), begins(2), ends)
+    state = state_after(started, e.ToolStopped("s1", "s1-0", "parked", spent=spent), begins(2), ends)
     assert state.children == {"t.s1-0": spent}
     assert state.driven == state.time + 3
 
@@ -331,7 +335,7 @@ FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
 @pytest.mark.parametrize("graph", [False, True], ids=["row", "graph"])
 def test_events_clear_the_state_that_no_longer_applies(what: str, graph: bool) -> None:
     event, fresh = FORGOTTEN[what]
-    state = told()
+    state = state_after()
     if graph:
         state.graph = Graph()
         fresh = {
@@ -354,10 +358,12 @@ def test_events_clear_the_state_that_no_longer_applies(what: str, graph: bool) -
 
 
 def test_a_message_after_the_answer_withdraws_it_and_the_worker_finalizes_the_next_one() -> None:
-    state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), e.AnswerFinalized("Four."))
+    state = state_after(
+        step(), answered(text="4"), e.StepCompleted("s1", True, "4"), e.AnswerFinalized("Four.")
+    )
     assert (state.finalized, state.output) == (True, "Four.")
-    words = e.InputReceived((Text("sure?"),), seq=state.seq + 1, time=state.time)
-    apply(state, words)
+    received = e.InputReceived((Text("sure?"),), seq=state.seq + 1, time=state.time)
+    apply(state, received)
     assert (state.answered, state.finalized, state.output, state.output_text) == (False, False, None, "")
 
 
@@ -370,7 +376,7 @@ def test_a_message_after_the_answer_withdraws_it_and_the_worker_finalizes_the_ne
     ids=["answer", "skip"],
 )
 def test_the_count_of_wrong_answers_restarts_after_the_step(ends: list[e.Event]) -> None:
-    state = told(step(), answered(words="4"))
+    state = state_after(step(), answered(text="4"))
     state.rejected = 2
     for end in ends:
         end.seq, end.time = state.seq + 1, state.time
@@ -379,14 +385,14 @@ def test_the_count_of_wrong_answers_restarts_after_the_step(ends: list[e.Event])
 
 
 def test_a_cancelled_task_tells_why_it_was_degraded_before() -> None:
-    state = told(ran("look"), e.StepCompleted("s1", reason="look failed"), CANCEL)
+    state = state_after(ran("look"), e.StepCompleted("s1", reason="look failed"), CANCEL)
     assert recorded(state).reasons == ("look failed",)
 
 
 def test_a_fork_of_an_ended_task_is_not_ended() -> None:
     ended_well = [
         step(),
-        answered(words="4"),
+        answered(text="4"),
         e.StepCompleted("s1", True, "4"),
         e.TaskEnded("completed", "4"),
     ]
@@ -396,9 +402,9 @@ def test_a_fork_of_an_ended_task_is_not_ended() -> None:
 
 
 def test_the_input_of_a_fork_survives_the_undo_of_its_first_step() -> None:
-    words = e.InputReceived((Text("instead"),))
+    received = e.InputReceived((Text("instead"),))
     first = [ran("look"), e.StepCompleted("s1")]
-    state = forked(*first, then=(words, step(2), answered(words="4", index=2), undo(to=1), e.Rewound(1, 1)))
+    state = forked(*first, then=(received, step(2), answered(text="4", index=2), undo(to=1), e.Rewound(1, 1)))
     assert [part.text for unread in state.unread for part in unread.parts] == ["instead"]
 
 
@@ -415,7 +421,7 @@ def test_a_result_of_a_second_try_can_be_replaced_in_a_fork() -> None:
 
 def test_a_reopened_task_has_no_output_of_the_attempt_before() -> None:
     stopped = e.ModelStopped("s1", "interrupted")
-    state = told(
+    state = state_after(
         step(), stopped, e.TaskEnded("degraded", "part", None, ("limit",)), e.TaskReopened(2, "resume")
     )
     assert (state.output, state.output_text, state.ended) == (None, "", None)
@@ -423,10 +429,12 @@ def test_a_reopened_task_has_no_output_of_the_attempt_before() -> None:
 
 def test_a_closing_note_leaves_the_conversation_when_the_task_is_reopened() -> None:
     stopped = e.ModelStopped("s1", "interrupted")
-    state = told(step(), stopped, e.TaskEnded("failed", kept=True))
+    state = state_after(step(), stopped, e.TaskEnded("failed", kept=True))
     assert "failed" in state.messages[-1].text
     assert (
-        told(step(), stopped, e.TaskEnded("failed", kept=True), e.TaskReopened(2, "resume")).messages[-1].text
+        state_after(step(), stopped, e.TaskEnded("failed", kept=True), e.TaskReopened(2, "resume"))
+        .messages[-1]
+        .text
         == "go"
     )
 
@@ -439,7 +447,7 @@ def test_a_closing_note_leaves_the_conversation_when_the_task_is_reopened() -> N
     [
         [e.TaskEnded("completed"), e.StepStarted("s1", 1)],
         [e.TaskEnded("completed"), e.TaskEnded("completed")],
-        [answered(words="4")],
+        [answered(text="4")],
         [step(), e.StepCompleted("s2")],
         [step(), answered("save"), ended(1)],
         [ran("save"), ended(0)],
@@ -451,11 +459,11 @@ def test_a_closing_note_leaves_the_conversation_when_the_task_is_reopened() -> N
 )
 def test_an_event_that_cannot_follow_is_refused(events: list[Any]) -> None:
     with pytest.raises(IllegalEvent, match="task t"):
-        told(*events)
+        state_after(*events)
 
 
 def test_a_gap_or_a_doubled_event_is_refused() -> None:
-    state = told()
+    state = state_after()
     for seq in (1, 3):
         with pytest.raises(IllegalEvent, match=f"event {seq} cannot follow event 1"):
             apply(state, e.StepStarted("s1", 1, seq=seq))

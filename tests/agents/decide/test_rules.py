@@ -4,11 +4,11 @@ from tests.agents.stories import (
     BOOKED,
     decided,
     rules,
-    told,
+    state_after,
     undo,
 )
 
 
 def test_without_the_agent_no_compensation_is_begun() -> None:
     by = rules(knows_agent=False)
-    assert decided(told(*BOOKED, undo("s1-1", "s1-0")), by).reason == "undo_failed"  # type: ignore[union-attr]
+    assert decided(state_after(*BOOKED, undo("s1-1", "s1-0")), by).reason == "undo_failed"  # type: ignore[union-attr]

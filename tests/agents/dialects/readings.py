@@ -37,7 +37,7 @@ def named(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, Case)) else None
 
 
-def heard(
+def deltas_of(
     reader: DeltaReader, text: str, message: Message, cut: Callable[[], int]
 ) -> tuple[str, str, str, str]:
     """Return the deltas of each channel while a text comes in pieces: thought, answer, name and arguments."""
@@ -61,14 +61,14 @@ def check_stream(dialect: str, text: str, cut: Callable[[], int]) -> None:
     spoken = DIALECTS[dialect]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
     parts = answer.message.parts
-    thought, words, name, arguments = heard(spoken.delta_reader(REQUEST), text, answer.message, cut)
+    thought, answer_text, name, arguments = deltas_of(spoken.delta_reader(REQUEST), text, answer.message, cut)
     calls = [part for part in parts if isinstance(part, ToolCall)]
     if calls and calls[0].problem is not None:
         return  # deltas of an unreadable text may hold anything, as those of an answer that breaks off
     if "</think>" in text and not text.lstrip().startswith("<think>"):
         return  # deltas of drafts come before the text shows that they are drafts
     assert thought == "".join(part.text for part in parts if isinstance(part, Reasoning))
-    assert words == answer.message.text
+    assert answer_text == answer.message.text
     assert name == "".join(call.name for call in calls)
     if arguments:
         assert calls

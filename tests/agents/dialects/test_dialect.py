@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agents.dialects.texts import PLANNER, REACT, read, request
-from tests.agents.stories import recorded, rules, told
+from tests.agents.stories import recorded, rules, state_after
 from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
 from treadle.agents.dialects.dialect import UNREADABLE, TextDialect
 from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
@@ -46,16 +46,16 @@ def test_a_tool_choice_is_described_in_the_instructions() -> None:
 
 
 def test_the_request_for_a_last_answer_has_no_tools() -> None:
-    told = REACT.ask(request(tools=(), choice="none")).instructions
-    assert "no tool may be used any more: answer now" in told
+    state_after = REACT.ask(request(tools=(), choice="none")).instructions
+    assert "no tool may be used any more: answer now" in state_after
     assert "Tools:\n(none)" in REACT.ask(request(tools=())).instructions
 
 
 @pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
 def test_the_schema_of_an_answer_is_described_in_the_instructions(dialect: TextDialect) -> None:
-    asked = dialect.ask(request(schema={"type": "integer"}))
-    assert '{"type": "integer"}' in asked.instructions
-    assert asked.output_schema is None
+    request_as_text = dialect.ask(request(schema={"type": "integer"}))
+    assert '{"type": "integer"}' in request_as_text.instructions
+    assert request_as_text.output_schema is None
 
 
 # ------------------------------------------------------------------------------------------- the answer
@@ -88,11 +88,11 @@ CALL = 'Action: add\nAction Input: {"a": 1}'
 @pytest.mark.parametrize("finish", ["length", "content_filter", "refusal", "error", "unknown"])
 @pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
 def test_a_call_in_an_answer_that_ended_early_never_runs(dialect: TextDialect, finish: Finish) -> None:
-    words = CALL if dialect is REACT else '{"name": "add", "arguments": {"a": 1}}'
-    got = read(dialect, words, finish)
+    content = CALL if dialect is REACT else '{"name": "add", "arguments": {"a": 1}}'
+    got = read(dialect, content, finish)
     (call,) = with_places(got.message, "s1", got.finish).tool_calls
     assert call.problem
-    assert (call.raw, call.arguments) == (words, {})
+    assert (call.raw, call.arguments) == (content, {})
 
 
 def test_an_answer_cut_off_at_its_length_goes_back_but_the_last_one_is_used() -> None:
@@ -153,12 +153,12 @@ def test_a_text_of_any_kind_is_read_in_time_that_grows_with_its_length() -> None
     begun = time.process_time()
     for begin in begins:
         for piece in pieces:
-            words = begin + piece * (size // len(piece))
+            content = begin + piece * (size // len(piece))
             for dialect in (REACT, PLANNER):
-                dialect.parser(words)
+                dialect.parser(content)
                 reader = dialect.delta_reader(request())
                 for place in range(0, size, 200):
-                    list(reader.feed(words[place : place + 200]))
+                    list(reader.feed(content[place : place + 200]))
     assert time.process_time() - begun < 30  # less than 1 s; what grows with the square takes minutes
 
 
@@ -183,23 +183,23 @@ def completed(step: str, index: int) -> list[e.Event]:
 
 def test_unreadable_answers_in_a_row_fail_the_step() -> None:
     by = rules(max_parse_errors=3)
-    assert recorded(told(garbled("s1", 1)), by) == e.StepCompleted("s1")
-    two = told(completed("s1", 1), garbled("s2", 2))
+    assert recorded(state_after(garbled("s1", 1)), by) == e.StepCompleted("s1")
+    two = state_after(completed("s1", 1), garbled("s2", 2))
     assert recorded(two, by) == e.StepCompleted("s2")
-    three = told(completed("s1", 1), completed("s2", 2), garbled("s3", 3))
+    three = state_after(completed("s1", 1), completed("s2", 2), garbled("s3", 3))
     failed = recorded(three, by)
     assert isinstance(failed, e.StepFailed)
     assert (failed.error.source, failed.error.kind) == ("worker", "unparsable")
     assert failed.error.message == (
         "3 answers of the model in a row could not be read, at last because it was not closed"
     )
-    assert isinstance(recorded(told(garbled("s1", 1)), rules(max_parse_errors=1)), e.StepFailed)
+    assert isinstance(recorded(state_after(garbled("s1", 1)), rules(max_parse_errors=1)), e.StepFailed)
     assert recorded(three, rules()) == e.StepCompleted("s3")
 
 
 def test_a_fork_does_not_count_what_its_parent_could_not_read() -> None:
     fork = e.TaskForked("p", "math", "other")
-    state = told(completed("s1", 1), completed("s2", 2), fork, garbled("s3", 3))
+    state = state_after(completed("s1", 1), completed("s2", 2), fork, garbled("s3", 3))
     assert recorded(state, rules(max_parse_errors=3)) == e.StepCompleted("s3")
 
 
@@ -207,13 +207,13 @@ def test_a_skipped_or_retried_step_resets_the_count_of_unreadable_answers() -> N
     by = rules(max_parse_errors=2)
     failure = e.Failure("worker", "unparsable", "so")
     failed = [*garbled("s2", 2), e.StepFailed("s2", failure)]
-    again = told(completed("s1", 1), failed, e.StepStarted("s2", 2, 2))
+    again = state_after(completed("s1", 1), failed, e.StepStarted("s2", 2, 2))
     assert recorded(again, by) == e.StepCompleted("s2")
-    after = told(
+    after = state_after(
         completed("s1", 1), failed, e.StepStarted("s2", 2, 2), e.StepCompleted("s2"), garbled("s3", 3)
     )
     assert recorded(after, by) == e.StepCompleted("s3")
-    skipped = told(completed("s1", 1), failed, e.StepSkipped("s2"), garbled("s3", 3))
+    skipped = state_after(completed("s1", 1), failed, e.StepSkipped("s2"), garbled("s3", 3))
     assert recorded(skipped, by) == e.StepCompleted("s3")
 
 
@@ -252,8 +252,8 @@ async def test_a_readable_answer_resets_the_count_of_unreadable_answers() -> Non
 
 
 def test_a_dialect_is_part_of_an_agents_version() -> None:
-    def other(words: str) -> Reading:
-        return Reading(answer=words)
+    def other(content: str) -> Reading:
+        return Reading(answer=content)
 
     agents = [
         Agent("openai:x"),
@@ -293,9 +293,9 @@ async def test_a_typed_answer_is_read_sent_back_when_it_is_wrong_and_seen_as_it_
     worker: Any, type_: Any, wrong: Any, right: Any, is_: Any
 ) -> None:
     def written(value: Any) -> Any:
-        words = json.dumps(value)
+        content = json.dumps(value)
         finish = json.dumps({"thought": "hm", "name": "finish", "arguments": {"answer": value}})
-        return text(f"Thought: hm\nAnswer: {words}" if worker == "react" else finish, chunk=3)
+        return text(f"Thought: hm\nAnswer: {content}" if worker == "react" else finish, chunk=3)
 
     model = ScriptedModel(["Thought: {", written(wrong), written(right)])
     async with Runner("memory:") as runner:

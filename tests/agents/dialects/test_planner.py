@@ -9,18 +9,18 @@ from treadle import Agent, Runner, ScriptedModel
 
 
 def test_an_answer_of_the_planner_is_text_or_json_where_a_schema_asks_for_it() -> None:
-    words = '{"name": "finish", "arguments": {"answer": "5"}}'
-    assert read(PLANNER, words).message.text == "5"
-    assert PLANNER.read(answer(words), request(schema={"type": "string"})).message.text == '"5"'
-    assert read(PLANNER, words.replace('"5"', '{"a": [1]}')).message.text == '{"a": [1]}'
+    content = '{"name": "finish", "arguments": {"answer": "5"}}'
+    assert read(PLANNER, content).message.text == "5"
+    assert PLANNER.read(answer(content), request(schema={"type": "string"})).message.text == '"5"'
+    assert read(PLANNER, content.replace('"5"', '{"a": [1]}')).message.text == '{"a": [1]}'
 
 
 @pytest.mark.anyio
 async def test_a_falsy_answer_is_an_answer() -> None:
     async with Runner("memory:") as runner:
         for value, shown in ((0, "0"), (False, "false"), (None, "null"), ("", ""), ([], "[]")):
-            words = json.dumps({"name": "finish", "arguments": {"answer": value}})
-            result = await runner.run(Agent(ScriptedModel([words]), worker="planner"), "go")
+            content = json.dumps({"name": "finish", "arguments": {"answer": value}})
+            result = await runner.run(Agent(ScriptedModel([content]), worker="planner"), "go")
             assert (result.state, result.final_text, result.steps) == ("completed", shown, 1)
 
 

@@ -13,21 +13,21 @@ from treadle.llm.scripted import text
 
 @pytest.mark.anyio
 async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
-    def parse(words: str) -> Any:
+    def parse(content: str) -> Any:
         return {
             "say": Reading(thought="t", answer="said"),
             "none": None,
             "both": Reading(arguments={}, answer=""),
-        }[words]
+        }[content]
 
     async with Runner("memory:") as runner:
-        for words, found in (
+        for content, found in (
             ("say", ""),
             ("none", "must return a Reading"),
             ("both", "a call, an answer"),
             ("x", "KeyError"),
         ):
-            agent = Agent(ScriptedModel([text(words, chunk=1)]), worker=React(parser=parse), name=words)
+            agent = Agent(ScriptedModel([text(content, chunk=1)]), worker=React(parser=parse), name=content)
             async with runner.run_stream(agent, "go") as stream:
                 deltas = [(d.channel, d.text) async for d in stream if isinstance(d, e.Delta)]
             result = stream.result
@@ -43,10 +43,10 @@ def test_a_model_is_reminded_of_the_format_that_its_parser_reads() -> None:
     assert REACT.correction("it was not closed").startswith(
         'Nothing was run: it was not closed. Write "Thought:"'
     )
-    other = React(parser=lambda words: Reading(problem=words))
+    other = React(parser=lambda content: Reading(problem=content))
     assert other.correction("write `say WORDS`") == "Nothing was run: write `say WORDS`."
 
 
 def test_a_broken_parser_is_a_models_error() -> None:
     with pytest.raises(ModelError, match="the parser raised ZeroDivisionError"):
-        read(React(parser=lambda words: 1 // 0), "x")  # type: ignore[arg-type, return-value]
+        read(React(parser=lambda content: 1 // 0), "x")  # type: ignore[arg-type, return-value]

@@ -31,19 +31,20 @@ def test_a_conversation_becomes_text_message_by_message_without_a_copy() -> None
 def test_turns_are_written_as_the_model_would_have_written_them() -> None:
     call = ToolCall("s1-0", "add", {"a": "é"})
     assert (
-        said(REACT, Reasoning("hm", IN_WORDS), call) == 'Thought: hm\nAction: add\nAction Input: {"a": "é"}'
+        as_text(REACT, Reasoning("hm", IN_WORDS), call)
+        == 'Thought: hm\nAction: add\nAction Input: {"a": "é"}'
     )
-    assert said(REACT, Text("Let me see."), call).startswith("Thought: Let me see.\nAction: add")
-    assert said(REACT, Reasoning("hm", IN_WORDS), Text("5")) == "Thought: hm\nAnswer: 5"
-    assert said(REACT, Reasoning("hm", IN_WORDS)) == "Thought: hm\nAnswer:"
-    assert said(REACT, call, call).count("Action: add") == 2
-    assert json.loads(said(PLANNER, Reasoning("hm", IN_WORDS), call)) == {
+    assert as_text(REACT, Text("Let me see."), call).startswith("Thought: Let me see.\nAction: add")
+    assert as_text(REACT, Reasoning("hm", IN_WORDS), Text("5")) == "Thought: hm\nAnswer: 5"
+    assert as_text(REACT, Reasoning("hm", IN_WORDS)) == "Thought: hm\nAnswer:"
+    assert as_text(REACT, call, call).count("Action: add") == 2
+    assert json.loads(as_text(PLANNER, Reasoning("hm", IN_WORDS), call)) == {
         "thought": "hm",
         "name": "add",
         "arguments": {"a": "é"},
     }
-    for words, value in (("5", 5), ("hi", "hi"), ("", ""), ("[1]", [1]), ("null", None)):
-        assert json.loads(said(PLANNER, Text(words)))["arguments"] == {"answer": value}
+    for content, value in (("5", 5), ("hi", "hi"), ("", ""), ("[1]", [1]), ("null", None)):
+        assert json.loads(as_text(PLANNER, Text(content)))["arguments"] == {"answer": value}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_turns_are_written_as_the_model_would_have_written_them() -> None:
 )
 def test_a_written_turn_is_read_back_unchanged(dialect: TextDialect, parse: Any) -> None:
     given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
-    written = said(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
+    written = as_text(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
     assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
 
 
@@ -76,13 +77,13 @@ def test_results_are_observations_with_their_pictures_and_files() -> None:
 
 def test_an_unreadable_answer_is_shown_as_written_up_to_a_length() -> None:
     wrong = ToolCall("s1-0", "add", {}, "Thought: hm\nAction: add", "no input", IN_WORDS)
-    assert said(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
-    assert said(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
-    long = said(REACT, ToolCall("s1-0", UNREADABLE, {}, "x" * 50_000, "long", IN_WORDS))
+    assert as_text(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
+    assert as_text(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
+    long = as_text(REACT, ToolCall("s1-0", UNREADABLE, {}, "x" * 50_000, "long", IN_WORDS))
     assert len(long) < 5_000
     native = ToolCall("s1-0", "add", {}, '{"a": ', "truncated")
-    assert said(REACT, native) == 'Action: add\nAction Input: {"a": '
-    assert json.loads(said(PLANNER, native))["arguments"] == '{"a": '
+    assert as_text(REACT, native) == 'Action: add\nAction Input: {"a": '
+    assert json.loads(as_text(PLANNER, native))["arguments"] == '{"a": '
 
 
 def test_reasoning_of_the_provider_is_sent_back_and_thinking_in_tags_is_not() -> None:
@@ -95,5 +96,5 @@ def test_reasoning_of_the_provider_is_sent_back_and_thinking_in_tags_is_not() ->
     assert shown.meta == {"id": "x"}
 
 
-def said(dialect: TextDialect, *parts: Any) -> str:
+def as_text(dialect: TextDialect, *parts: Any) -> str:
     return Transcript([Message("assistant", parts)], dialect.write_turn)[0].text

@@ -21,11 +21,11 @@ def request(
     return ModelRequest(messages, "Be brief.", tools, choice, ModelSettings(), "t", "s1", 0, 1, schema)
 
 
-def answer(words: str, finish: Finish = "stop", *before: Any) -> ModelAnswer:
-    return ModelAnswer(Message("assistant", (*before, Text(words))), finish, Usage(3, 4))
+def answer(content: str, finish: Finish = "stop", *before: Any) -> ModelAnswer:
+    return ModelAnswer(Message("assistant", (*before, Text(content))), finish, Usage(3, 4))
 
 
 def read(
-    dialect: Dialect, words: str, finish: Finish = "stop", *, choice: str = "auto", tools: Any = (ADD,)
+    dialect: Dialect, content: str, finish: Finish = "stop", *, choice: str = "auto", tools: Any = (ADD,)
 ) -> Any:
-    return dialect.read(answer(words, finish), request(choice=choice, tools=tools))
+    return dialect.read(answer(content, finish), request(choice=choice, tools=tools))

@@ -53,7 +53,7 @@ REACT = [
     answers("an empty answer", "Thought: There is nothing.\nAnswer:", "", "There is nothing."),
     answers("a falsy answer", "Answer: 0", "0"),
     answers("a final answer", "Thought: x\nFinal Answer: 7", "7", "x"),
-    answers("words without any marker", "It is 405, I am sure.", "It is 405, I am sure."),
+    answers("text without any marker", "It is 405, I am sure.", "It is 405, I am sure."),
     answers("code without any marker", "```python\nprint(1)\n```", "```python\nprint(1)\n```"),
     # ------------------------------------------------------------------------------------------ the envelope
     runs(
@@ -62,7 +62,7 @@ REACT = [
     runs("a thought of several lines", ADD.replace("sum.", "sum.\nOf both."), "add", AB, SUM + "\nOf both."),
     runs("two thoughts", "Thought: One.\nThought: Two.\nAction: f\nAction Input: {}", "f", {}, "One.\nTwo."),
     runs("bold markers", "**Thought:** x\n**Action:** add\n**Action Input:** {}", "add", {}, "x"),
-    runs("bold words of markers", "**Thought**: x\n**Action**: add\n**Action Input**: {}", "add", {}, "x"),
+    runs("bold markers", "**Thought**: x\n**Action**: add\n**Action Input**: {}", "add", {}, "x"),
     runs("headings", "### Thought: x\n### Action: add\n### Action Input:\n{}", "add", {}, "x"),
     runs("numbered markers", "Thought 1: x\nAction 1: add\nAction Input 1: {}", "add", {}, "x"),
     answers(
@@ -104,7 +104,7 @@ REACT = [
     runs("back quotes around the name", "Action: `add`\nAction Input: {}", "add", {}),
     runs("quotes around the name", 'Action: "add"\nAction Input: {}', "add", {}),
     runs("a full stop behind the name", "Action: add.\nAction Input: {}", "add", {}),
-    runs("words in brackets behind the name", "Action: add (the calculator)\nAction Input: {}", "add", {}),
+    runs("text in brackets behind the name", "Action: add (the calculator)\nAction Input: {}", "add", {}),
     runs("empty brackets behind the name", "Action: add()\nAction Input: {}", "add", {}),
     runs("the name on the next line", "Action:\n  add\nAction Input: {}", "add", {}),
     runs("back quotes around the object", 'Action: add\nAction Input: `{"a": 1}`', "add", {"a": 1}),
@@ -174,7 +174,7 @@ REACT = [
         thinking='Action: pay\nAction Input: {"n": 1}',
     ),
     answers("thinking and an answer", "<think>easy</think>Answer: 5", "5", thinking="easy"),
-    answers("thinking and plain words", "<think>easy</think>\n\nIt is 5.", "It is 5.", thinking="easy"),
+    answers("thinking and plain text", "<think>easy</think>\n\nIt is 5.", "It is 5.", thinking="easy"),
     answers(
         "drafts before the end of thinking",
         "hm\nAction: pay\nAction Input: {}\n</think>\nAnswer: 5",
@@ -210,7 +210,7 @@ REACT = [
     unreadable("two objects", 'Action: add\nAction Input: {"a": 1}\n{"a": 2}', "two JSON objects", "add"),
     unreadable("a list of objects", 'Action: add\nAction Input: [{"a": 1}]', "a list", "add"),
     unreadable(
-        "plain words for arguments", "Action: search\nAction Input: oak trees", "no JSON object", "search"
+        "plain text for arguments", "Action: search\nAction Input: oak trees", "no JSON object", "search"
     ),
     unreadable("no input", "Thought: x\nAction: now", 'no "Action Input:"', "now", "x"),
     unreadable("no input but an observation", "Action: now\nObservation: 5", 'no "Action Input:"', "now"),
@@ -270,11 +270,11 @@ PLANNER = [
     finishes("zero", '{"name": "finish", "arguments": {"answer": 0}}', "0"),
     finishes("null", '{"name": "finish", "arguments": {"answer": null}}', "null"),
     finishes("false", '{"name": "finish", "arguments": {"answer": false}}', "false"),
-    finishes("no words", '{"name": "finish", "arguments": {"answer": ""}}', '""'),
+    finishes("an empty text", '{"name": "finish", "arguments": {"answer": ""}}', '""'),
     finishes("an empty list", '{"name": "finish", "arguments": {"answer": []}}', "[]"),
     finishes("an object", '{"name": "finish", "arguments": {"answer": {"k": [1]}}}', '{"k": [1]}'),
     unreadable("nothing", "", "you wrote nothing"),
-    unreadable("plain words", "It is 405.", "no JSON object"),
+    unreadable("plain text", "It is 405.", "no JSON object"),
     unreadable("an object that is not closed", CALL[:-1], "not closed"),
     unreadable("half an object", CALL[: len(CALL) // 2], "not closed"),
     unreadable("a list", f"[{CALL}]", "a list"),

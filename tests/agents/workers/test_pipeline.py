@@ -603,11 +603,11 @@ async def test_stepping_streaming_and_running_give_one_journal(runner: Runner) -
     assert_same_journal(journals[0], journals[1])
     assert_same_journal(journals[0], journals[2])
     assert [event for event in seen if isinstance(event, Event)] == journals[2]
-    words: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for event in seen:
         if isinstance(event, Delta):
-            words[event.step] = words.get(event.step, "") + event.text
-    assert words == {"s1": "heard one of go", "s4": "heard heard one of go 3"}
+            texts[event.step] = texts.get(event.step, "") + event.text
+    assert texts == {"s1": "heard one of go", "s4": "heard heard one of go 3"}
 
 
 async def test_limits_hold_across_nodes(runner: Runner) -> None:

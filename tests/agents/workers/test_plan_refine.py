@@ -96,7 +96,7 @@ async def test_a_diamond_is_run_by_its_dependencies_and_each_sees_what_it_waited
         for name in seen
     }
     assert told == {"1.a": [], "1.b": ["1.a"], "1.c": ["1.a"], "1.d": ["1.b", "1.c"]}
-    assert all(words.startswith("The whole task:\ngo") for words in seen.values())
+    assert all(message.startswith("The whole task:\ngo") for message in seen.values())
 
 
 async def test_sub_tasks_of_a_wave_run_beside_each_other(runner: Runner) -> None:
@@ -395,9 +395,9 @@ async def test_the_failures_of_every_earlier_plan_are_told_as_long_as_the_task_l
     works: dict[str, Any] = {"1.a": [RuntimeError("first")], "2.a": [RuntimeError("second")]}
     world = World([a_plan(sub("a")), a_plan(sub("a")), an_answer("It cannot be done.")], works=works)
     await runner.run(world.agent, "go")
-    words = world.planning[-1].messages[-1].text
-    assert "1.a: do a\nIt did not end well: RuntimeError: first" in words
-    assert "2.a: do a\nIt did not end well: RuntimeError: second" in words
+    message = world.planning[-1].messages[-1].text
+    assert "1.a: do a\nIt did not end well: RuntimeError: first" in message
+    assert "2.a: do a\nIt did not end well: RuntimeError: second" in message
 
 
 async def test_a_tool_that_fails_or_is_called_wrongly_is_the_sub_tasks_own_affair(runner: Runner) -> None:

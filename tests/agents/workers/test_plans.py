@@ -56,7 +56,7 @@ def test_a_sub_task_that_an_earlier_refinement_dropped_is_not_dropped_again() ->
     assert plan(sub("d"), number=3, known=(DONE, FAILED, other)).dropped == ("2.c",)
 
 
-@pytest.mark.parametrize("again", [sub("1.a"), sub("a"), sub("1.a", task="told in other words")])
+@pytest.mark.parametrize("again", [sub("1.a"), sub("a"), sub("1.a", task="described otherwise")])
 def test_a_repeated_sub_task_that_succeeded_keeps_its_result_and_does_not_run_again(again: Any) -> None:
     made = plan(again, sub("c", again["id"]), number=2, known=(DONE, FAILED))
     assert waits(made) == {"2.c": ("1.a",)}
@@ -153,8 +153,8 @@ def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why:
 
 
 def test_the_message_about_a_plan_has_the_result_of_each_sub_task() -> None:
-    words = describe_ended_plan(1, (DONE, FAILED), last=False)
-    assert "1.a: do a\nResult: A" in words
-    assert "1.b: do b\nIt did not end well: no luck" in words
-    assert "No further plan is possible" not in words
+    message = describe_ended_plan(1, (DONE, FAILED), last=False)
+    assert "1.a: do a\nResult: A" in message
+    assert "1.b: do b\nIt did not end well: no luck" in message
+    assert "No further plan is possible" not in message
     assert "No further plan is possible" in describe_ended_plan(1, (DONE,), last=True)

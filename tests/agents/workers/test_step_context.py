@@ -98,7 +98,7 @@ async def test_a_talk_on_the_side_is_journalled_once_however_many_turns_it_has()
             talk += [answer.message, user(f"and {turn}?")]
         return StepResult(len(talk), is_last=True)
 
-    model = ScriptedModel(lambda request: text(f"{len(request.messages)} words"))
+    model = ScriptedModel(lambda request: text(f"{len(request.messages)} messages"))
     async with Runner("memory:") as runner:
         failed = await runner.run(Agent(model, worker=worker), "go")
         broken = False
