@@ -95,7 +95,9 @@ async def test_instructions_are_worked_out_at_once_for_a_task_created_with_a_con
     assert agent.model.requests[0].instructions == "Serve Ann."
 
 
-async def test_instructions_that_are_no_text_are_named_and_leave_the_task_as_it_was(runner: Runner) -> None:
+async def test_instructions_that_are_not_text_are_refused_and_leave_the_task_unchanged(
+    runner: Runner,
+) -> None:
     task = await runner.create_task(sayer(instructions=lambda ctx: 42), "?")
     with pytest.raises(ConfigurationError, match="Agent 'sayer': instructions must return text, got 42"):
         await runner.run_step(task)
@@ -103,7 +105,9 @@ async def test_instructions_that_are_no_text_are_named_and_leave_the_task_as_it_
     assert (await runner.get_task(task)).driven is False
 
 
-async def test_instructions_that_raise_reach_the_caller_and_leave_the_task_as_it_was(runner: Runner) -> None:
+async def test_an_error_in_instructions_reaches_the_caller_and_leaves_the_task_unchanged(
+    runner: Runner,
+) -> None:
     def broken(ctx: Any) -> str:
         raise LookupError("no such prompt")
 

@@ -161,7 +161,7 @@ async def test_a_repeated_step_does_not_see_the_undone_one(runner: Runner) -> No
     assert_well_formed(fifth.messages)
 
 
-async def test_instructions_that_leave_no_room_fail_the_model_call_and_say_so(runner: Runner) -> None:
+async def test_instructions_that_leave_no_room_fail_the_model_call_with_the_reason(runner: Runner) -> None:
     agent = Agent(ScriptedModel(["done"]), instructions="long " * 2_000)
     result = await runner.run(agent, "Hi.", options=RunOptions(context_tokens=1_000))
     assert result.error is not None

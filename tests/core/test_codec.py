@@ -142,7 +142,7 @@ def test_a_long_text_is_stored_apart_once_and_user_keys_stay_apart_from_ours() -
 
 
 @pytest.mark.parametrize("blobs", [{}, "changed"])
-def test_a_missing_or_changed_long_text_is_said(blobs: Any) -> None:
+def test_a_missing_or_changed_long_text_is_reported(blobs: Any) -> None:
     data, stored = codec.encode([e.ToolEnded("s1", "s1-0", "ok", "x" * 9_000, seq=1)])
     given_ = dict.fromkeys(stored, b"other") if blobs else {}
     with pytest.raises(codec.UnreadableRecord, match="large value"):
@@ -235,7 +235,7 @@ def test_an_event_of_an_unknown_kind_is_data_and_is_written_back_unchanged() -> 
     assert json.loads(codec.encode([event])[0]) == json.loads(data)
 
 
-def test_an_event_that_a_driver_may_ignore_says_so_and_is_written_back_unchanged() -> None:
+def test_an_ignorable_event_of_a_later_version_is_written_back_unchanged() -> None:
     data = record({"k": "moon_landed", "crew": ["a"], "i": 1})
     (event,) = codec.decode(data, {}, 1)
     assert event == e.UnknownEvent("moon_landed", {"crew": ["a"]}, inert=True)
@@ -243,7 +243,7 @@ def test_an_event_that_a_driver_may_ignore_says_so_and_is_written_back_unchanged
     assert json.loads(codec.encode([event])[0]) == json.loads(data)
 
 
-def test_a_kind_that_the_first_release_did_not_have_says_since_when_or_that_it_may_be_ignored() -> None:
+def test_a_newer_kind_of_event_has_a_format_or_is_ignorable() -> None:
     later = {kind: cls for kind, cls in e.EVENTS.items() if kind not in KINDS_OF_FORMAT_1}
     assert [
         kind for kind, cls in later.items() if not (1 < cls.since <= e.JOURNAL_FORMAT or cls.ignorable)

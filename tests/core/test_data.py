@@ -100,7 +100,7 @@ def test_a_constructor_refuses_what_does_not_fit() -> None:
 @pytest.mark.parametrize(
     "made", [Point(1, 3, tags=["a"], secret="s"), Counter(3), Text("a", {"k": [1]}), Nothing()]
 )
-def test_what_is_copied_or_pickled_is_equal_and_whole(made: object) -> None:
+def test_a_copied_or_pickled_value_is_equal_and_whole(made: object) -> None:
     for other in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert other == made
         assert other is not made

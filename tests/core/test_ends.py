@@ -16,7 +16,7 @@ def call(effect: str = "write", *, cut_off: int = 0, stopped: Failure | None = N
 
 
 @pytest.mark.parametrize("outcome", ["refused", "cancelled", "invalid"])
-def test_a_call_that_never_began_ends_as_it_was_withheld(outcome: str) -> None:
+def test_a_call_that_never_began_ends_with_the_reason_it_was_withheld_for(outcome: str) -> None:
     assert withheld_end(call(), outcome, WHY).outcome == outcome  # type: ignore[arg-type]
 
 
@@ -46,7 +46,7 @@ def test_a_failure_of_its_own_ends_a_call(kind: str) -> None:
     assert failed_end(call("read"), Failure("tool", kind, "no")).outcome == kind
 
 
-def test_an_unknown_outcome_says_how_often_the_call_was_begun() -> None:
+def test_the_text_of_an_unknown_outcome_has_the_number_of_attempts() -> None:
     repeated = call("idempotent", cut_off=1)
     repeated.attempt = 3
     assert "begun 3 times" in str(unknown_end(repeated).error)

@@ -35,7 +35,7 @@ def test_repeated_calls_count_attempts_and_keep_their_base(base: str) -> None:
     assert [ids.call_id_in_attempt(base, attempt) for attempt in (1, 2, 3)] == [base, second, third]
 
 
-def test_a_compensation_is_told_from_its_call() -> None:
+def test_the_id_of_a_compensation_differs_from_that_of_its_call() -> None:
     undo = ids.undo_id("s1-0r2")
     assert (undo, ids.is_undo(undo), ids.undone_call(undo)) == ("s1-0r2-undo", True, "s1-0r2")
     assert (ids.is_undo("s1-0"), ids.undone_call("s1-0")) == (False, "s1-0")

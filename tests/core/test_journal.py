@@ -102,7 +102,7 @@ def test_a_truncated_record_is_detected_even_with_a_recomputed_digest() -> None:
     assert "not a record" in str(error)
 
 
-def test_a_record_with_more_or_fewer_events_than_it_says_is_seen() -> None:
+def test_a_record_with_a_wrong_number_of_events_is_detected() -> None:
     records = journal()
     records[0] = replace(records[0], count=1, seq=1)
     assert "2 events where 1 belong" in str(corrupt(records))
@@ -118,7 +118,7 @@ def test_a_missing_or_changed_large_value_is_named_by_its_record(blobs: dict[str
     assert "large value" in str(error)
 
 
-def test_what_comes_before_a_damaged_record_can_still_be_read() -> None:
+def test_records_before_a_damaged_one_can_still_be_read() -> None:
     records = journal()
     records[3] = replace(records[3], digest=b"0" * 16)
     reading = unfold("t", records)

@@ -48,7 +48,7 @@ def test_a_call_in_an_answer_that_was_cut_off_is_marked(finish: Any, problem: st
     assert call.problem == problem
 
 
-def test_of_too_many_calls_the_first_stays_and_says_so() -> None:
+def test_an_answer_with_too_many_calls_keeps_the_first_with_a_problem() -> None:
     message = calls(*[ToolCall(str(number), "look", {}) for number in range(MAX_CALLS + 1)])
     [call] = with_places(message, "s1", "tool_calls").tool_calls
     assert (call.id, f"{MAX_CALLS + 1:,} calls in one answer" in str(call.problem)) == ("s1-0", True)

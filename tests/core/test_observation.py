@@ -67,7 +67,7 @@ class Mute(Exception):
         raise RuntimeError("no text")
 
 
-def test_an_error_is_told_by_type_message_and_notes() -> None:
+def test_an_error_is_described_by_type_message_and_notes() -> None:
     error = ValueError("no such row")
     error.add_note("rows start at 1")
     assert error_text(error) == "ValueError: no such row\nrows start at 1"
@@ -77,7 +77,7 @@ def test_an_error_is_told_by_type_message_and_notes() -> None:
     assert error_text(Mute()) == "Mute: (its message cannot be shown)"
 
 
-def test_a_group_of_errors_is_told_with_its_first_members() -> None:
+def test_an_exception_group_is_described_with_its_first_members() -> None:
     group = ExceptionGroup("two failed", [ValueError("a"), OSError("b")])
     assert error_text(group) == "ExceptionGroup: two failed (2 sub-exceptions)\nValueError: a\nOSError: b"
 

@@ -102,7 +102,7 @@ def test_a_secret_is_hidden_however_it_is_written(written):
 
 
 @pytest.mark.parametrize("written", FAR)
-def test_in_what_may_be_hostile_it_is_looked_for_in_what_is_decoded_too(written):
+def test_secrets_are_also_found_in_decoded_forms_of_hostile_text(written):
     for text in (f"Bad key: {FAR[written]} is wrong.", f'x{FAR[written]}"y'):
         hidden = Secrets([KEY]).hide(text, deep=True)
         assert SECRET in hidden
@@ -122,7 +122,7 @@ def test_wherever_a_secret_stands_it_is_hidden(before, after, at, between):
 @pytest.mark.parametrize(
     "value", ["", "test", "sk-", "none", "1234567", "whatever", "not-x", "placeholder", "Password"]
 )
-def test_what_stands_in_ordinary_text_by_chance_is_not_looked_for(value):
+def test_values_that_occur_in_ordinary_text_are_not_secrets(value):
     text = f"A test: whatever the placeholder is, sk-1 or none, not-x is the Password 1234567. {value}"
     assert Secrets([value]).hide(text, deep=True) == text
     assert not Secrets([value])
@@ -135,7 +135,7 @@ def test_a_weak_secret_is_hidden_as_a_whole_and_its_parts_are_not(value):
     assert hidden == f"A top secret value is not needed by a hunter; {SECRET}; {SECRET}."
 
 
-def test_what_begins_like_a_secret_and_is_none_stays():
+def test_text_that_only_begins_like_a_secret_stays():
     for text in (
         "sk-proj-Zz9 is another key",
         "The quick brown fox jumps over 13 lazy dogs, " * 20,
@@ -174,14 +174,14 @@ def test_secrets_are_known_by_the_names_of_variables_headers_and_parameters():
     ]
 
 
-def test_what_a_text_itself_calls_a_secret_is_hidden_without_being_known():
+def test_a_value_that_the_text_names_as_a_secret_is_hidden():
     text = 'x-api-key: abcdefgh1 and {"api_key": "abcdefgh2"} and Bearer abcdefgh3 and http://u:abcdefgh4@h/?key=abcdefgh5'
     hidden = hide_named(text)
     assert "abcdefgh" not in hidden
     assert hidden.count(SECRET) == 5
 
 
-def test_looking_costs_little_where_nothing_is_and_is_bounded_in_what_is_hostile():
+def test_the_search_for_secrets_is_cheap_and_bounded_for_hostile_text():
     secrets = secrets_of(frozenset((KEY,)))
     began = time.process_time()
     for _ in range(200):

@@ -7,7 +7,7 @@ from treadle.core.messages import Message, user
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 
-def test_a_request_on_the_side_tells_what_the_one_before_told_and_answered() -> None:
+def test_a_side_request_that_follows_another_includes_its_messages_and_answer() -> None:
     first = ModelCall("s1-m1", ModelRequested("s1", "s1-m1", "k", "d", (user("one"),)))
     first.message = Message("assistant", ())
     second = ModelCall("s1-m2", ModelRequested("s1", "s1-m2", "l", "d", (user("two"),)), follows=first)

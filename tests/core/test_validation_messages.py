@@ -21,7 +21,7 @@ def problems(value: Any) -> str:
     return ""
 
 
-def test_each_place_says_what_is_wrong_with_it() -> None:
+def test_each_place_with_invalid_data_has_its_own_message() -> None:
     assert problems({"x": 1, "label": "a"}) == ""
     assert problems({"x": "two"}) == "x: should be an integer, got 'two'; label: missing"
 

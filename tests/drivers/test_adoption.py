@@ -72,7 +72,7 @@ async def test_a_task_interrupted_by_a_shutdown_is_adopted_by_another_runner_and
         await one.aclose()
 
 
-async def test_a_task_that_was_started_just_before_the_shutdown_is_given_back_too(store):
+async def test_a_task_started_just_before_a_shutdown_is_released_too(store):
     gate = Gate()
     async with Runner(store, agents=[gate.agent]) as runner:
         handle = await runner.start(gate.agent, "Through, please", task_id="t")
@@ -152,7 +152,7 @@ async def test_a_message_to_a_task_whose_driver_died_does_not_prevent_its_adopti
             await ended(two, "t")
 
 
-async def test_a_task_that_is_being_paused_as_its_driver_shuts_down_is_given_back_at_once_and_left_alone(
+async def test_a_task_being_paused_at_a_shutdown_is_released_at_once_and_not_adopted(
     store,
 ):
     gate = Gate()
@@ -219,7 +219,7 @@ async def test_a_message_whose_sender_died_is_read_and_starts_nothing(store):
             assert [(await two.get_task(name)).steps for name in ("created", "stepped")] == [0, 1]
 
 
-async def test_a_settled_task_goes_on_at_once_where_it_is_adopted(store):
+async def test_a_settled_task_is_adopted_and_driven_at_once(store):
     gate = Gate()
     gate.opened.set()
     runs = []
@@ -260,7 +260,7 @@ async def test_options_are_those_the_task_was_begun_with(store):
         assert (error.source, error.kind) == ("limit", "steps")
 
 
-async def test_agents_that_are_not_known_are_said_once_and_a_task_that_cannot_be_driven_blocks_no_other(
+async def test_unknown_agents_are_reported_once_and_block_no_other_task(
     store,
 ):
     known, unknown, changed = Gate(), Gate("stranger"), Gate("changing")
@@ -298,7 +298,7 @@ class FlakyStore(MemoryStore):
         return await super().orphans(limit, **page)
 
 
-async def test_an_error_while_looking_is_told_and_the_look_is_taken_again():
+async def test_an_error_during_a_scan_is_reported_and_the_scan_is_repeated():
     gate, notices, store = Gate(), [], FlakyStore()
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")
@@ -380,7 +380,7 @@ if __name__ == "__main__":
 """
 
 
-async def test_a_task_whose_driver_was_killed_is_adopted_within_one_look(tmp_path):
+async def test_a_task_whose_driver_was_killed_is_adopted_within_one_scan(tmp_path):
     store = SQLiteStore(tmp_path / "journal.db")
     driver = started([sys.executable, "-c", DRIVER, str(store.path), "60"])
     assert driver.stdout is not None

@@ -47,7 +47,7 @@ def test_old_versions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agents.version_for(state, versions[2]) is versions[2]
 
 
-def test_what_is_no_agent_of_the_task_is_refused() -> None:
+def test_an_agent_that_is_not_of_the_task_is_refused() -> None:
     agents = registry(sayer())
     with pytest.raises(AgentUnknown, match="'missing'"):
         agents.of("missing", None, "t")
@@ -57,7 +57,7 @@ def test_what_is_no_agent_of_the_task_is_refused() -> None:
         agents.register("sayer")  # type: ignore[arg-type]
 
 
-def test_what_an_agent_brings_is_worked_out_once_for_the_same_options() -> None:
+def test_the_runtime_of_an_agent_is_made_once_for_the_same_options() -> None:
     agent = sayer()
     agents, state = registry(agent), start("t")
     first = agents.runtime_for(state, agent)

@@ -130,7 +130,7 @@ def stepper(steps: int, name: str = "stepper") -> Agent[Any]:
 
 
 @pytest.mark.parametrize("place", ["the same runner", "another runner"])
-async def test_a_pause_that_returns_has_been_carried_out_whenever_it_was_asked_for(place: str) -> None:
+async def test_pause_returns_once_the_pause_is_carried_out_at_any_moment(place: str) -> None:
     for uses in range(1, 100):
         store, agent = Listening(), stepper(1)
         here = Runner(store, agents=[agent])
@@ -175,7 +175,7 @@ async def test_a_caller_that_leaves_once_the_task_is_to_pause_leaves_it_paused()
     assert uses > 5
 
 
-async def test_an_agent_that_is_called_as_its_caller_is_to_pause_asks_nothing() -> None:
+async def test_an_agent_called_while_its_caller_pauses_sends_no_request() -> None:
     reached = 0
     for uses in range(1, 100):
         store, child = Listening(), stepper(5, "child")
@@ -211,7 +211,7 @@ class Deaf(MemoryStore):
 
 
 @pytest.mark.parametrize("command", ["pause", "interrupt"])
-async def test_a_resume_takes_back_what_a_driver_elsewhere_was_asked_for_and_has_not_read(
+async def test_a_resume_withdraws_a_stop_request_that_another_driver_has_not_read(
     command: str,
 ) -> None:
     store, gate = Deaf(), Gate(read_only=True)

@@ -120,7 +120,7 @@ async def test_an_agent_may_call_itself_by_its_name(runner: Runner) -> None:
     assert (await runner.run(digger, "go")).final_text == "((()))"
 
 
-async def test_an_agent_that_is_only_named_and_not_known_is_an_error_before_anything_is_asked(
+async def test_a_subagent_that_is_not_registered_is_an_error_before_any_request(
     runner: Runner,
 ) -> None:
     boss = Agent(ScriptedModel([text("never")]), name="boss", subagents=["missing"])
@@ -298,7 +298,7 @@ async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:
     assert (await runner.finalize(task)).final_text == "a poem"
 
 
-async def test_a_child_that_cannot_be_driven_is_gone_on_with_once_it_can(store: Any) -> None:
+async def test_a_child_that_cannot_be_driven_is_resumed_once_it_can(store: Any) -> None:
     middle = Agent(ScriptedModel([call("late", input="go"), "said"]), name="middle", subagents=["late"])
     root = calling("root", middle)
     async with Runner(store) as runner:
@@ -331,7 +331,7 @@ async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> 
         assert gate.starts == 1
 
 
-async def test_an_adopter_goes_on_with_the_root_when_a_child_was_settled(store: Any) -> None:
+async def test_an_adopter_resumes_the_root_when_a_child_was_settled(store: Any) -> None:
     gate = Gate("send")
     leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
     root = calling("root", calling("middle", leaf))
@@ -401,7 +401,7 @@ async def test_a_function_runs_agents_beside_each_other_and_finds_their_answers_
 
 
 @pytest.mark.parametrize("policy", ["continue", "fail", "degrade", "pause"])
-async def test_a_function_hears_that_an_agent_failed(runner: Runner, policy: Any) -> None:
+async def test_the_failure_of_an_agent_raises_in_the_step_function(runner: Runner, policy: Any) -> None:
     async def step(ctx: StepContext[Any]) -> StepResult:
         with pytest.raises(SubagentFailed, match="writer failed: scripted failure: 500"):
             await ctx.run_agent("writer", "one")
@@ -460,7 +460,7 @@ async def test_an_agent_whose_step_is_not_needed_any_more_is_ended(runner: Runne
 # ---------------------------------------------------------------------------------- undo, fork, delete
 
 
-async def test_a_fork_shares_what_children_said_and_calls_children_of_its_own(runner: Runner) -> None:
+async def test_a_fork_shares_results_of_children_and_calls_children_of_its_own(runner: Runner) -> None:
     writer = answering("writer")
     result = await runner.run(calling("boss", writer), "go")
     fork = await runner.fork(result.task_id, at="s1")
@@ -500,7 +500,9 @@ async def test_deleting_a_task_deletes_all_below_it(runner: Runner) -> None:
     assert again.state == "completed"
 
 
-async def test_a_child_that_ended_is_not_pruned_before_its_parent_has_heard_of_it(runner: Runner) -> None:
+async def test_a_child_that_ended_is_not_pruned_before_its_parent_has_recorded_its_end(
+    runner: Runner,
+) -> None:
     tree = Tree()
     root = await tree.begun(runner)
     await runner.interrupt(root)

@@ -163,7 +163,7 @@ async def test_an_impossible_undo_is_refused_with_the_same_error_as_at_rest_and_
             assert await audit_store(runner.store) == []
 
 
-async def test_a_pause_that_is_taken_back_before_it_is_reached_goes_on(tmp_path):
+async def test_a_task_whose_pause_is_withdrawn_in_time_continues(tmp_path):
     with Driven(tmp_path, "gate") as driven:
         await driven.until("waiting")
         async with Runner(tmp_path / "journal.db") as runner:

@@ -288,7 +288,7 @@ async def test_pruning_deletes_whole_threads_and_tasks_without_messages(runner: 
     await sound(runner)
 
 
-async def test_a_pruned_file_holds_nothing_of_what_went(tmp_path: Path) -> None:
+async def test_a_pruned_file_holds_no_text_of_deleted_tasks(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     big = "x" * 50_000
     async with Runner(path) as runner:
@@ -311,7 +311,7 @@ async def test_keep_in_thread_always_is_summarised_with_the_rest(runner: Runner)
     assert "This task failed" in model.requests[0].messages[0].text
 
 
-async def test_compaction_says_what_it_lacks(runner: Runner) -> None:
+async def test_compaction_names_its_missing_or_wrong_arguments(runner: Runner) -> None:
     with pytest.raises(ThreadNotFound):
         await runner.compact_thread("missing")
     await runner.import_thread("talk", [Message("user", (Text("Hello"),))])
@@ -437,7 +437,7 @@ async def test_a_store_is_pruned_page_by_page(runner: Runner, monkeypatch: pytes
     assert set((await runner.prune(0)).tasks) == ids
 
 
-async def test_a_summary_that_was_cancelled_can_be_asked_for_again(runner: Runner) -> None:
+async def test_a_cancelled_summary_can_be_requested_again(runner: Runner) -> None:
     await talk(runner, 2)
     slow = summariser(text(FACT, delay=60))
     compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=slow))

@@ -72,7 +72,7 @@ async def test_items_that_were_read_meanwhile_are_not_recorded_again() -> None:
         assert [event.by for event in events if isinstance(event, e.PauseRequested)] == ["bob"]
 
 
-async def test_a_task_that_is_reopened_leaves_its_thread_and_what_lay_in_its_inbox() -> None:
+async def test_reopening_a_task_removes_it_from_its_thread_and_empties_its_inbox() -> None:
     async with Runner("memory:") as runner:
         result = await runner.run(sayer(), "go", thread_id="talk")
         await runner.store.post(result.task_id, InboxItem("late", "pause", {"by": "ada"}, 5))

@@ -51,7 +51,7 @@ async def begun(runner: Runner) -> None:
 
 
 @pytest.mark.anyio
-async def test_events_of_another_process_are_heard_and_end_when_it_is_killed(driver):
+async def test_events_of_another_process_arrive_and_end_when_it_is_killed(driver):
     store, process = driver
     async with Runner(store) as runner:
         await begun(runner)
@@ -141,7 +141,7 @@ async def asks(ctx: StepContext[Any]) -> StepResult:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("worker", ["function_calling", asks], ids=["worker", "function"])
-async def test_a_request_that_was_out_when_its_driver_died_is_known_to_have_been_cut_off(worker: Any) -> None:
+async def test_a_request_in_flight_when_its_driver_died_is_recorded_as_cut_off(worker: Any) -> None:
     store, model = MemoryStore(), LeavesOpen()
     agent = Agent(model, worker=worker)
     one = Runner(store)

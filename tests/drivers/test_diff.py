@@ -85,7 +85,7 @@ def test_the_first_thing_that_differs_is_named_with_both_values(
     assert difference(a, a).same
 
 
-def test_what_is_shared_is_counted_from_the_younger_of_two_relatives() -> None:
+def test_shared_events_are_counted_from_the_younger_of_two_relatives() -> None:
     def forked(at: int, parent: str = "parent", name: str = "fork") -> TaskState:
         state = state_after(*DONE[:0])
         state.task_id, state.forked_from, state.fork_seq = name, parent, at

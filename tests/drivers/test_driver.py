@@ -173,7 +173,7 @@ class SlowDisk(MemoryStore):
 
 
 @pytest.mark.anyio
-async def test_a_run_cancelled_while_its_task_is_being_made_says_that_it_was_cancelled() -> None:
+async def test_a_run_cancelled_while_its_task_is_created_raises_cancelled_error() -> None:
     async with Runner(SlowDisk()) as runner:
         run = asyncio.ensure_future(runner.run(Agent(ScriptedModel(["Hi."])), "go", task_id="mine"))
         await asyncio.sleep(0.01)

@@ -201,7 +201,7 @@ async def test_a_failed_step_of_a_cancelled_task_cannot_be_skipped() -> None:
         await runner.skip_step(handle.task_id)
 
 
-async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for_the_old_one() -> None:
+async def test_a_task_deleted_and_created_again_elsewhere_is_another_task() -> None:
     store, agent = MemoryStore(), AGENTS["well"]
     here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
     for known_state in ("created", "completed"):

@@ -353,7 +353,7 @@ async def test_a_task_is_given_up_with_the_tenth_driver_and_not_before(tmp_path,
     assert (result.state, "given_up" in notices) == (state, state == "paused")
 
 
-async def test_a_task_is_not_given_up_when_one_that_lost_it_is_heard_of(tmp_path):
+async def test_a_task_is_not_given_up_when_a_driver_that_lost_it_reports_alive(tmp_path):
     path, (agent, _) = tmp_path / "journal.db", worker()
     await orphaned(path, agent, "t")
     await drivers_die(path, "t", adopting.GIVEN_UP)
@@ -365,7 +365,7 @@ async def test_a_task_is_not_given_up_when_one_that_lost_it_is_heard_of(tmp_path
 
 
 @pytest.mark.parametrize("died", [1, adopting.GIVEN_UP + 1])
-async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path, died):
+async def test_an_undo_whose_drivers_died_is_finished_and_the_task_is_not_driven_on(tmp_path, died):
     agent = Agent(ScriptedModel(["Hello.", "Hello again."]), name="worker")
     path = tmp_path / "journal.db"
     await left_with(path, agent, e.UndoRequested(0, ("s1",), (), False), steps=1)
@@ -392,7 +392,7 @@ async def test_a_command_sent_just_before_the_driver_died_is_carried_out(tmp_pat
     assert (await adopted(path, agent))[0].state == state
 
 
-async def test_an_ended_task_that_its_driver_died_with_is_given_back_as_it_is(tmp_path):
+async def test_an_ended_task_whose_driver_died_is_released_unchanged(tmp_path):
     path, (agent, _) = tmp_path / "journal.db", worker()
     async with Runner(path) as runner:
         await runner.run(agent, "Work", task_id="t")

@@ -47,7 +47,7 @@ async def test_a_turn_reads_as_much_of_its_thread_after_thirty_turns_as_after_th
     assert read[-1] == read[3]
 
 
-async def test_what_is_kept_is_what_a_fresh_process_reads(store: Any) -> None:
+async def test_the_cached_history_equals_what_a_fresh_process_reads(store: Any) -> None:
     agent = Agent(ScriptedModel(lambda request: f"{len(request.messages)} heard"), name="heard")
     async with Runner(store) as one, Runner(store) as other:
 

@@ -63,7 +63,7 @@ async def test_a_queued_task_begins_as_soon_as_the_thread_is_free(
     assert (await first.result()).final_text == "Held."
 
 
-async def test_a_driver_hears_at_once_of_a_command_that_was_given_elsewhere(
+async def test_a_driver_is_woken_at_once_by_a_command_of_another_process(
     runner: Runner, other: Runner
 ) -> None:
     gate = Gate(read_only=True)
@@ -84,7 +84,7 @@ async def test_a_watcher_of_another_runner_sees_a_task_end(runner: Runner, other
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
-async def test_an_adopter_hears_of_a_task_that_was_released(store: Any, here: bool) -> None:
+async def test_an_adopter_is_woken_by_the_release_of_a_task(store: Any, here: bool) -> None:
     """Released here by its own runner, which settles the call; elsewhere by a runner that shuts down."""
     gate = Gate("work", read_only=False)
     agent, told = holding(gate), list[Adoption]()

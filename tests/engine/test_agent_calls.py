@@ -30,7 +30,7 @@ POLICIES: dict[Any, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_the_policy_says_what_a_failed_child_does(runner: Runner, policy: Any) -> None:
+async def test_a_failed_child_is_handled_by_the_failure_policy(runner: Runner, policy: Any) -> None:
     writer = Agent(ScriptedModel([fail(500), text("a poem")]), name="writer")
     boss = calling("boss", writer)
     options = RunOptions(on_failure=FailurePolicy(subagent=policy))
@@ -68,7 +68,7 @@ async def test_a_child_that_is_paused_alone_makes_its_parent_wait(runner: Runner
     assert (await runner.resume(root)).final_text == "done"
 
 
-async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runner) -> None:
+async def test_the_model_sees_that_a_child_was_cancelled_alone(runner: Runner) -> None:
     tree = Tree()
     root = await tree.begun(runner)
     await runner.cancel(tree.ids(root)[2], reason="too slow")
@@ -79,7 +79,7 @@ async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runn
         await assert_journal_makes_sense(runner, task_id)
 
 
-async def test_an_agent_whose_model_cannot_be_had_is_an_error_that_the_model_is_told(runner: Runner) -> None:
+async def test_a_subagent_without_its_model_is_an_error_that_the_caller_sees(runner: Runner) -> None:
     result = await runner.run(calling("boss", Agent("missing:none", name="writer")), "go")
     assert result.state == "completed"
     assert "missing" in result.final_text

@@ -246,7 +246,7 @@ async def test_an_artifact_has_a_name_a_type_and_bytes_or_an_address(
         {"artifacts": File(url="x")},
     ],
 )
-async def test_what_is_no_list_of_sources_or_artifacts_is_an_error_of_the_call(
+async def test_sources_or_artifacts_that_are_not_a_list_are_an_error_of_the_call(
     runner: Runner, wrong: Any
 ) -> None:
     @tool(read_only=True)

@@ -124,7 +124,7 @@ async def test_the_text_of_a_failed_attempt_is_reported_void_before_the_next_att
     assert before[-1] == "model_started"
 
 
-async def test_nothing_is_void_if_nothing_was_said():
+async def test_no_text_is_void_before_any_text():
     seen, _ = await streamed(Agent(hasty(ScriptedModel([fail(503), text("It is here.")]))))
     assert [e.attempt for e in seen if isinstance(e, events.ModelStarted)] == [1, 2]
     assert not any(isinstance(e, ModelRestarted) for e in seen)

@@ -67,7 +67,7 @@ def store() -> MemoryStore:
 # --------------------------------------------------------------------------------------- what it costs
 
 
-async def test_a_result_says_what_the_task_its_agent_and_each_step_cost(store: Any) -> None:
+async def test_a_result_has_the_cost_of_the_task_its_agents_and_each_step(store: Any) -> None:
     prices = {"scripted": Price(3, 15, cached=0.3, cache_write=3.75)}
     script = [
         turn("", [call("look")], usage=Usage(1_000, 100, cached_tokens=600, cache_write_tokens=300)),
@@ -132,7 +132,7 @@ async def test_one_answer_without_a_price_leaves_the_cost_unknown_and_names_the_
         assert [event.cost for event in returned] == [10**12, None, 10**12]
 
 
-async def test_a_model_that_needs_no_money_says_so_by_its_price(store: Any) -> None:
+async def test_a_model_that_is_free_has_a_price_of_zero(store: Any) -> None:
     async with Runner(store, prices={"scripted": Price(0, 0)}) as runner:
         assert (await runner.run(looker(2), "go")).cost == 0
     async with Runner(store) as runner:
@@ -147,7 +147,7 @@ async def test_a_task_that_asked_no_model_cost_nothing(store: Any) -> None:
         assert (await runner.run(Agent(ScriptedModel([]), name="own", worker=own), "go")).cost == 0
 
 
-async def test_other_requests_on_the_way_are_counted_and_paid_for(store: Any) -> None:
+async def test_side_requests_are_counted_and_paid_for(store: Any) -> None:
     class Hedged:
         name = "a:1"
 
@@ -216,7 +216,7 @@ async def test_an_answer_of_no_use_was_paid_for_too(store: Any) -> None:
         assert (result.state, result.cost, result.usage.input_tokens) == ("failed", 1, 10)
 
 
-async def test_an_undo_gives_no_money_back_and_a_fork_begins_with_what_its_past_cost(store: Any) -> None:
+async def test_an_undo_refunds_nothing_and_a_fork_begins_with_the_cost_of_its_past(store: Any) -> None:
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         task = await runner.create_task(looker(), "go")
         await runner.run_step(task)
@@ -285,7 +285,7 @@ async def test_a_raised_limit_lets_the_task_go_on(store: Any, on_limit: Any) -> 
         await assert_journal_makes_sense(runner, first.task_id)
 
 
-async def test_requests_beside_each_other_keep_back_what_the_newest_one_came_to(store: Any) -> None:
+async def test_parallel_requests_reserve_the_size_of_the_newest_request(store: Any) -> None:
     """A task that knows the cost of a request begins no more requests than the limit pays for."""
 
     async def own(ctx: StepContext) -> StepResult:
@@ -375,7 +375,7 @@ async def test_agents_that_may_be_called_need_a_price_too(store: Any) -> None:
             await later.resume(task, options=limited)
 
 
-async def test_an_answer_that_was_kept_costs_nothing_and_is_no_estimate(store: Any) -> None:
+async def test_a_cached_answer_costs_nothing_and_is_not_an_estimate(store: Any) -> None:
     agent = Agent(Cache(ScriptedModel(lambda request: turn("Hello.", usage=Usage(10, 0)))), name="c")
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         first, second = await runner.run(agent, "go"), await runner.run(agent, "go")

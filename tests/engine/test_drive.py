@@ -84,7 +84,7 @@ def test_a_timer_that_fires_between_two_looks_at_the_clock_is_not_waited_for():
     clock.run(story())
 
 
-def test_a_task_is_not_given_back_while_a_step_beside_the_one_that_waits_is_at_work():
+def test_a_task_is_not_released_while_a_step_runs_beside_a_waiting_step():
     async def story():
         model = Timed()
         async with clock.runner() as runner:

@@ -86,7 +86,7 @@ async def message_of(effect: Hanging, stop: Callable[[asyncio.Task[Any]], object
     return end.error.message
 
 
-async def test_a_cancellation_that_nothing_asked_for_is_the_effects_own() -> None:
+async def test_a_cancellation_without_a_request_is_the_own_doing_of_the_effect() -> None:
     assert await message_of(CancelsItself(), lambda task: None) == "cancelled itself"
 
 

@@ -99,7 +99,7 @@ async def test_a_compensation_that_cancels_itself_has_failed_and_can_be_tried_ag
     assert foreign.entered == ["call s1-0 1", "undo s1-0-undo 1", "undo s1-0-undo 2"]
 
 
-async def test_an_agent_whose_tool_has_lost_its_undo_says_so(runner: Runner) -> None:
+async def test_an_undo_with_an_agent_whose_tool_lost_its_undo_is_an_error(runner: Runner) -> None:
     ledger = Ledger()
     task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")
     await runner.run_step(task)
@@ -185,7 +185,7 @@ async def test_a_call_stopped_before_its_entry_has_not_happened(undoes: bool) ->
         assert (settled.verdict, settled.by) == ("not_happened", "runner")
 
 
-async def test_a_model_that_is_to_know_is_told_how_many_steps_are_left(runner: Runner) -> None:
+async def test_the_instructions_say_how_many_steps_are_left_if_so_configured(runner: Runner) -> None:
     agent = calculator(instructions="Be precise.")
     options = RunOptions(tell_steps_left=True, limits=Limits(steps=2))
     result = await runner.run(agent, "?", options=options)

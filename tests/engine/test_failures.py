@@ -103,7 +103,7 @@ async def test_resume_of_a_failed_task_asks_the_model_again_and_repeats_no_tool(
     await assert_journal_makes_sense(runner, first.task_id)
 
 
-async def test_a_failed_model_degrades_to_what_there_is(runner: Runner) -> None:
+async def test_a_failed_model_degrades_the_task_to_its_partial_answer(runner: Runner) -> None:
     shop = Shop(turn("So far so good.", call("look")), fail(500, message="down"))
     result = await runner.run(shop.agent, "go", options=policy(model="degrade"))
     assert (result.state, result.final_text) == ("degraded", "So far so good.")
@@ -173,7 +173,7 @@ async def test_a_model_error_after_some_text_discards_the_text(runner: Runner) -
     ("finish", "reason"),
     [("length", "cut off"), ("content_filter", "filtered"), ("refusal", "refused")],
 )
-async def test_a_cut_or_filtered_or_refused_answer_is_degraded_and_says_why(
+async def test_a_truncated_filtered_or_refused_answer_is_degraded_with_the_reason(
     runner: Runner, finish: Any, reason: str
 ) -> None:
     result = await runner.run(Agent(ScriptedModel([turn("Well, I", finish=finish)])), "go")
@@ -225,7 +225,7 @@ async def test_wrong_arguments_and_unknown_tools_go_back_with_a_hint(runner: Run
 # ------------------------------------------------------------------------------------------ the tools
 
 
-async def test_a_tools_error_is_told_to_the_model_as_an_error(runner: Runner) -> None:
+async def test_the_model_sees_the_error_of_a_tool_as_an_error(runner: Runner) -> None:
     shop = Shop(call("charge"), "Sorry.", charge=9)
     result = await runner.run(shop.agent, "go")
     assert (result.state, result.degraded_reasons) == ("completed", ())
@@ -261,7 +261,7 @@ async def test_a_tools_failure_may_fail_the_task_and_a_resume_repeats_only_that_
     await assert_journal_makes_sense(runner, first.task_id)
 
 
-async def test_a_tools_failure_may_pause_the_task_and_the_model_is_told_after_the_resume(
+async def test_a_failed_tool_may_pause_the_task_and_the_model_sees_it_after_the_resume(
     runner: Runner,
 ) -> None:
     shop = Shop(turn(calls=[call("look"), call("charge")]), "Sorry.", charge=9)

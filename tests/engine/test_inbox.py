@@ -81,7 +81,7 @@ def test_an_undo_event_names_the_kept_step_its_force_and_its_sender() -> None:
     ],
     ids=["a lost call", "a call its tool knew nothing of", "a lost compensation"],
 )
-def test_a_verdict_settles_the_call_it_names(state: TaskState, item: InboxItem, event: e.Event) -> None:
+def test_a_settlement_settles_the_call_it_names(state: TaskState, item: InboxItem, event: e.Event) -> None:
     assert as_event(state, item) == event
 
 
@@ -101,7 +101,9 @@ SETTLED = e.OutcomeSettled("s1", "s1-0", "happened", "saved")
     ],
     ids=["no call", "running", "ended", "settled", "not begun to undo", "another's undo", "settled undo"],
 )
-def test_a_verdict_on_what_is_not_unknown_is_rejected_on_record(state: TaskState, item: InboxItem) -> None:
+def test_a_settlement_of_a_call_whose_outcome_is_known_is_rejected_on_record(
+    state: TaskState, item: InboxItem
+) -> None:
     event = as_event(state, item)
     assert isinstance(event, e.CommandRejected)
     assert (event.command, event.inbox) == ("settle", "i")

@@ -29,7 +29,7 @@ def interruption(*running: str) -> tuple[Interruption, TaskState, dict[str, None
     return Interruption(state, effects), state, effects
 
 
-def test_an_interruption_that_was_not_asked_for_is_not_due() -> None:
+def test_an_interruption_without_a_request_is_not_due() -> None:
     interrupting, _, _ = interruption()
     assert not interrupting.is_due()
 

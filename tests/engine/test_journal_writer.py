@@ -60,7 +60,7 @@ async def rest() -> None:
         await asyncio.sleep(0)
 
 
-async def test_only_the_first_commit_makes_the_task_and_says_that_it_runs() -> None:
+async def test_only_the_first_commit_creates_the_task_and_sets_its_state() -> None:
     store = AnsweringStore()
     writer = writer_of(store, new=True)
     writer.flush()
@@ -123,7 +123,7 @@ async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() 
     assert (len(writer.pending), store.taken) == (0, [])
 
 
-async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_first_reason() -> None:
+async def test_after_a_failure_the_writer_writes_nothing_and_raises_the_first_error() -> None:
     store, failures = AnsweringStore(), list[int]()
     writer = writer_of(store)
     writer.on_failure = lambda: failures.append(1)
@@ -191,7 +191,7 @@ async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it
     assert reopened.digest == codec.chain(last.digest, reopened.data)
 
 
-async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable() -> None:
+async def test_a_task_is_released_only_when_all_its_events_are_durable() -> None:
     store = AnsweringStore()
     writer = writer_of(store)
     parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=1))

@@ -268,7 +268,7 @@ async def test_of_several_limits_the_smallest_counts(runner: Runner) -> None:
     assert (await runner.run(world.agent, "go")).steps == 3
 
 
-async def test_an_undo_gives_back_steps_and_tool_calls_and_no_money(runner: Runner) -> None:
+async def test_an_undo_restores_steps_and_tool_calls_but_not_money(runner: Runner) -> None:
     world = World()
     task = await runner.create_task(
         world.agent, "go", options=RunOptions(limits=Limits(steps=2, tool_calls=2), on_limit="pause")

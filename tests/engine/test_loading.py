@@ -68,7 +68,7 @@ ROW = TaskRow(
     ],
     ids=["the same", "agent", "thread", "base", "base_seq"],
 )
-def test_a_row_that_contradicts_its_journal_is_told_with_both_values(
+def test_a_row_that_contradicts_its_journal_is_reported_with_both_values(
     change: dict[str, Any], field: str | None
 ) -> None:
     contradiction = contradicts(replace(ROW, **change), loaded(CREATED))

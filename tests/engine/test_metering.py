@@ -23,7 +23,7 @@ class Looked(str):
         return super().__len__()
 
 
-def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_at_once():
+def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_read_once():
     conversation, meter = [user("Where is it?")], TokenMeter()
     for turn in range(20):
         conversation += [ANSWER, user(Looked(f"And {turn}?"))]
@@ -35,7 +35,7 @@ def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_
     assert Looked.times == 1
 
 
-def test_what_was_taken_back_is_not_counted_any_more():
+def test_undone_calls_do_not_count_as_repeats():
     conversation, meter = [user("Where is it?"), ANSWER, user("And now?")], TokenMeter()
     meter.estimated(request(MessageView(conversation)), ANSWER)
     for asked in (

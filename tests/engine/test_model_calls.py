@@ -277,7 +277,7 @@ def test_an_attempt_that_was_held_back_is_no_request():
     clock.run(story())
 
 
-def test_a_task_taken_up_after_its_failure_begins_a_new_series_of_attempts():
+def test_a_task_resumed_after_its_failure_begins_a_new_series_of_attempts():
     async def story():
         model = Again([fail(503), fail(503), fail(503), text("Yes.")], [1.0])
         async with clock.runner() as runner:
@@ -385,7 +385,7 @@ class Rerouted:
 
 
 @BY_WORKER_OR_FUNCTION
-async def test_each_attempt_goes_where_the_last_one_said_and_knows_of_all_before_it(runner: Runner, worker):
+async def test_each_attempt_takes_the_route_of_the_last_one_and_knows_all_attempts(runner: Runner, worker):
     model = Rerouted()
     await runner.run(Agent(model, worker=worker), "Go.", task_id="t")
     assert [request.route for request in model.requests] == ["", "1", "2", "3"]
@@ -410,7 +410,7 @@ class Refuses:
         yield
 
 
-async def test_a_failure_that_is_the_last_one_says_too_whose_it_was_and_what_was_sent_besides(runner: Runner):
+async def test_the_last_failure_names_its_model_and_the_side_requests(runner: Runner):
     side = SideCall("one:a", Usage(10, 5))
     result = await runner.run(Agent(Refuses(also=(side,))), "Go.", task_id="t")
     failed = next(event for event in await journal(runner, "t") if event.kind == "model_failed")
@@ -425,7 +425,7 @@ async def test_other_requests_that_cannot_be_kept_are_a_failure_of_their_model(r
     assert "down" in result.error.message
 
 
-def test_a_wait_below_nothing_is_none_and_none_is_longer_than_a_year():
+def test_a_negative_wait_is_zero_and_a_wait_is_at_most_a_year():
     async def story():
         async with clock.runner() as runner:
             assert (
@@ -452,14 +452,14 @@ def test_a_task_that_another_version_of_its_agent_takes_up_or_forks_does_not_wai
     clock.run(story())
 
 
-async def test_a_last_answer_in_the_same_step_knows_nothing_of_failures_before_the_one_ahead(runner: Runner):
+async def test_a_last_answer_in_the_same_step_does_not_know_earlier_failures(runner: Runner):
     model = Again([fail(503), call("look"), text("So.")], [0.0])
     result = await runner.run(Agent(model, tools=[look]), "?", options=RunOptions(limits=Limits(steps=1)))
     assert (result.state, result.final_text) == ("degraded", "So.")
     assert [len(request.failures) for request in model.requests] == [0, 1, 0]
 
 
-async def test_a_task_killed_while_it_waits_for_a_timer_waits_on_where_it_is_taken_up(tmp_path):
+async def test_a_task_whose_driver_was_killed_during_a_wait_waits_on_when_resumed(tmp_path):
     path = tmp_path / "j.db"
     model = Again([fail(503), text("Yes.")], [0.6])
     agent = Agent(model, name="a")

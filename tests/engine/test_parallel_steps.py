@@ -421,7 +421,7 @@ async def test_a_fork_after_one_of_three_sibling_steps_runs_the_other_two_again(
         await runner.undo_step(fork, step="b")
 
 
-async def test_an_undone_step_gives_its_place_back_and_nothing_that_it_planned_is_next(
+async def test_an_undone_step_frees_its_index_and_removes_its_planned_steps(
     runner: Runner,
 ) -> None:
     task = await runner.create_task(
@@ -659,7 +659,7 @@ async def test_a_limit_waits_for_the_request_of_a_sibling_that_is_out(runner: Ru
     assert (result.state, events.count("model_returned"), events.count("model_stopped")) == ("degraded", 1, 0)
 
 
-async def test_of_two_failed_steps_the_one_that_is_asked_for_is_tried_again(runner: Runner) -> None:
+async def test_run_step_retries_the_named_one_of_two_failed_steps(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
@@ -686,7 +686,7 @@ async def test_a_step_that_was_at_work_at_the_point_of_a_fork_is_its_parents(run
         await runner.undo_step(fork)
 
 
-async def test_a_step_that_failed_and_is_given_up_still_says_why(runner: Runner) -> None:
+async def test_an_abandoned_failed_step_keeps_its_reason(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         raise ValueError("no way")
 

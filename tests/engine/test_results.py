@@ -16,7 +16,7 @@ from treadle.llm.scripted import call, fail, text
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_result_says_how_the_task_stands(runner: Runner) -> None:
+async def test_a_result_has_the_state_of_the_task(runner: Runner) -> None:
     result = await runner.run(calculator(), "What is (121 * 3) + 42?", thread_id="talk")
     assert (result.thread_id, result.state, result.output, result.final_text) == (
         "talk",
@@ -54,7 +54,7 @@ async def test_a_partial_answer_is_kept_when_the_model_fails_at_the_end(runner: 
     assert (result.state, result.final_text) == ("degraded", "Let me see.")
 
 
-async def test_a_step_output_says_all_that_the_step_did(runner: Runner) -> None:
+async def test_a_step_output_holds_everything_the_step_did(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     out = await runner.run_step(task)
     assert out.task_id == task.task_id

@@ -79,7 +79,7 @@ async def test_a_function_that_is_not_async_runs_beside_the_loop_and_waits_with_
     assert result.output == [42, "heard and?"]
 
 
-async def test_a_worker_in_three_parts_says_what_is_first_and_looks_at_the_answer_last(
+async def test_a_worker_in_three_parts_plans_the_first_step_and_finalizes_the_answer(
     runner: Runner,
 ) -> None:
     class Counting:
@@ -262,7 +262,7 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
     assert [message.role for message in result.messages][:4] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_failure_that_the_model_has_gone_on_from_is_not_tried_again(runner: Runner) -> None:
+async def test_a_failed_call_is_not_retried_after_the_model_has_answered_it(runner: Runner) -> None:
     tried: list[int] = []
 
     @tool(idempotent=True)
@@ -286,7 +286,7 @@ async def test_a_failure_that_the_model_has_gone_on_from_is_not_tried_again(runn
     assert tried == [1, 2]
 
 
-def test_calls_that_a_function_comes_to_make_after_a_limit_ended_its_task_are_told_once() -> None:
+def test_calls_of_a_step_function_refused_at_a_limit_are_recorded_once() -> None:
     async def story() -> None:
         slow = True
 
@@ -312,7 +312,7 @@ def test_calls_that_a_function_comes_to_make_after_a_limit_ended_its_task_are_to
     clock.run(story())
 
 
-async def test_a_failure_that_was_given_up_is_nobodys_error_any_more(runner: Runner) -> None:
+async def test_a_failure_of_an_abandoned_step_is_not_the_error_of_the_task(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return last(await ctx.call_tool("nothing"))
 
@@ -375,7 +375,7 @@ async def test_a_call_of_a_step_function_can_be_settled(runner: Runner) -> None:
 # -------------------------------------------------------------------------------------- conversation
 
 
-async def test_on_the_side_nothing_is_said_in_the_conversation(runner: Runner) -> None:
+async def test_a_side_request_adds_nothing_to_the_conversation(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         side = await ctx.call_model([Message("user", (Text("psst"),))], instructions="Whisper.")
         assert [message.text for message in ctx.messages] == ["go"]
@@ -413,7 +413,7 @@ async def test_the_conversation_goes_on_one_request_at_a_time(runner: Runner) ->
     assert "pass messages= for one on the side" in result.error.message
 
 
-async def test_deltas_of_a_functions_request_are_streamed_and_change_nothing(runner: Runner) -> None:
+async def test_deltas_of_a_request_of_a_step_function_are_streamed_and_change_nothing(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return last((await ctx.call_model()).message.text)
 
@@ -475,7 +475,7 @@ class Trip(BaseModel):
     on: date
 
 
-async def test_the_answer_of_a_worker_of_ones_own_is_of_the_agents_type(runner: Runner) -> None:
+async def test_the_answer_of_a_custom_worker_has_the_output_type_of_the_agent(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return last(Trip(to="Rome", on=date(2026, 5, 1)))
 
@@ -490,7 +490,7 @@ async def test_the_answer_of_a_worker_of_ones_own_is_of_the_agents_type(runner: 
 
 
 @pytest.mark.parametrize("output", [False, "", 0, None, []], ids=str)
-async def test_an_answer_may_be_nothing_much(runner: Runner, output: Any) -> None:
+async def test_an_answer_may_be_falsy(runner: Runner, output: Any) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return last(output)
 
@@ -531,7 +531,7 @@ def returns(result: Any) -> Callable[[StepContext], Any]:
         (StepResult(next_steps=[NextStep("a", after=("a",))]), "the steps a wait for each other"),
     ],
 )
-async def test_a_step_that_cannot_be_gone_on_from_says_why(runner: Runner, result: Any, why: str) -> None:
+async def test_a_step_that_leads_nowhere_fails_with_the_reason(runner: Runner, result: Any, why: str) -> None:
     failed = await runner.run(agent_of(returns(result)), "go")
     assert failed.state == "failed"
     assert failed.error is not None
@@ -545,7 +545,7 @@ def test_a_quorum_is_of_at_least_one() -> None:
 
 
 @pytest.mark.parametrize("source", ["model", "tool"])
-async def test_each_failure_of_a_function_pauses_where_the_policy_says_so(
+async def test_each_failure_of_a_step_function_pauses_under_the_policy_pause(
     runner: Runner, source: str
 ) -> None:
     tries: list[str] = []

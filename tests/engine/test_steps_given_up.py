@@ -73,7 +73,7 @@ async def test_input_of_a_step_that_lost_a_race_is_in_the_thread(runner: Runner)
     assert (result.state, texts(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
 
 
-async def test_input_of_a_step_that_another_step_outran_precedes_the_answer(
+async def test_input_of_a_step_that_another_step_outran_comes_before_the_answer(
     runner: Runner,
 ) -> None:
     gates = Gates()
@@ -119,7 +119,7 @@ async def test_messages_of_parallel_steps_are_kept_without_an_answer(runner: Run
     assert result.state == {"fails": "failed", "is at a limit": "degraded"}.get(ends, "cancelled")
 
 
-async def test_an_undo_of_an_answer_has_those_run_that_were_given_up_for_it(runner: Runner) -> None:
+async def test_an_undo_of_an_answer_runs_the_steps_that_were_given_up_for_it(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
@@ -152,7 +152,7 @@ async def test_a_message_starts_a_new_round_without_steps_of_the_first(
     assert (first.step_id, out.step.step_id, out.step.name) == ("s4", "s4", "start")
 
 
-async def test_undoing_a_step_of_an_answer_that_was_taken_back_does_not_leave_the_task_without_a_way_on(
+async def test_a_task_continues_after_an_undo_of_a_step_of_a_withdrawn_answer(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:

@@ -120,7 +120,7 @@ async def test_an_error_raised_because_of_a_cancellation_is_not_a_failure(runner
     assert (again.state, again.output) == ("completed", "done")
 
 
-async def test_a_failure_inside_a_group_of_tasks_is_told_and_treated_as_what_it_is(runner: Runner) -> None:
+async def test_a_failure_inside_an_exception_group_is_treated_like_the_failure_itself(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         async with asyncio.TaskGroup() as group:
             group.create_task(ctx.call_model("one"))

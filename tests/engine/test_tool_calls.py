@@ -367,7 +367,7 @@ async def test_a_thread_that_blocks_does_not_block_the_loop_or_its_siblings(runn
     ],
     ids=["nan", "inf", "surrogate", "object", "integer key", "bytes"],
 )
-async def test_what_cannot_be_stored_is_the_calls_error_and_no_failed_commit(
+async def test_a_result_that_cannot_be_stored_is_the_error_of_the_call(
     runner: Runner, value: Any, why: str
 ) -> None:
     @tool(read_only=True)

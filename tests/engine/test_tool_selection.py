@@ -43,7 +43,7 @@ async def offered(runner: Runner, result: Any) -> list[tuple[str, ...] | None]:
     return [event.offered for event in events if isinstance(event, ModelStarted)]
 
 
-async def test_each_request_holds_what_the_offer_chose_and_the_journal_says_so(runner: Runner) -> None:
+async def test_each_request_offers_the_selected_tools_and_the_journal_names_them(runner: Runner) -> None:
     ledger = Ledger()
     offer = Phases(["look"], ("mail", "book", "mail"), ())
     agent = ledger.agent(call("look", what="room"), call("book", what="room"), "Booked.", offer=offer)
@@ -184,7 +184,7 @@ def _mail(ctx: Any) -> list[str]:
     return ["mail"]
 
 
-async def test_an_answer_of_the_wrong_type_that_is_asked_for_again_is_another_request(runner: Runner) -> None:
+async def test_a_retry_after_an_answer_of_the_wrong_type_selects_tools_again(runner: Runner) -> None:
     offer = Phases(["look"])
     agent = Ledger().agent(
         "no number", "5", offer=offer, output_type=int, output_mode="prompt", output_retries=0
@@ -254,7 +254,7 @@ async def test_a_tool_that_the_model_must_call_is_always_offered(runner: Runner)
     assert await offered(runner, result) == [("look", "book"), ("look",)]
 
 
-async def test_a_step_that_is_a_function_asks_with_what_the_offer_chose_unless_it_says_otherwise(
+async def test_a_request_of_a_step_function_offers_the_selected_tools_unless_it_names_tools(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:

@@ -211,7 +211,7 @@ async def test_twenty_siblings_at_once_get_no_more_than_ten_requests(runner: Run
     assert result.final_text
 
 
-async def test_a_raised_limit_holds_for_the_children_that_are_there(runner: Runner) -> None:
+async def test_a_raised_limit_applies_to_existing_children(runner: Runner) -> None:
     tree = Tree()
     result = await tree.run(runner, "pause", model_calls=10)
     assert result.state in ("waiting", "paused")

@@ -95,7 +95,7 @@ async def test_a_compensation_that_is_tried_again_knows_that_it_is(runner: Runne
     assert (attempts, started) == ([1, 2], [1, 2])
 
 
-async def test_an_undo_of_a_task_at_a_limit_gives_back_the_step_that_reached_it(runner: Runner) -> None:
+async def test_an_undo_of_a_task_at_a_limit_restores_the_step_that_reached_it(runner: Runner) -> None:
     once = RunOptions(limits=Limits(steps=1), on_limit="pause")
     task = await runner.run(keeper([], "new"), "?", options=once)
     assert (task.state, task.steps) == ("paused", 1)
@@ -176,7 +176,7 @@ async def test_undo_removes_nothing_from_the_journal(runner: Runner) -> None:
     assert [event.kind for event in after[len(before) :]] == ["undo_requested", "rewound"]
 
 
-async def test_steps_and_tool_calls_are_given_back_and_tokens_stay_spent(runner: Runner) -> None:
+async def test_an_undo_restores_steps_and_tool_calls_and_tokens_stay_spent(runner: Runner) -> None:
     agent = calculator(limits=Limits(steps=3, tool_calls=2))
     task = await runner.create_task(agent, "?")
     await step_to_answer(runner, task)
@@ -192,7 +192,7 @@ async def test_steps_and_tool_calls_are_given_back_and_tokens_stay_spent(runner:
     assert result.usage.total_tokens == 2 * spent.total_tokens
 
 
-async def test_a_limit_on_tokens_is_not_given_back(runner: Runner) -> None:
+async def test_an_undo_does_not_restore_tokens(runner: Runner) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "?", options=RunOptions(on_limit="fail"))
     await step_to_answer(runner, task)
@@ -373,7 +373,7 @@ async def test_undo_without_effects_needs_no_agent_and_one_with_effects_does(sto
     assert ledger.entries == ["book 1", "unbook 1 (1 booked)"]
 
 
-async def test_a_compensation_that_raises_stops_the_undo_which_the_next_one_goes_on_with(
+async def test_a_compensation_that_raises_stops_the_undo_until_the_next_undo_resumes_it(
     runner: Runner,
 ) -> None:
     broken = {"unbook 2 (2 booked)": True}
@@ -430,7 +430,7 @@ async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runn
     assert (await runner.get_task(result.task_id)).state == "completed"
 
 
-async def test_a_step_with_a_call_of_unknown_outcome_is_refused_and_by_force_said_to_be_unknown(
+async def test_undo_of_a_call_of_unknown_outcome_is_refused_or_forced_as_unknown(
     runner: Runner,
 ) -> None:
     ledger = Ledger()
@@ -683,7 +683,7 @@ async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) 
     assert (await runner.result(task)).degraded_reasons == ()
 
 
-async def test_a_task_whose_driver_takes_it_back_to_its_answer_stays_there_and_does_not_end(
+async def test_a_task_undone_by_its_driver_to_its_answer_does_not_end(
     runner: Runner,
 ) -> None:
     model = ScriptedModel([text("One."), text("Two.", delay=60)])

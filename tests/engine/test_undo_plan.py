@@ -88,7 +88,7 @@ async def test_a_step_with_an_effect_that_cannot_be_taken_back_is_refused_whole(
     assert ledger.entries == ["book 1", "mail ann"]
 
 
-async def test_force_rewinds_what_cannot_be_taken_back_and_says_so(runner: Runner) -> None:
+async def test_force_rewinds_irreversible_calls_and_reports_them(runner: Runner) -> None:
     ledger = Ledger()
     agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
     task = await runner.create_task(agent, "?")

@@ -446,7 +446,9 @@ async def test_steps_are_undone_and_done_again(world: World, runner: Runner) -> 
     await audited(world, runner, again)
 
 
-async def test_a_fork_goes_on_from_any_step_and_its_parent_stays(world: World, runner: Runner) -> None:
+async def test_a_fork_continues_from_any_step_and_its_parent_stays_the_same(
+    world: World, runner: Runner
+) -> None:
     parent = await runner.run(world.agent, "go")
     for step in (await runner.get_completed_steps(parent.task_id))[:-1]:
         fork = await runner.fork(parent.task_id, at=step.step.step_id)
@@ -511,7 +513,7 @@ async def test_a_message_between_steps_is_read_and_stays_in_the_thread(way: Way,
 
 
 @pytest.mark.parametrize("then", WORKERS.values(), ids=WORKERS)
-async def test_a_thread_goes_on_with_any_other_worker(world: World, runner: Runner, then: Way) -> None:
+async def test_a_thread_continues_with_any_other_worker(world: World, runner: Runner, then: Way) -> None:
     await runner.run(world.agent, "go", thread_id="talk")
     other = World(then)
     result = await runner.run(other.agent, "again", thread_id="talk")

@@ -128,7 +128,7 @@ async def test_queued_tasks_begin_in_the_order_of_their_arrival(runner: Runner) 
     await sound(runner)
 
 
-async def test_a_busy_thread_is_refused_by_name_and_nothing_is_created(runner: Runner) -> None:
+async def test_a_busy_thread_is_named_in_the_error_and_no_task_is_created(runner: Runner) -> None:
     gate = Gate()
     first = await gate.hold(runner)
     before = [item.task_id for item in (await runner.list_tasks()).items]
@@ -271,7 +271,7 @@ async def test_waiting_for_a_thread_is_not_driven_time(runner: Runner) -> None:
     assert state.driven < 300_000
 
 
-async def test_a_tool_that_would_wait_for_its_own_thread_is_told_so(runner: Runner) -> None:
+async def test_a_tool_that_would_wait_for_its_own_thread_gets_an_error(runner: Runner) -> None:
     started: list[Any] = []
 
     @tool

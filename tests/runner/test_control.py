@@ -238,7 +238,7 @@ async def test_an_interrupted_write_waits_to_be_settled(runner: Runner) -> None:
     await assert_journal_makes_sense(runner, handle.task_id)
 
 
-async def test_of_two_verdicts_that_lie_in_the_inbox_together_the_first_one_counts(runner: Runner) -> None:
+async def test_the_first_of_two_settlements_in_the_inbox_counts(runner: Runner) -> None:
     gate = Gate()
     handle = await runner.start(worker(gate), "go")
     await gate.entered.wait()
@@ -268,7 +268,7 @@ async def test_a_write_settled_as_not_happened_starts_again_under_the_same_key(r
 
 
 @pytest.mark.parametrize("policy", ["tell_model", "fail"])
-async def test_an_interrupted_write_is_told_to_the_model_or_fails_the_task(
+async def test_an_interrupted_write_is_shown_to_the_model_or_fails_the_task_by_policy(
     runner: Runner, policy: Any
 ) -> None:
     gate = Gate()

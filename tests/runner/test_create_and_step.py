@@ -127,7 +127,7 @@ async def test_leaving_a_streamed_step_early_interrupts_the_task_which_goes_on_l
     assert (out.step.step_id, out.output) == ("s1", "quick")
 
 
-async def test_stepping_needs_the_agent_and_says_how_to_give_it(store: Any) -> None:
+async def test_stepping_without_the_agent_is_an_error_with_advice(store: Any) -> None:
     async with Runner(store) as runner:
         task = await runner.create_task(calculator(), "?")
     async with Runner(store) as runner:
@@ -170,7 +170,7 @@ async def test_an_answered_task_is_not_stepped_but_finalized(runner: Runner) -> 
 
 
 @pytest.mark.parametrize("verb", ["run_step", "finalize", "send", "edit_step", "skip_step", "undo_step"])
-async def test_a_verb_that_a_finished_task_refuses_leaves_it_free_and_as_it_was(
+async def test_a_verb_that_a_finished_task_refuses_leaves_the_task_unowned_and_unchanged(
     runner: Runner, verb: str
 ) -> None:
     result = await runner.run(sayer("Hi."), "Hello")
@@ -201,7 +201,7 @@ async def test_a_cancelled_task_is_not_stepped(runner: Runner) -> None:
     assert (await runner.get_task(task)).driven is False
 
 
-async def test_finalizing_what_has_not_answered_is_refused_and_says_what_to_do(runner: Runner) -> None:
+async def test_finalizing_a_task_without_an_answer_is_refused_with_advice(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     with pytest.raises(TaskUnfinished, match="is created and has no answer to finalize; step or resume it"):
         await runner.finalize(task)
@@ -389,7 +389,7 @@ async def test_a_deleted_task_leaves_its_messages_in_its_thread(runner: Runner) 
     assert roles_and_texts(agent.model.requests[-1].messages)[: len(thread)] == roles_and_texts(thread)
 
 
-async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner) -> None:
+async def test_an_agent_with_an_added_tool_continues_the_task_on_record(runner: Runner) -> None:
     before = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="math", tools=[add])
     task = await runner.create_task(before, "?")
     await runner.run_step(task)

@@ -24,7 +24,7 @@ def test_the_sync_bridge_has_the_verbs(tmp_path: Path) -> None:
     other.sync.close()
 
 
-async def test_a_task_that_is_not_there_cannot_be_verified(store: Path) -> None:
+async def test_an_unknown_task_cannot_be_verified(store: Path) -> None:
     async with Runner(store) as runner:
         with pytest.raises(TaskNotFound):
             await runner.verify("missing")

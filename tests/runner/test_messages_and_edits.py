@@ -112,9 +112,7 @@ async def test_a_step_that_has_not_failed_cannot_be_skipped(runner: Runner) -> N
 
 
 @pytest.mark.parametrize("verb", ["edit_step", "run_step", "finalize"])
-async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
-    runner: Runner, verb: str
-) -> None:
+async def test_an_unread_settlement_ends_the_undo_before_the_next_verb(runner: Runner, verb: str) -> None:
     """The caller that settled the compensation crashed before it was carried out: nothing else is waited for."""
     entered = asyncio.Event()
 
@@ -165,7 +163,7 @@ async def test_unread_messages_are_read_before_an_answer_becomes_final(runner: R
     assert roles_and_texts(agent.model.requests[-1].messages)[-1] == ("user", "I am Ann.")
 
 
-async def test_mail_for_an_attempt_that_ended_does_not_stop_the_next_one(runner: Runner) -> None:
+async def test_an_inbox_item_for_an_ended_attempt_does_not_stop_the_next_attempt(runner: Runner) -> None:
     task = await runner.create_task(calculator(fail(400)), "?")
     assert (await runner.resume(task)).state == "failed"
     await runner.store.post(task.task_id, left("pause", reason="too late"))
@@ -173,7 +171,7 @@ async def test_mail_for_an_attempt_that_ended_does_not_stop_the_next_one(runner:
     assert again.state == "completed"
 
 
-async def test_a_version_of_an_agent_without_instructions_is_not_told_those_of_the_other(
+async def test_a_version_of_an_agent_without_instructions_does_not_get_those_of_another(
     runner: Runner,
 ) -> None:
     task = await runner.create_task(calculator(instructions="Be rude."), "?")

@@ -116,7 +116,7 @@ SAMPLE: list[Callable[[Runner], Awaitable[None]]] = [
 
 
 @pytest.mark.parametrize("story", SAMPLE, ids=[story.__name__ for story in SAMPLE])
-async def test_a_sample_of_what_every_store_keeps(
+async def test_a_sample_of_the_promises_of_every_store(
     story: Callable[[Runner], Awaitable[None]], url: str
 ) -> None:
     async with Runner(url) as runner:

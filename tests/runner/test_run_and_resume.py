@@ -81,7 +81,7 @@ async def test_creating_a_known_task_gives_the_same_task(runner: Runner) -> None
     [("agent", {"agent": sayer()}), ("input", {"input": "!"}), ("thread", {"thread_id": "other"})],
     ids=["agent", "input", "thread"],
 )
-async def test_a_known_id_with_something_else_is_a_conflict_that_names_it(
+async def test_a_known_id_with_other_arguments_is_a_conflict_that_names_the_field(
     runner: Runner, field: str, change: dict[str, Any]
 ) -> None:
     how: dict[str, Any] = {"agent": calculator(), "input": "?", "thread_id": "talk"}
@@ -113,7 +113,7 @@ async def test_two_runners_run_one_id_once_and_both_get_the_result(store: Any) -
         assert sum(len(agent.model.requests) for agent in agents) == 3
 
 
-async def test_a_creator_that_is_too_late_with_an_id_caches_nothing_of_the_task_it_was_to_make() -> None:
+async def test_a_creator_that_is_too_late_with_an_id_caches_nothing() -> None:
     class Contested(MemoryStore):
         meanwhile: Callable[[], Awaitable[object]] | None = None
 

@@ -137,7 +137,7 @@ async def test_both_stores_hold_the_same_journal(tmp_path: Path) -> None:
     assert_same_journal(*journals)
 
 
-async def test_a_task_that_went_another_way_is_told_apart(runner: Runner) -> None:
+async def test_the_journals_of_different_runs_differ(runner: Runner) -> None:
     one = await runner.run(calculator(), "?")
     other = await runner.run(calculator(call("multiply", a=121, b=4), "484"), "?")
     with pytest.raises(AssertionError, match=r"event 4 \(model_returned\): message is"):

@@ -262,14 +262,14 @@ async def test_a_message_sent_while_a_tool_runs_follows_its_result(runner: Runne
     assert "<observation>" in asked[4].text
 
 
-async def test_text_is_told_before_the_answer_it_is_part_of_also_of_a_task_that_ends_at_once():
+async def test_a_stream_yields_deltas_before_their_answer_even_of_a_quick_task():
     agent = Agent(ScriptedModel([text("Hello.")]), name="greeter")
     async with Runner("memory:") as runner, runner.run_stream(agent, "Hi") as stream:
         items = [event.text if isinstance(event, Delta) else event.kind async for event in stream]
     assert items.index("Hello.") < items.index("model_returned")
 
 
-async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
+async def test_a_stream_yields_no_delta_after_a_later_event():
     """It was held back for events that the watcher then read from the journal, with those that followed."""
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
@@ -289,7 +289,7 @@ async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
     assert items == [*range(1, head + 1), f"{head}"]
 
 
-async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_the_journal_before():
+async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
     """The journal may hold events that the driver has not published yet: their deltas are taken after them."""
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id

@@ -223,7 +223,7 @@ async def test_a_message_sent_during_the_last_answer_at_a_limit_is_kept(runner: 
     assert [message for _, message in roles_and_texts(again.messages)].count("And 2 + 2?") == 1
 
 
-async def test_a_kept_failure_leaves_the_thread_when_it_is_taken_up_again(runner: Runner) -> None:
+async def test_a_failed_task_leaves_its_thread_when_it_is_resumed(runner: Runner) -> None:
     agent = sayer(fail(500), "Hi.")
     options = RunOptions(keep_in_thread="always")
     result = await runner.run(agent, "Hello", thread_id="talk", options=options)
@@ -250,7 +250,7 @@ async def test_a_cancel_in_the_middle_of_a_call_leaves_a_well_formed_thread(runn
     assert_well_formed(await runner.get_thread("talk"))
 
 
-async def test_an_abandoned_task_leaves_its_thread_as_it_was(runner: Runner) -> None:
+async def test_an_abandoned_task_leaves_its_thread_unchanged(runner: Runner) -> None:
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
     before = await runner.get_thread("talk")
     cancelled = await runner.create_task(calculator(), "?", thread_id="talk")

@@ -272,7 +272,7 @@ async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork
     ],
     ids=repr,
 )
-async def test_a_place_that_is_not_there_is_named(runner: Runner, how: Any, error: Any, says: str) -> None:
+async def test_an_unknown_fork_point_is_named(runner: Runner, how: Any, error: Any, says: str) -> None:
     result = await runner.run(calculator(), "?")
     with pytest.raises(error, match=says):
         await runner.fork(result.task_id, **how)
@@ -346,7 +346,7 @@ async def test_the_parent_of_a_fork_is_untouched_goes_on_and_can_be_deleted(runn
     assert (await runner.list_tasks()).items == ()
 
 
-async def test_a_fork_inherits_nothing_that_was_asked_of_its_parent(runner: Runner) -> None:
+async def test_a_fork_inherits_no_request_to_its_parent(runner: Runner) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
@@ -409,7 +409,7 @@ async def test_an_undo_does_not_go_past_the_point_of_the_fork(runner: Runner) ->
     assert (await step_to_answer(runner, fork))[-1].output == "done"
 
 
-async def test_the_undo_of_a_fork_at_an_event_brings_back_what_was_pending_there(runner: Runner) -> None:
+async def test_the_undo_of_a_fork_at_an_event_restores_its_pending_messages(runner: Runner) -> None:
     agent = sayer("first", "second")
     task = await runner.create_task(agent, "Hello")
     await runner.send(task, "I am Ann.")
@@ -420,7 +420,7 @@ async def test_the_undo_of_a_fork_at_an_event_brings_back_what_was_pending_there
     assert [part.text for part in upcoming.input] == ["Hello", "I am Ann."]
 
 
-async def test_the_undo_of_a_fork_brings_back_the_input_it_was_given(runner: Runner) -> None:
+async def test_the_undo_of_a_fork_restores_its_input(runner: Runner) -> None:
     task = await runner.create_task(sayer("first", "second"), "Hello")
     await runner.run_step(task)
     fork = await runner.fork(task, input="I am Ann.")
@@ -536,7 +536,7 @@ async def test_a_diff_of_a_replaced_result_shows_it(runner: Runner) -> None:
     assert (diff.index, diff.field, diff.value_a, diff.value_b) == (1, "output of s1-0", 363, 364)
 
 
-async def test_a_diff_of_tasks_that_went_the_same_way_is_empty(runner: Runner) -> None:
+async def test_a_diff_of_equal_tasks_is_empty(runner: Runner) -> None:
     one = await runner.run(calculator(), "?")
     other = await runner.run(calculator(), "?")
     assert (await runner.diff(one.task_id, other.task_id)).same

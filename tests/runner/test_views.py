@@ -63,7 +63,7 @@ async def test_upcoming_steps_are_a_copy_of_what_comes_next(runner: Runner) -> N
     assert await runner.get_upcoming_steps(task) == ()
 
 
-async def test_completed_steps_are_told_in_order(runner: Runner) -> None:
+async def test_completed_steps_are_returned_in_order(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     assert await runner.get_completed_steps(task) == ()
     await step_to_answer(runner, task)

@@ -60,7 +60,7 @@ async def test_a_round_trip_over_a_database_server(tmp_path: Path, postgres: Pos
         assert (await taker.verify()).findings == ()
 
 
-async def test_a_task_whose_driver_is_at_work_can_be_taken_up_where_it_was_taken_to(tmp_path: Path) -> None:
+async def test_a_task_exported_while_it_is_driven_can_be_resumed_after_its_import(tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
 
     @tool(read_only=True)
@@ -102,7 +102,7 @@ async def test_another_task_of_the_same_id_is_left_alone_and_nothing_is_imported
     ],
     ids=["input", "thread", "labels"],
 )
-async def test_what_differs_between_two_tasks_of_one_id_is_named(
+async def test_the_conflict_of_two_tasks_of_one_id_names_the_field(
     tmp_path: Path, how: Any, field: str
 ) -> None:
     """Both journals have as many events."""
@@ -122,7 +122,7 @@ async def test_what_differs_between_two_tasks_of_one_id_is_named(
         assert raised.value.field == field
 
 
-async def test_a_task_that_has_gone_on_since_is_not_taken_for_the_older_one_in_the_file(
+async def test_a_task_with_newer_events_than_the_export_is_a_conflict(
     tmp_path: Path,
 ) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as one, Runner(MemoryStore(), agents=[AGENT]) as other:
@@ -186,7 +186,7 @@ async def test_a_file_that_changes_between_two_looks_leaves_no_half_task(
         assert await runner.store.rows(TaskFilter()) == []
 
 
-async def test_a_task_that_was_deleted_here_is_not_taken_for_known(export: Path) -> None:
+async def test_an_import_of_a_deleted_task_is_a_conflict(export: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner:
         await runner.import_tasks(export)
         await runner.fork("half", at=(await runner.get_task("half")).head)  # it stays, unseen, for its fork
@@ -209,7 +209,7 @@ async def test_an_imported_summary_covers_the_same_turns(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("wanted", "there"), [(1_800_000_000_000_000, 1_800_000_000_000_000), (AT_ONCE, 0)])
-async def test_a_task_that_waits_for_a_time_waits_for_it_there_and_none_is_begun_by_being_taken_in(
+async def test_an_imported_task_waits_for_its_timer_and_is_not_started(
     tmp_path: Path, wanted: int, there: int
 ) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:

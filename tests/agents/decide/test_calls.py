@@ -50,7 +50,7 @@ def test_siblings_of_a_lost_write_run_on() -> None:
     assert wanted(decided(state_after(step(), answered("save", "look"), lost()))) == ["CallTool s1-1"]
 
 
-def test_a_lost_write_that_can_be_looked_up_is() -> None:
+def test_a_lost_write_with_reconcile_is_reconciled() -> None:
     decision = decided(state_after(step(), answered("pay"), lost(name="pay")))
     assert isinstance(decision, tuple)
     assert isinstance(decision[0], Reconcile)

@@ -38,7 +38,7 @@ def test_a_failed_model_fails_the_task_and_the_next_attempt_asks_again() -> None
     )
 
 
-def test_a_failed_model_may_end_the_task_degraded_with_what_there_is() -> None:
+def test_a_failed_model_may_end_the_task_degraded_with_its_partial_answer() -> None:
     state = state_after(ran("look"), e.StepCompleted("s1"), step(2), e.ModelFailed("s2", DOWN))
     end = recorded(state, rules(on_model_failure="degrade"))
     assert (end.state, end.reasons) == ("degraded", ("the model failed: down",))

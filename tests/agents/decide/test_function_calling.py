@@ -31,7 +31,7 @@ def test_a_new_task_starts_its_first_step_and_asks_the_model() -> None:
     assert [message.text for message in state.messages] == ["go"]
 
 
-def test_a_model_call_in_flight_goes_on_being_wanted() -> None:
+def test_a_model_call_in_flight_is_still_wanted() -> None:
     assert wanted(decided(state_after(step()))) == ["CallModel s1"]
 
 
@@ -65,7 +65,7 @@ def test_results_are_in_call_order_for_any_order_of_ends() -> None:
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter", "refusal"])
-def test_a_cut_answer_without_calls_is_degraded_and_says_why(finish: Any) -> None:
+def test_a_truncated_answer_without_calls_is_degraded_with_the_reason(finish: Any) -> None:
     completed, end = follow(state_after(step(), answered(text="4", finish=finish)))[0]
     assert completed.reason
     assert (end.state, end.reasons) == ("degraded", (completed.reason,))

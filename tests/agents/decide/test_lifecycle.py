@@ -163,7 +163,7 @@ def test_a_failed_compensation_stops_the_undo_until_it_is_requested_again() -> N
     ]
 
 
-def test_a_forced_undo_leaves_out_what_failed_and_says_so() -> None:
+def test_a_forced_undo_skips_failed_compensations_and_reports_them() -> None:
     state = state_after(
         *BOOKED,
         undo("s1-1", "s1-0"),

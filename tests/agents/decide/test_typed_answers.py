@@ -205,7 +205,7 @@ def test_text_that_is_no_answer_is_dropped_at_the_limit_on_time() -> None:
     assert (end.state, end.output) == ("degraded", None)
 
 
-def test_a_pause_after_a_wrong_answer_goes_on_with_another_step() -> None:
+def test_a_task_paused_after_a_wrong_answer_continues_with_another_step() -> None:
     by = rules(output_retries=0, on_model_failure="pause")
     state = state_after(model_asked(), model_answers("s1", WRONG))
     pause = recorded(state, by)

@@ -181,7 +181,7 @@ def completed(step: str, index: int) -> list[e.Event]:
     return [*garbled(step, index), e.StepCompleted(step)]
 
 
-def test_unreadable_answers_in_a_row_fail_the_step() -> None:
+def test_consecutive_unreadable_answers_fail_the_step() -> None:
     by = rules(max_parse_errors=3)
     assert recorded(state_after(garbled("s1", 1)), by) == e.StepCompleted("s1")
     two = state_after(completed("s1", 1), garbled("s2", 2))

@@ -12,7 +12,7 @@ from treadle.llm.scripted import text
 
 
 @pytest.mark.anyio
-async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
+async def test_a_custom_parser_reads_the_answers_and_its_errors_are_named() -> None:
     def parse(content: str) -> Any:
         return {
             "say": Reading(thought="t", answer="said"),

@@ -202,11 +202,11 @@ def check_many(dialect: str, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_generated_text_runs_what_it_says_or_nothing(dialect: str) -> None:
+def test_a_generated_text_runs_exactly_its_call_or_none(dialect: str) -> None:
     check_many(dialect, range(400))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_thousands_of_generated_texts_run_what_they_say_or_nothing(dialect: str) -> None:
+def test_thousands_of_generated_texts_run_exactly_their_calls_or_none(dialect: str) -> None:
     check_many(dialect, range(400, 5_400))

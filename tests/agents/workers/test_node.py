@@ -139,7 +139,7 @@ async def test_an_answer_that_was_cut_off_is_no_value(runner: Runner) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_node_that_does_what_it_may_not_fails_and_says_so(
+async def test_a_node_that_breaks_the_rules_fails_with_the_reason(
     runner: Runner, node: Node, why: str
 ) -> None:
     result = await run(runner, node, state={"s": {"x": 1}})

@@ -530,7 +530,7 @@ async def test_a_skipped_node_stays_skipped_when_a_node_beside_it_is_undone(runn
     assert (again.state, again.output) == ("completed", first.output)
 
 
-async def test_an_undo_gives_back_the_steps_of_nodes_that_were_skipped(runner: Runner) -> None:
+async def test_an_undo_restores_the_steps_of_skipped_nodes(runner: Runner) -> None:
     nodes = (Node("a", name_of), Node("off", name_of, after="a", when=lambda ctx: False))
     agent = agent_of(*nodes).replace(limits=Limits(steps=3))
     first = await runner.run(agent, "go")

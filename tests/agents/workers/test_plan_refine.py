@@ -127,7 +127,9 @@ async def test_a_sub_task_does_not_wait_for_those_it_does_not_need(runner: Runne
         assert (await runner.run(world.agent, "go")).state == "completed"
 
 
-async def test_the_model_is_told_the_tools_when_it_plans_and_given_them_when_it_works(runner: Runner) -> None:
+async def test_a_planning_request_describes_the_tools_and_a_working_request_offers_them(
+    runner: Runner,
+) -> None:
     world = World([a_plan(sub("a")), an_answer("Done.")])
     await runner.run(world.agent, "go")
     for request in world.planning:
@@ -182,7 +184,7 @@ async def test_a_message_sent_meanwhile_is_in_the_refinement_of_the_plan(runner:
 
 
 @pytest.mark.parametrize("kind", ["free", "stepped", "ready steps"])
-async def test_stepping_comes_to_what_a_free_run_comes_to(runner: Runner, kind: str) -> None:
+async def test_stepping_gives_the_result_of_a_free_run(runner: Runner, kind: str) -> None:
     free, world = await runner.run(two_plans().agent, "go"), two_plans()
     task = await runner.create_task(world.agent, "go")
     if kind == "free":
@@ -291,13 +293,13 @@ async def test_a_plan_that_is_never_right_fails_with_the_reason_and_a_resume_giv
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_the_number_of_wrong_plans_is_bounded_as_is_said(runner: Runner, most: int) -> None:
+async def test_the_number_of_wrong_plans_is_bounded_by_the_setting(runner: Runner, most: int) -> None:
     world = World(["no", "no"], worker=PlanRefine(max_parse_errors=most))
     result = await runner.run(world.agent, "go")
     assert (result.state, len(world.asked)) == ("failed", most)
 
 
-async def test_an_answer_of_another_type_is_told_back(runner: Runner) -> None:
+async def test_an_answer_of_another_type_is_sent_back(runner: Runner) -> None:
     class City(BaseModel):
         name: str
         people: int
@@ -321,7 +323,7 @@ async def test_falsy_answers_are_answers(runner: Runner, output_type: Any, answe
     assert (result.state, result.output) == ("completed", answer)
 
 
-async def test_an_answer_that_is_no_text_is_told_as_json_where_text_is_wanted(runner: Runner) -> None:
+async def test_an_answer_that_is_not_text_is_json_where_text_is_wanted(runner: Runner) -> None:
     result = await runner.run(World([an_answer({"oslo": 1})]).agent, "go")
     assert (result.output, result.final_text) == ('{"oslo": 1}', '{"oslo": 1}')
 
@@ -354,7 +356,7 @@ async def test_refinements_are_bounded_and_at_the_last_the_model_has_to_answer(
         (call("look", n=1), "it came to no result in 4 answers"),
     ],
 )
-async def test_a_sub_task_that_fails_is_told_of_and_the_task_goes_on(
+async def test_a_failed_sub_task_is_in_the_refinement_and_the_task_continues(
     runner: Runner, said: Any, why: str
 ) -> None:
     world = World([a_plan(sub("a"), sub("b")), an_answer("Done.")], works={"1.a": [said]})
@@ -391,7 +393,7 @@ async def test_a_refinement_sees_the_calls_that_a_failed_sub_task_made(runner: R
     )
 
 
-async def test_the_failures_of_every_earlier_plan_are_told_as_long_as_the_task_lasts(runner: Runner) -> None:
+async def test_every_refinement_sees_the_failures_of_all_earlier_plans(runner: Runner) -> None:
     works: dict[str, Any] = {"1.a": [RuntimeError("first")], "2.a": [RuntimeError("second")]}
     world = World([a_plan(sub("a")), a_plan(sub("a")), an_answer("It cannot be done.")], works=works)
     await runner.run(world.agent, "go")
@@ -464,7 +466,7 @@ def places(keys: list[str]) -> list[str]:
     return sorted([key.rpartition("/")[2] for key in keys])
 
 
-async def test_after_a_crash_within_the_second_plan_nothing_that_ended_is_run_again() -> None:
+async def test_after_a_crash_in_the_second_plan_no_ended_call_runs_again() -> None:
     whole, _, _ = await lived_through()
     inside = next(n for n, request in enumerate(whole.asked) if request in whole.asked_in("2.sum"))
     reached = inside + len([entry for entry in whole.ledger if entry.phase == "start"])

@@ -130,7 +130,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG.values(), ids=WRONG)
-def test_a_plan_that_cannot_be_carried_out_says_why(text: str, why: str) -> None:
+def test_a_plan_that_cannot_be_carried_out_has_a_reason(text: str, why: str) -> None:
     with pytest.raises(UnusablePlan) as caught:
         read(text, 1, (), MOST)
     assert why in str(caught.value)
@@ -146,7 +146,7 @@ WRONG_REFINED = {
 
 
 @pytest.mark.parametrize(("sub_tasks", "why"), WRONG_REFINED.values(), ids=WRONG_REFINED)
-def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why: str) -> None:
+def test_a_refined_plan_that_cannot_be_carried_out_has_a_reason(sub_tasks: Any, why: str) -> None:
     with pytest.raises(UnusablePlan) as caught:
         plan(*sub_tasks, number=2, known=(DONE, FAILED))
     assert why in str(caught.value)

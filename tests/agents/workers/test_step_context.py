@@ -29,7 +29,7 @@ def look(n: int) -> str:
     return f"seen {n}"
 
 
-async def test_a_step_is_told_why_those_it_could_do_without_have_failed() -> None:
+async def test_a_step_sees_why_its_optional_dependencies_failed() -> None:
     async def worker(ctx: StepContext[Any]) -> StepResult:
         if ctx.name == "start":
             join = NextStep("join", after=("a", "b"), join="optional")
@@ -116,7 +116,7 @@ async def test_a_talk_on_the_side_is_journalled_once_however_many_turns_it_has()
 @pytest.mark.parametrize(
     "how", [{"instructions": "Be kind."}, {"tools": ["double"]}, {"after_conversation": True}], ids=str
 )
-async def test_a_key_stands_for_one_question_asked_in_one_way(runner: Runner, how: Any) -> None:
+async def test_a_key_identifies_a_request_with_all_its_arguments(runner: Runner, how: Any) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         await ctx.call_model("Well?", key="mine")
         return last((await ctx.call_model("Well?", key="mine", **how)).message.text)
@@ -126,7 +126,7 @@ async def test_a_key_stands_for_one_question_asked_in_one_way(runner: Runner, ho
     assert "the key 'mine' was used before for something else" in result.error.message
 
 
-async def test_a_key_stands_for_one_request_only(runner: Runner) -> None:
+async def test_a_key_cannot_be_used_for_two_requests(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         await ctx.call_tool("double", {"n": 1}, key="mine")
         return last(await ctx.call_tool("double", {"n": 2}, key="mine"))
