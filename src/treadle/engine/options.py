@@ -40,7 +40,7 @@ class FailurePolicy:
     subagent: ToolFailurePolicy = "continue"
 
     def __post_init__(self) -> None:
-        _check_words(self)
+        _check_values(self)
 
 
 NEVER_PAUSE: Final = frozenset(
@@ -79,8 +79,8 @@ class Breakpoint:
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
             raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")
         if event is not None and (not isinstance(event, str) or event not in EVENTS or event in NEVER_PAUSE):
-            known = ", ".join([kind for kind in EVENTS if kind not in NEVER_PAUSE])
-            raise ConfigurationError(f"Breakpoint.event must be one of {known}, got {event!r}")
+            names = ", ".join([kind for kind in EVENTS if kind not in NEVER_PAUSE])
+            raise ConfigurationError(f"Breakpoint.event must be one of {names}, got {event!r}")
 
 
 @frozen(kw_only=True)
@@ -122,7 +122,7 @@ class RunOptions:
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
-        _check_words(self)
+        _check_values(self)
         for name, cls in (("limits", Limits), ("on_failure", FailurePolicy)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, cls):
@@ -154,62 +154,65 @@ class RunOptions:
         for key, value in cast("dict[Any, Any]", labels).items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
-        if labels and (beyond := flaw(labels)) is not None:
+        if labels and (problem := flaw(labels)) is not None:
             raise ConfigurationError(
-                f"RunOptions.labels cannot be stored: they are {beyond}, got {labels!r:.80}"
+                f"RunOptions.labels cannot be stored: they are {problem}, got {labels!r:.80}"
             )
 
     def over(self, defaults: RunOptions | None) -> RunOptions:
-        """Return these options, with what they leave open taken from `defaults`; the smaller of both limits."""
+        """Return these options, with fields left open taken from `defaults`; of two limits the smaller counts."""
         if defaults is None:
             return self
         values: dict[str, Any] = {}
         for item in fields(self):
-            mine, theirs = getattr(self, item.name), getattr(defaults, item.name)
-            values[item.name] = theirs if mine is None else mine
+            value = getattr(self, item.name)
+            values[item.name] = getattr(defaults, item.name) if value is None else value
         if self.limits is not None and defaults.limits is not None:
             values["limits"] = self.limits.tightest(defaults.limits)
         values["labels"] = {**defaults.labels, **self.labels}
         return RunOptions(**values)
 
 
-def _check_words(options: Any) -> None:
-    """Refuse a word that is not among those its field allows."""
-    for name, allowed in _allowed_words(options.__class__).items():
+def _check_values(options: Any) -> None:
+    """Raise `ConfigurationError` for a value that its field does not allow."""
+    for name, allowed in _allowed_values(options.__class__).items():
         value = getattr(options, name)
         if value is not None and value not in allowed:
-            words = ", ".join(repr(word) for word in allowed)
+            listed = ", ".join(map(repr, allowed))
             raise ConfigurationError(
-                f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}"
+                f"{options.__class__.__name__}.{name} must be one of {listed}, got {value!r}"
             )
 
 
 @cache
-def _allowed_words(cls: type) -> dict[str, list[str]]:
-    """Work out once per class which of its fields take only certain words."""
+def _allowed_values(cls: type) -> dict[str, list[str]]:
+    """Return the values of each field of a class that takes only certain texts."""
     hints = get_type_hints(cls).items()
-    allowed = {name: [w for part in (hint, *get_args(hint)) for w in _words(part)] for name, hint in hints}
-    return {name: words for name, words in allowed.items() if words}
+    allowed = {
+        name: [value for part in (hint, *get_args(hint)) for value in _literal_values(part)]
+        for name, hint in hints
+    }
+    return {name: values for name, values in allowed.items() if values}
 
 
-def _words(hint: Any) -> tuple[str, ...]:
-    return tuple(word for word in get_args(hint) if isinstance(word, str))
+def _literal_values(hint: Any) -> tuple[str, ...]:
+    return tuple(value for value in get_args(hint) if isinstance(value, str))
 
 
-# ------------------------------------------------------------------------------- kept with the task
+# ----------------------------------------------------------------------------- stored with the task
 
 
 def to_json(options: RunOptions) -> Json:
-    """Return the options that were set, as they are kept with a task."""
+    """Return the options that were set, as they are stored with a task."""
     document: dict[str, Any] = {}
-    for name in _KEPT:
+    for name in _STORED_FIELDS:
         value = getattr(options, name)
         if value is None:
             continue
         if name in ("limits", "on_failure"):
-            value = {part.name: _number(getattr(value, part.name)) for part in fields(value)}
+            value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
         elif name == "break_on":
-            value = [{part.name: getattr(b, part.name) for part in fields(b)} for b in value]
+            value = [{item.name: getattr(each, item.name) for item in fields(each)} for each in value]
         document[name] = value
     return document or None
 
@@ -219,29 +222,29 @@ def _number(value: Any) -> Json:
 
 
 def from_json(document: Json) -> RunOptions:
-    """Return options from what `to_json` made; what a later version added is left out."""
+    """Return options from the JSON of `to_json`; fields that a later version added are left out."""
     if not document:
         return _NOTHING_SET
-    known = {item.name for item in fields(RunOptions)}
-    values: dict[str, Any] = {name: value for name, value in document.items() if name in known}
+    names = {item.name for item in fields(RunOptions)}
+    values: dict[str, Any] = {name: value for name, value in document.items() if name in names}
     if "limits" in values:
-        values["limits"] = _kept(Limits, values["limits"])
+        values["limits"] = _from_stored(Limits, values["limits"])
     if "on_failure" in values:
-        values["on_failure"] = _kept(FailurePolicy, values["on_failure"])
+        values["on_failure"] = _from_stored(FailurePolicy, values["on_failure"])
     if "break_on" in values:
         # The first release took breakpoints that could never pause.
-        able = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
-        values["break_on"] = tuple([_kept(Breakpoint, item) for item in able])
+        breakpoints = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
+        values["break_on"] = tuple([_from_stored(Breakpoint, item) for item in breakpoints])
     return RunOptions(**values)
 
 
 _NOTHING_SET = RunOptions()
-_KEPT = tuple(item.name for item in fields(RunOptions) if item.name != "labels")
+_STORED_FIELDS = tuple(item.name for item in fields(RunOptions) if item.name != "labels")
 
 
-def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
-    known = {item.name for item in fields(cls)}
-    return cls(**{name: value for name, value in document.items() if name in known})
+def _from_stored(cls: type[Any], document: dict[str, Any]) -> Any:
+    names = {item.name for item in fields(cls)}
+    return cls(**{name: value for name, value in document.items() if name in names})
 
 
 def limits_of(agent: Agent[Any], options: RunOptions, *, raised: bool = False) -> Limits:
@@ -252,19 +255,19 @@ def limits_of(agent: Agent[Any], options: RunOptions, *, raised: bool = False) -
 
 
 def was_raised(stored: Json) -> bool:
-    """Whether the limits kept with a task take the place of its agent's."""
+    """Return whether the limits stored with a task replace those of its agent."""
     return bool(stored and stored.get("raised"))
 
 
 def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Rules:
-    """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
+    """Return the rules of a drive. With `raised`, the limits of the options replace those of the agent."""
     if agent is None:
         return Rules(
             limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
         )
     limits = limits_of(agent, options, raised=raised)
     failure = options.on_failure or FailurePolicy()
-    own = agent.function_worker
+    function_worker = agent.function_worker
     return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
@@ -277,8 +280,8 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
         max_parallel_steps=options.max_parallel_steps or 64,
-        first_steps=own.first_steps if own is not None else (),
-        finalizes_answers=own is not None and own.finalizes_answers,
+        first_steps=function_worker.first_steps if function_worker is not None else (),
+        finalizes_answers=function_worker is not None and function_worker.finalizes_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
-        output_retries=agent.output_retries if agent.typed is not None and own is None else None,
+        output_retries=agent.output_retries if agent.typed is not None and function_worker is None else None,
     )

@@ -1,4 +1,4 @@
-"""What callers see: results, snapshots of tasks and steps, reports. Read-only views made from the state."""
+"""What callers see: results, snapshots of tasks and steps, reports. They are read-only and made from the state."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _usage(
     tool_calls: int,
     per_agent: dict[str, TaskUsage] | None = None,
 ) -> TaskUsage:
-    """Return what a step or a task spent."""
+    """Return the usage of a step or a task."""
     tokens = spent.usage
     return TaskUsage(
         tokens.input_tokens,
@@ -107,22 +107,22 @@ def _usage(
 
 
 def usage_of(state: TaskState) -> TaskUsage:
-    """Return what a task and all below it spent, and each of the agents that took part.
+    """Return the usage of a task with all tasks below it, and of each agent that took part.
 
     Of a child that runs, or was killed, it tells what is in its parent's journal: how it stood when it last rested.
     """
-    mine = _usage(state, state.model_calls, state.tool_calls)
+    own_usage = _usage(state, state.model_calls, state.tool_calls)
     if not state.children:
-        return _usage(state, state.model_calls, state.tool_calls, {state.agent: mine})
-    own = SpentBy(
+        return _usage(state, state.model_calls, state.tool_calls, {state.agent: own_usage})
+    own_spending = SpentBy(
         state.agent, 1, state.usage, state.model_calls, state.tool_calls, state.cost, state.unpriced
     )
-    parts = by_agent([own, *[part for below in state.children.values() for part in below]])
-    whole = parts[0]
+    parts = by_agent([own_spending, *[part for below in state.children.values() for part in below]])
+    total = parts[0]
     for part in parts[1:]:
-        whole += part
-    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in parts}
-    return _usage(whole, whole.model_calls, whole.tool_calls, each)
+        total += part
+    usage_by_agent = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in parts}
+    return _usage(total, total.model_calls, total.tool_calls, usage_by_agent)
 
 
 @frozen
@@ -224,8 +224,8 @@ class TaskStepOutput:
     def __str__(self) -> str:
         if self.output is not None:
             return as_text(self.output)
-        done = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
-        return f"{self.step.step_id} {self.state}{': ' if done else ''}{done}"
+        calls = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
+        return f"{self.step.step_id} {self.state}{': ' if calls else ''}{calls}"
 
 
 @frozen
@@ -305,9 +305,9 @@ class ThreadMessages(tuple[Message, ...]):
     def __new__(
         cls, messages: Iterable[Message] = (), damaged: tuple[DamagedTurn, ...] = ()
     ) -> ThreadMessages:
-        made = super().__new__(cls, messages)
-        made.damaged = damaged
-        return made
+        thread = super().__new__(cls, messages)
+        thread.damaged = damaged
+        return thread
 
 
 @frozen
@@ -410,8 +410,8 @@ class RunResult:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
-            why = f": {self.error.message}" if self.error is not None else ""
-            raise classes[self.state](f"task {self.task_id} is {self.state}{why}", self)
+            reason = f": {self.error.message}" if self.error is not None else ""
+            raise classes[self.state](f"task {self.task_id} is {self.state}{reason}", self)
         return self
 
 
@@ -466,7 +466,7 @@ def execution(state: TaskState, call: CallState) -> ToolExecution:
 
 
 def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
-    """Return the calls of some steps, in call order."""
+    """Return the tool calls of steps, in call order."""
     return tuple([execution(state, call) for step in steps for call in step.calls if not call.answers])
 
 
@@ -477,9 +477,9 @@ def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[S
 
 def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
     spent = state.children.get(str(call.child), ())
-    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
-    whole = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
-    usage = _usage(whole, whole.model_calls, whole.tool_calls, each)
+    usage_by_agent = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
+    total = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
+    usage = _usage(total, total.model_calls, total.tool_calls, usage_by_agent)
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
     name = spent[0].agent if spent else call.name
     return SubagentExecution(
@@ -505,26 +505,26 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return what the task waits for."""
-    waiting: list[Pending] = []
+    """Return the settlements, timers and child tasks that a task waits for."""
+    pending: list[Pending] = []
     for call in _unsettled(state):
-        why = (
+        reason = (
             call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
         )
-        text = f"{call.name} began and its outcome is not known: {why}"
-        waiting.append(_settlement(state, call, call.id, text))
+        text = f"{call.name} began and its outcome is not known: {reason}"
+        pending.append(_settlement(state, call, call.id, text))
     for call in _resting(state):
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
-        waiting.append(Pending(task_id, "subagent", call.name, call.arguments, call.stopped.message))
+        pending.append(Pending(task_id, "subagent", call.name, call.arguments, call.stopped.message))
     if state.undo is not None:
         for call in state.undo.queue:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
-                waiting.append(_settlement(state, call, undo_id(call.id), text))
+                pending.append(_settlement(state, call, undo_id(call.id), text))
     if state.ended is None:
-        waiting += [_timer(timer) for timer in state.timers()]
-    return tuple(waiting)
+        pending += [_timer(timer) for timer in state.timers()]
+    return tuple(pending)
 
 
 def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:
@@ -538,12 +538,12 @@ def _timer(timer: Timer) -> Pending:
 
 
 def moment(time: int) -> str:
-    """Return a time, in microseconds since 1970, UTC, as people read it."""
+    """Return a time in microseconds since 1970, UTC, as readable text."""
     return datetime.fromtimestamp(time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def step_info(state: TaskState, step: StepState) -> StepInfo:
-    """Return which step it is."""
+    """Return the description of a step."""
     info = StepInfo(step.id, step.index, step.input, step.attempt, step.status)
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
     if node is None:  # it is not planned yet
@@ -554,7 +554,7 @@ def step_info(state: TaskState, step: StepState) -> StepInfo:
 def step_output(
     state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]
 ) -> TaskStepOutput:
-    """Return what a step did."""
+    """Return the output of a step with its calls, messages and usage."""
     end = step.checkpoint.messages if step.checkpoint is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
