@@ -45,7 +45,7 @@ async def test_every_request_of_a_long_task_fits_and_is_well_formed(runner: Runn
         assert roles_and_texts(request.messages)[0] == ("user", "Read the book."), "the task's input is kept"
         if request.turn:
             assert f"page {request.turn - 1} " in roles_and_texts(request.messages)[-1][1], (
-                "and so are the newest result"
+                "and so is the newest result"
             )
     shown = roles_and_texts(agent.model.requests[-1].messages)
     assert "earlier messages of this conversation are not shown" in shown[1][1]
