@@ -62,7 +62,13 @@ REACT = [
     runs("a thought of several lines", ADD.replace("sum.", "sum.\nOf both."), "add", AB, SUM + "\nOf both."),
     runs("two thoughts", "Thought: One.\nThought: Two.\nAction: f\nAction Input: {}", "f", {}, "One.\nTwo."),
     runs("bold markers", "**Thought:** x\n**Action:** add\n**Action Input:** {}", "add", {}, "x"),
-    runs("bold markers", "**Thought**: x\n**Action**: add\n**Action Input**: {}", "add", {}, "x"),
+    runs(
+        "bold markers before their colons",
+        "**Thought**: x\n**Action**: add\n**Action Input**: {}",
+        "add",
+        {},
+        "x",
+    ),
     runs("headings", "### Thought: x\n### Action: add\n### Action Input:\n{}", "add", {}, "x"),
     runs("numbered markers", "Thought 1: x\nAction 1: add\nAction Input 1: {}", "add", {}, "x"),
     answers(
