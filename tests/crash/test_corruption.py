@@ -144,13 +144,13 @@ async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_reports_it(
     connection.execute("UPDATE tasks SET mark_seq = NULL, mark_digest = NULL")
     connection.close()
     async with Runner(path, agents=[AGENT]) as runner:
-        thread = await runner.get_thread("talk")
-        assert thread == thread[len(thread) // 2 :]
-        [turn] = thread.damaged
+        readable = await runner.get_thread("talk")
+        assert readable == thread[len(thread) // 2 :]
+        [turn] = readable.damaged
         assert turn.task_id == "one"
         assert "are missing" in turn.reason
         await runner.run(AGENT, "go", task_id="three", thread_id="talk")
-        assert len((await runner.driver.cache.load("three")).state.history) == len(thread)
+        assert len((await runner.driver.cache.load("three")).state.history) == len(readable)
         assert "task three begins without the messages of task one" in caplog.text
         assert (await runner.resume("two")).state == "completed"
         findings = (await runner.verify()).findings

@@ -228,7 +228,7 @@ class _Trials:
 
     def _kills_to_reach(self, goal: str) -> Kills:
         """Return the kills after which a process reached a boundary before; several are tried in turn."""
-        kills = [kills for kills, _ in self.kills_before.get(goal, Counter()).most_common()]
+        kills = [earlier for earlier, _ in self.kills_before.get(goal, Counter()).most_common()]
         return kills[self.tried[goal] % len(kills)] if kills else ()
 
     def _targets(self, goal: str) -> set[str]:
