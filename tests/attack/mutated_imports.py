@@ -2,8 +2,8 @@
 
     python -m tests.attack.mutated_imports --runs 5000 [--seed N] [--only SEED]
 
-Each run takes the tasks of a recorded journal, or of a story told here, changes one thing or several in one task, and
-computes the digests again, so that only what the events say is wrong. What a verb then raises must be an error that
+Each run takes the tasks of a recorded journal, or of a story in this module, changes one thing or several in one task,
+and computes the digests again, so that only what the events say is wrong. What a verb then raises must be an error that
 tells of damage, or of what the task's state forbids; other tasks stay as they are, byte by byte.
 """
 
@@ -65,7 +65,7 @@ class Journal:
 
 @dataclass
 class Export:
-    """Tasks that belong together, each behind the one it was forked from, and their threads."""
+    """Tasks that belong together, each after the task it was forked from, and their threads."""
 
     name: str
     journals: list[Journal]
@@ -180,7 +180,7 @@ async def _read(runner: Runner, name: str) -> Export:
 
 
 async def corpus() -> list[Export]:
-    """Return all recorded journals, and those of the stories told here."""
+    """Return all recorded journals, and the journals of the stories in this module."""
     exports: list[Export] = []
     for file in sorted(JOURNALS.glob("*/*.jsonl")):
         async with Runner("memory:") as runner:
@@ -331,7 +331,7 @@ MUTATIONS = [*[_change_value] * 8, _add_field, _add_field, _double, _remove, _mo
 
 
 def mutated(rng: random.Random, exports: list[Export]) -> tuple[Export, Journal, str]:
-    """Return tasks of which one was changed, that one, and what was done to it."""
+    """Return tasks, the one of them that was changed, and a description of the change."""
     journals = [journal for export in exports for journal in export.journals]
     while True:
         export = deepcopy(rng.choice(exports))

@@ -164,7 +164,7 @@ async def test_a_claimed_task_that_could_neither_be_read_nor_released_is_free_la
         async with Runner(failing, agents=[agent]) as runner:
             with pytest.raises(StoreUnavailable):
                 await runner.resume("t")
-            await asyncio.sleep(0.03)  # it is tried some times, in vain
+            await asyncio.sleep(0.03)  # several attempts fail
             assert (await inner.row("t")).driver is not None
             failing.fails = lambda _: False
             await free(inner, "t")

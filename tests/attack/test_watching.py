@@ -1,4 +1,4 @@
-"""Watching, attaching and leaving: nothing is left behind, and no watcher is cut off when another one leaves."""
+"""Watching, attaching and leaving: no channel stays open, and no watcher is cut off when another watcher leaves."""
 
 from __future__ import annotations
 

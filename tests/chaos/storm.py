@@ -62,12 +62,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Driver:
-    """One `treadle drive` and what it said."""
+    """One `treadle drive` and its output."""
 
     process: subprocess.Popen[str]
     started: float = field(default_factory=time.monotonic)
     born: float | None = None
-    """when it first said something"""
+    """the time of its first output"""
 
     died: float = math.inf
     stopped: float | None = None
@@ -369,7 +369,7 @@ class Storm:
     # ----------------------------------------------------------------------------------------- judging
 
     async def _watch_orphans(self, runner: Runner) -> None:
-        """Note how long each orphan stays one; those begun with are waiting for the first driver and do not count."""
+        """Note how long each task stays an orphan; the first tasks wait for the first driver and do not count."""
         since: dict[tuple[str, int], tuple[float, float]] = {}
         first = {(row.task_id, row.epoch) for row in await runner.store.orphans(1_000)}
         while True:
@@ -393,7 +393,7 @@ class Storm:
             await asyncio.sleep(0.1)
 
     async def _watch_locks(self) -> None:
-        """Note when others could not write: a process that is stopped in mid-write keeps what it has locked."""
+        """Note when other processes could not write: a process that is stopped in mid-write keeps its locks."""
         is_locked = (
             file_lock(self.plan.store) if "sqlite" in self.plan.store else server_locks(self.plan.store)
         )

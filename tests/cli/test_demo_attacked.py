@@ -13,7 +13,7 @@ import pytest
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, run
 
 LINES = 75
-"""About how many lines a demonstration prints. Instants are told by its lines: time depends on the machine."""
+"""About how many lines a demonstration prints. Instants are counted in its lines: time depends on the machine."""
 
 
 def killed(path: Path, *options: str, chance: random.Random, group: bool = True) -> None:

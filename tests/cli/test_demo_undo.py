@@ -1,4 +1,4 @@
-"""The demonstration's undo, where the process died in the last compensation."""
+"""The demonstration's undo, where the process crashed in the last compensation."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A process that drives a task with twenty children on a budget, and dies by SIGKILL at its n-th request to a model.
+"""A process that drives a task with twenty children on a budget, and is killed at its n-th request to a model.
 
 python -m tests.crash.family FOLDER N
 """

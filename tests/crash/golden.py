@@ -1,7 +1,7 @@
 """The golden task: two model turns, a parallel batch of a read, an idempotent and a writing tool, a feedback message,
 an undo with compensations. What the crash harness kills, and what it resumes with `--agent tests.crash.golden:NAME`.
 
-Everything it does is noted in the ledger named by GOLDEN_LEDGER; what it was told is durable, in GOLDEN_ACKS.
+All its effects are in the ledger named by GOLDEN_LEDGER, all acknowledgements in GOLDEN_ACKS.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class HastyStore(SQLiteStore):
 
 
 def opened(store: Path, variant: str) -> Runner:
-    """Return a runner on a store that this process dies in, if it is to die at a write."""
+    """Return a runner on a store that kills this process, if it is to be killed at a write."""
     kind = HastyStore if variant == "hasty" else SQLiteStore
     return Runner(CrashingStore(kind(store), crash), agents=[AGENTS[variant]])
 
@@ -218,7 +218,7 @@ async def _undo(store: Path, variant: str) -> None:
 
 
 def _job(work: Callable[[Path, str], Coroutine[Any, Any, None]]) -> Callable[[str, str], None]:
-    """Make it something a fork can be: it dies where its environment says."""
+    """Prepare it for forks: a fork is killed where its environment says."""
 
     def job(store: str, variant: str) -> None:
         global crash  # noqa: PLW0603  a fork has it to itself
@@ -239,7 +239,7 @@ def cli(*argv: str) -> int:
 
 
 class Acknowledgements:
-    """Writes down what a user of the runner was told, when they were told."""
+    """Writes down each acknowledgement to a user of the runner, at its moment."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

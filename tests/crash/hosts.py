@@ -1,7 +1,7 @@
 """The golden task for every store, with its tools in the event loop, in threads and in processes of their own.
 
 Two model turns, a parallel batch of a read, an idempotent and a writing call, an undo with compensations, an interrupt
-and a person's words. What tools do to the world is a line in the file EFFECTS: that, not the ledger, is the truth.
+and a person's messages. What tools do to the world is a line in the file EFFECTS: that, not the ledger, is the truth.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What must hold after a kill: the journal, the ledger of effects and what was acknowledged have to agree.
 
-What can be judged from a journal alone is judged by `treadle.testing.audit`; here is what needs more than one witness.
+`treadle.testing.audit` checks a journal alone; the checks here need more than one witness.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _effects(ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
 
 
 def _repeated(killed: KilledProcess, ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
-    """Nothing that had ended when the process died is started again; no answer is asked for again."""
+    """No call that had ended when the process crashed is started again; no answer is requested again."""
     ended = {event.call for event in killed.journal.of(e.ToolEnded)}
     answered = {event.step for event in killed.journal.of(e.ModelReturned)}
     for entry in ledger[killed.entries :]:

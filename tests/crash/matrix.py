@@ -31,7 +31,7 @@ AT_ONCE = 2
 
 @dataclass
 class Cell:
-    """One store with one host of tools, and what came of it."""
+    """One store with one host of tools, and the result."""
 
     store: str
     host: str

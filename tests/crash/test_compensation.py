@@ -154,7 +154,7 @@ def test_an_unread_settlement_ends_an_undo_before_it_is_reported_as_unfinished(
 ) -> None:
     trial = trials.new()
     trial.kill_at("script", "start undo book s1-1-undo")
-    # This one says that the last compensation has happened, and dies before it reads what it said.
+    # This process settles the last compensation as happened, and crashes before it reads its own verdict.
     with (trial.path / "ledger").open("a") as ledger:
         key = next(line.key for line in trial.ledger.entries() if line.call == "s1-1-undo" and line.key)
         done = {"kind": "done", "tool": "undo book", "call": "s1-1-undo", "key": key}

@@ -32,7 +32,7 @@ TASKS = ("first", "second", "third")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> Path:
-    """Three tasks after their first step, and one that is completed."""
+    """Three tasks after their first step, and a completed task."""
     path = tmp_path / "journal.db"
     async with Runner(path) as runner:
         for task_id in TASKS:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def kill_at(folder: Path, at: int) -> None:
-    """Drive the task in a process until it dies at its request of this number."""
+    """Drive the task in a process until it is killed at its request of this number."""
     command = [sys.executable, "-m", "tests.crash.family", str(folder), str(at)]
     process = await asyncio.create_subprocess_exec(*command)
     assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL

@@ -158,7 +158,7 @@ class Trial:
 
 
 class Trials:
-    """Makes trials of one variant, each in a folder of its own."""
+    """Makes trials of one variant, each in its own folder."""
 
     def __init__(self, root: Path, variant: str, server: ForkServer) -> None:
         self.root, self.variant, self.server = root, variant, server

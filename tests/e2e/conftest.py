@@ -1,4 +1,4 @@
-"""What tests over HTTP share: a provider that refuses whatever it would be right to refuse."""
+"""Fixtures for tests over HTTP: a provider that refuses every invalid request."""
 
 from collections.abc import Iterator
 from typing import Any

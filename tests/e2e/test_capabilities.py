@@ -1,4 +1,4 @@
-"""What users of agent libraries expect to find, one short test for each, through the public API alone.
+"""The features that users of agent libraries expect, one short test for each, through the public API alone.
 
 Two more are elsewhere: plans that are refined (26) in tests/agents/workers/test_plan_refine.py, the fitting few of many
 tools (33) in tests/tools/test_index.py.
@@ -102,7 +102,7 @@ async def test_parallel_steps_are_bounded_and_merged_in_the_order_of_the_plan(
     result = await runner.run(agent, "go", options=RunOptions(max_parallel_steps=2))
     assert (result.state, result.output, most) == ("completed", ["a", "b", "c"], 2)
     assert [message for _, message in conversation(result)][:4] == ["go", "in s2", "in s3", "in s4"]
-    assert {len(request.messages) for request in requests(agent)} == {1}  # none saw a sibling's words
+    assert {len(request.messages) for request in requests(agent)} == {1}  # no step saw a sibling's messages
 
 
 async def test_a_step_becomes_ready_when_the_steps_it_waits_for_have_ended(
@@ -158,7 +158,7 @@ async def test_the_join_decides_how_many_steps_have_to_succeed(
 
 
 class Countdown(AgentWorker):
-    """A worker of one's own in three parts."""
+    """A custom worker in three parts."""
 
     def initialize_step(self, task: RunContext[Any]) -> NextStep:
         return NextStep("count", 3)
@@ -233,7 +233,7 @@ async def test_a_worker_criticises_and_improves_its_own_drafts(runner: Runner) -
     result = await runner.run(agent, "What is a lease?", thread_id="talk")
     first, critic, second, content = requests(agent)
     assert (first.instructions, critic.instructions) == (reflection.WRITER, reflection.CRITIC)
-    assert "It does not say how" in second.messages[-1].text  # the writer is told what is wrong with it
+    assert "It does not say how" in second.messages[-1].text  # the writer reads the critique
     assert "who does not renew it" in content.messages[-1].text
     assert result.final_text.endswith("has lost it.")
     messages = [message.text for message in await runner.get_thread("talk")]
@@ -317,7 +317,7 @@ async def test_an_unreadable_answer_goes_back_to_the_model_a_bounded_number_of_t
     result = await runner.run(agent, "1 + 2?")
     assert (result.state, result.final_text) == ("completed", "It is 3.")
     assert [execution.outcome for execution in result.tool_executions] == ["invalid", "invalid"]
-    assert "not closed" in requests(agent)[1].messages[-1].text  # it is told what is wrong with it
+    assert "not closed" in requests(agent)[1].messages[-1].text  # it reads the critique
     endless = Agent(ScriptedModel(lambda _: wrong), tools=[add], worker=worker)
     failed = await runner.run(endless, "1 + 2?")
     assert (failed.state, len(requests(endless))) == ("failed", 3)

@@ -1,4 +1,4 @@
-"""Models without tool calling over HTTP: what they see are words and pictures, and never a tool."""
+"""Models without tool calling over HTTP: they see text and pictures, and never a tool."""
 
 import base64
 import json

@@ -20,7 +20,7 @@ def look(where: str) -> str:
 
 
 class Provider:
-    """One server for all tests; each gives it the script of its own."""
+    """One server for all tests; each test gives it its own script."""
 
     def __init__(self) -> None:
         self.script: list[Any] = []

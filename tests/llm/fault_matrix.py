@@ -2,7 +2,7 @@
 """Faults of a provider and their expected outcomes, written by hand for each wire format, streamed and whole.
 
 Nothing here is derived from the code under test. `make provider-faults` runs all of it, and so does
-`python -m tests.llm.fault_matrix [words of names]`, which says what is wrong as it finds it.
+`python -m tests.llm.fault_matrix [parts of names]`, which prints each problem as it finds it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Want:
         state: the task's, at the end.
         runs: how often tools run because of the answer with the fault.
         told: what the model reads of it in its next request.
-        text: what the task answers; None: nothing is said of it.
+        text: the answer of the task; None: not checked.
         attempts: how many the journal knows, where that is not the number of requests.
     """
 
@@ -530,7 +530,7 @@ async def run(chosen, at_once=12, tell=lambda name, problem: None):
     return wrong
 
 
-# -------------------------------------------------------------------------------------- nobody is there
+# -------------------------------------------------------------------------------------- unreachable servers
 
 
 @contextmanager

@@ -363,13 +363,13 @@ async def play(bench, case):
     seen += [repr(result), str(result.error), deltas, repr(agent), repr(agent.model)]
     try:
         result.raise_for_state()
-    except Exception as error:  # noqa: BLE001  whatever it is, it must show no key
+    except Exception as error:  # noqa: BLE001  no exception may show a key
         seen.append(chain(error))
 
     try:
         asked_request = request(user(f"case {case.number}"), settings=agent.model_settings)
         seen += [repr(item) async for item in agent.model.stream(asked_request)]
-    except Exception as error:  # noqa: BLE001  whatever it is, it must show no key
+    except Exception as error:  # noqa: BLE001  no exception may show a key
         seen.append(chain(error))
     return result, "\n".join(seen)
 

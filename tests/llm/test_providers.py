@@ -249,7 +249,7 @@ async def test_missing_argument_text_means_no_arguments_only_for_tools_without_p
         with scripted(wire, script) as (_, model):
             now, listed = (await ask(model, asked))[1].message.tool_calls
         assert (now.problem, now.arguments) == (None, {})
-        # Where arguments are an object, or none is written for an empty one, nothing got lost.
+        # Arguments that are an object, or left out for an empty object, lose nothing.
         assert (listed.problem, listed.arguments) == ("unparsable" if wire in (chat, responses) else None, {})
 
 

@@ -22,7 +22,7 @@ from treadle.stores.sqlite import SQLiteStore
 
 
 class MortalStore(JournalStore):
-    """One life of a process on a store: it dies at a chosen commit, before it is written or before it is told."""
+    """One run of a process on a store: it crashes at a chosen commit, before the write or before its answer."""
 
     def __init__(self, real: JournalStore) -> None:
         self.real = real
@@ -106,7 +106,7 @@ class MortalStore(JournalStore):
 
 
 async def next_life(store: MortalStore, path: Path | None) -> MortalStore:
-    """Return a new process' view of what the dead one left, its ownerships lapsed."""
+    """Return a new process' view of the store that the crashed process left, its ownerships expired."""
     store.die()
     await store.real.close()
     real: JournalStore = store.real if isinstance(store.real, MemoryStore) else SQLiteStore(str(path))

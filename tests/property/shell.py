@@ -39,7 +39,7 @@ SPECS = {
     )
 }
 ASKED = (*SPECS, "nobody", "book", "book")
-"""Tools a model asks for, most often the one that can be taken back; nobody has one of them."""
+"""Tools a model asks for, most often the one that can be undone; one of them does not exist."""
 
 GIVES = "final_answer"
 """What a model calls to give a typed answer, where answers are to be of a type."""
@@ -47,7 +47,7 @@ GIVES = "final_answer"
 
 @dataclass
 class Shell:
-    """One task in a process that may die; what is durable survives it."""
+    """One task in a process that may crash; durable events survive it."""
 
     rules: Rules
     task_id: str = "t"
@@ -118,7 +118,7 @@ class Shell:
         return decision
 
     def check_policy(self) -> None:
-        """A failure that is to fail the task is gone on from by nobody."""
+        """No caller continues after a failure that is to fail the task."""
         step = self.state.step
         if step is not None and self.rules.on_tool_failure == "fail" and not step.model_call.final:
             failed = [call.id for call in step.calls if call.failed]
@@ -247,7 +247,7 @@ class Shell:
     # ------------------------------------------------------------------------------------ from outside
 
     def crash(self) -> None:
-        """The process dies: what is not durable is gone, and another takes over."""
+        """The process crashes: events that are not durable are lost, and another process takes over."""
         between = any(call.status == "begun" for call in self.open_calls())
         self.fired["crash between begin and end" if between else "crash"] += 1
         self.pending, self.flights = [], {}

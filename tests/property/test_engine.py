@@ -39,7 +39,7 @@ class Engine(Host, RuleBasedStateMachine):
 
         self.forks = 0
         self.shared: list[bool] = []
-        """of each task, whether it is in a thread with others"""
+        """of each task, whether it is in a thread with other tasks"""
 
         self.open(World(seed), durable=self.durable)
 
@@ -181,7 +181,7 @@ class Engine(Host, RuleBasedStateMachine):
     @precondition(lambda self: self.created)
     @rule(place=PLACE)
     def make_again(self, place: int) -> None:
-        """Delete a task that shares nothing with others, and make another under its id."""
+        """Delete a task that shares nothing with other tasks, and create a new task under its id."""
         unshared = [f"task-{number}" for number, shared in enumerate(self.shared) if not shared]
         key = unshared[place % len(unshared)] if unshared else None
         if key is None or self.forks or self.do("delete", self.runner.delete_task(key)) is not None:

@@ -1,7 +1,8 @@
-"""Random histories of tasks whose steps are functions: every verb in any order, commands while steps run, deaths.
+"""Random histories of tasks whose steps are functions: every verb in any order, commands while steps run, crashes.
 
-A seed is a worker, its luck, and what befalls its tasks; it says the same each time: `told(seed)` repeats it. A part of
-its history that fails just as well is found by leaving out some of `history(seed)` and calling `live` with the rest.
+A seed is a worker, its random choices and its faults; it is the same each time: `run_history(seed)` repeats it. A
+part of its history that fails just as well is found by leaving out some of `history(seed)` and calling `live` with the
+rest.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ def options(chance: random.Random) -> RunOptions:
 
 
 class UndoForkVerbs(Host):
-    """What befalls the tasks of one world."""
+    """The verbs on the tasks of one world, and the faults."""
 
     def __init__(self, seed: int, *, durable: bool = False) -> None:
         self.world: GraphWorld
@@ -72,7 +73,7 @@ class UndoForkVerbs(Host):
         self.said = 0
         self.versions = self.forks = 0
         self.acknowledged: list[tuple[str, str]] = []
-        """words that a caller was told are durable, each with its task; no two words are the same"""
+        """acknowledged texts, each with its task; no two texts are the same"""
 
         self.perform("create", 4)
 
@@ -202,7 +203,7 @@ class UndoForkVerbs(Host):
         for task_id in (task, *self.tasks):  # few wait for it: any that does is welcome
             result = self.do("result", self.runner.result(task_id))
             settlements = [wait for wait in getattr(result, "pending", ()) if wait.kind == "settlement"]
-            for pending in settlements[:1]:  # what a child waits for is said to the child
+            for pending in settlements[:1]:  # a message about what a child waits for goes to the child
                 verdict = chance.choice([Happened("so"), NotHappened()])
                 self.do("settle", self.runner.settle(task_id, pending.request_id, verdict))
                 return
@@ -271,7 +272,7 @@ class UndoForkVerbs(Host):
         self.loop.run_until_complete(self.check_words())
 
     async def check_words(self) -> None:
-        """Every word that somebody was told is durable is there once, and in the thread if its task is."""
+        """Every acknowledged text is in the journal once, and in the thread if its task is."""
         for row in await all_rows(self.life.real):
             journal = await journal_of(self.life.real, row)
             inputs = [event for event in journal.events if isinstance(event, e.InputReceived)]
@@ -285,7 +286,7 @@ class UndoForkVerbs(Host):
     # --------------------------------------------------------------------------------- the end
 
     def finish(self) -> None:
-        """Bring every task to its end without further trouble: none may hang, or wait for nobody."""
+        """Bring every task to its end without further faults: none may hang, or wait for an answer that never comes."""
         raised = RunOptions(
             limits=Limits(steps=500, tool_calls=900, model_calls=900),
             on_failure=FailurePolicy(model="fail", tool="fail"),
@@ -315,7 +316,7 @@ class UndoForkVerbs(Host):
         await self.runner.resume(task, options=raised)
 
     def has_no_way_on(self, task: str) -> bool:
-        """Whether a person gave up a step without which nobody can say the answer."""
+        """Whether a person skipped a step without which no step can give the answer."""
         state = self.loop.run_until_complete(self.runner.driver.cache.load(task)).state
         nodes = state.graph.nodes.values() if state.graph is not None else ()
         return any(node.status == "skipped" and node.given_up_by not in (UNNEEDED, ITSELF) for node in nodes)

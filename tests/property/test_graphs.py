@@ -1,7 +1,8 @@
-"""Random graphs of steps: whoever is faster, dies, is undone or forked, what comes of them is the same.
+"""Random graphs of steps: their result is the same for any speed, crash, undo or fork.
 
-Each seed makes a worker (which steps plan which, who waits for whom, what each does) and a fate (how long each step
-takes, when its process dies, what is undone or forked). The plain run of the worker says what has to come out.
+Each seed makes a worker (which steps plan which, which steps wait for which, the work of each) and a fate (how long
+each step takes, when its process crashes, what is undone or forked). The plain run of the worker gives the expected
+result.
 """
 
 import asyncio

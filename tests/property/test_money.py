@@ -1,4 +1,4 @@
-"""Whatever happens to a task, what it cost is the sum of what its journal says, to the pico-dollar."""
+"""The cost of a task is the sum of the costs in its journal, to the pico-dollar, after any interruption."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def look() -> str:
 
 
 class Told:
-    """A model that does, request for request, what it was told to, and then answers for nothing."""
+    """A model that follows a script, request by request, and then answers at no cost."""
 
     name = "a:1"
 

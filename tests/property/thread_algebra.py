@@ -236,7 +236,7 @@ class Ground:
         child = CrashChild(seed, lambda: Runner(store, agents=[AGENT]))
         try:
             asyncio.run(child.live())
-        except Exception as error:  # noqa: BLE001  (told with what led to it)
+        except Exception as error:  # noqa: BLE001  (reported with the verbs that led to it)
             self.failed += 1
             return "\n  ".join([*child.log, f"{type(error).__name__}: {error}"]), child.done
         return None, child.done

@@ -14,7 +14,7 @@ class Refused(Exception):
 
 @dataclass
 class ThreadTurn:
-    """A task: what it began with, what it shares with the task it was forked from, what it said, where it stands."""
+    """A task: its messages at the beginning, those shared with its parent, its own messages, and its state."""
 
     thread: str
     before: list[Said]
@@ -22,7 +22,7 @@ class ThreadTurn:
     shared: list[Said] = field(default_factory=list)
     own: list[Said] = field(default_factory=list)
     steps: list[tuple[int, bool]] = field(default_factory=list)
-    """for each step, how much was said at its end, and whether it answered"""
+    """for each step, the number of messages at its end, and whether it answered"""
 
     answered: bool = False
     ended: bool = False
@@ -39,7 +39,7 @@ class ThreadTurn:
 
 
 class ThreadModel:
-    """Tasks by name, and for each thread the tasks that were finalized in it, with what each said until then."""
+    """Tasks by name, and for each thread the tasks that were finalized in it, with the messages of each until then."""
 
     def __init__(self) -> None:
         self.turns: dict[str, ThreadTurn] = {}

@@ -47,7 +47,7 @@ class Answer:
 
 
 class World:
-    """What is outside of the engine: the models' whims, the tools' effects, and who may die in them."""
+    """The world outside of the engine: models' answers, tools' effects, and the processes that may crash in them."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -80,7 +80,7 @@ class World:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
 
     def place(self, task_id: str) -> str:
-        """Return a name of a task that is the same whenever the history is told: forks have ids by chance."""
+        """Return a name of a task that is the same whenever the history is repeated: forks have ids by chance."""
         root = next(task for task in self.tasks if task_id == task or task_id.startswith(f"{task}."))
         return f"{self.tasks.index(root)}{task_id.removeprefix(root)}"
 
@@ -175,7 +175,7 @@ class World:
 
 
 class Host:
-    """A process in which tasks are driven, and those after it if it dies."""
+    """A process in which tasks are driven, and the processes after it if it crashes."""
 
     def open(self, world: World, *, durable: bool) -> None:
         self.loop = asyncio.new_event_loop()
@@ -235,7 +235,7 @@ class Host:
             return
         running = asyncio.ensure_future(self.runner.resume(task))
         # What is stopped before it is resumed goes on all the same.
-        while not (running.done() or self.runner.driver.owned.is_owned(task)):  # noqa: ASYNC110  nobody tells
+        while not (running.done() or self.runner.driver.owned.is_owned(task)):  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -269,7 +269,7 @@ class Host:
         """Let the auditor look at all there is."""
         kept = self.runner.driver.cache._cached
         for task in list(kept):
-            # What is kept of a task whose drive failed is behind its journal until somebody asks.
+            # The cached state of a task whose drive failed is behind its journal until the next read.
             with suppress(TaskNotFound):  # a child that went with its parent
                 self.loop.run_until_complete(self.runner.driver.cache.load(task))
         violations = self.loop.run_until_complete(

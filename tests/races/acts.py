@@ -1,6 +1,6 @@
-"""What one side of a race does: one verb on one task, at an instant of the machine's monotonic clock.
+"""The acts of one side of a race: one verb on one task, at an instant of the machine's monotonic clock.
 
-A side is a runner with an adopter that looks only when it is told to. Two sides in one process share a runner. In two
+A side is a runner with an adopter that looks only on request. Two sides in one process share a runner. In two
 processes the second one is `python -m tests.races.acts STORE`: it reads acts and writes what came of them, a line each.
 """
 
@@ -25,7 +25,7 @@ from treadle.llm.scripted import Turn, call, turn
 from treadle.ports import AT_ONCE, Commit, JournalStore
 
 HANGS = 10.0
-"""Seconds after which a verb is given up."""
+"""Seconds after which a verb times out."""
 
 
 @tool(read_only=True)

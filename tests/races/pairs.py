@@ -1,13 +1,13 @@
 """Pairs of verbs that begin within a millisecond of each other, and whether their answers are true.
 
-One of each pair is to stop the task (cancel, pause, interrupt), the other drives it, speaks to it or undoes a step.
+The first of each pair stops the task (cancel, pause, interrupt); the second drives it, sends to it or undoes a step.
 What must hold, by the journal and the row as they are read afterwards:
 
 - the verb returns within 2 seconds;
-- cancel: the task has ended, and the state told is the one it ended in;
-- pause and interrupt: the state asked for is told and the journal holds the request; or the task ended in the state
-  told; or the journal lifts the request, and the state told is how the task stood when it stopped next;
-- afterwards the task is at rest: no owner, nothing unread, its children ended if it was cancelled.
+- cancel: the task has ended, and the returned state is the state it ended in;
+- pause and interrupt: the requested state is returned and the journal holds the request; or the task ended in the
+  returned state; or the journal lifts the request, and the returned state is the next state it stopped in;
+- afterwards the task has stopped: no owner, nothing unread, its children ended if it was cancelled.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Races:
 
 
 async def problems_of(store: JournalStore, pair: Pair, soon: float) -> AsyncIterator[str]:
-    """Yield what is not as the callers of a pair were told, or not as tasks are to be left."""
+    """Yield each contradiction to the answers of a pair's callers, and each task left in a wrong state."""
     stop, sent = pair.outcomes[0], pair.outcomes[1:]
     for other in sent:
         if other.raised is not None and other.raised not in EXPECTED:
@@ -285,7 +285,7 @@ async def problems_of(store: JournalStore, pair: Pair, soon: float) -> AsyncIter
 
 
 def contradiction(told: Outcome, state: str, events: list[e.Event]) -> str | None:
-    """Return how a journal contradicts what the caller of a stop was told, None if it does not."""
+    """Return how a journal contradicts the answer to the caller of a stop, None if it does not."""
     verb = told.verb
     ends = [event.state for event in events if isinstance(event, e.TaskEnded)]
     if told.state in END_STATES:

@@ -1,8 +1,8 @@
-"""The next version of Treadle, in a process of its own: it knows one kind of event more than this one.
+"""The next version of Treadle, in a separate process: it knows one more kind of event than this version.
 
     python -m tests.regressions.next_version leave|leave_child|drive STORE FOLDER
 
-`leave` asks a person before it pays, and dies; `leave_child` does so in a task below; `drive` goes on with the task.
+`leave` asks a person before it pays, and crashes; `leave_child` does so in a task below; `drive` goes on with the task.
 """
 
 from __future__ import annotations

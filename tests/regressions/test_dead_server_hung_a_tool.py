@@ -1,4 +1,4 @@
-"""A server behind a tool that died or never answered hung its caller, broke the event loop, or outlived the call."""
+"""A server behind a tool that crashed or never answered hung its caller, broke the event loop, or outlived the call."""
 
 import asyncio
 import os

@@ -15,7 +15,7 @@ from treadle.testing.wrappers import WrappedStore
 
 
 class Cut(WrappedStore):
-    """A store that is gone after so many commits, as for a process that died."""
+    """A store that is unavailable after so many commits, as for a crashed process."""
 
     def __init__(self, commits: int) -> None:
         super().__init__(MemoryStore())

@@ -20,7 +20,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 
 class Held(WrappedStore):
-    """A store that gives the task above all back only when it is told to."""
+    """A store that releases the root task only on request."""
 
     gate: asyncio.Event
 

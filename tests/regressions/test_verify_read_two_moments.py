@@ -1,7 +1,7 @@
 """`verify` and `export` of a store in use read tasks and threads at different moments.
 
-While others wrote, `verify` found damage that was none ("thread 'th2' does not hold it as of version 6"), and an export
-did not verify where it was taken in.
+While other processes wrote, `verify` reported damage where none was ("thread 'th2' does not hold it as of version 6"),
+and an export did not verify where it was taken in.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from tests.simulation.run import Outcome, simulate
 
 
 def brief(seed: int) -> Outcome:
-    """Run one seed; what happened is kept only if it went wrong."""
+    """Run one seed; keep its story only if it went wrong."""
     outcome = simulate(seed)
     if not outcome.violations:
         outcome.log = []

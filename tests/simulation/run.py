@@ -223,7 +223,7 @@ class Story:
         self.commands.append((name, process.do(run())))
 
     async def wait_for_commands(self) -> None:
-        """Wait until every command returned an answer or an error, or its process is dead."""
+        """Wait until every command returned an answer or an error, or its process has crashed."""
         waiting = {task for _, task in self.commands}
         if waiting:
             await asyncio.wait(waiting, timeout=3_600)

@@ -42,7 +42,7 @@ from treadle.testing.crash import names_of
 from treadle.testing.wrappers import WrappedStore
 
 LEASE = 5.0
-"""Virtual seconds that a stalled process is still taken for alive."""
+"""Virtual seconds that a stalled process still counts as alive."""
 
 UNAWARE = 10.0
 """Virtual seconds in which a process that woke has certainly written something: no call takes longer."""
@@ -233,7 +233,7 @@ class World:
 
 
 class Process:
-    """One process: a runner, its way to the store, and whether it is running, stalled or dead."""
+    """One process: a runner, its way to the store, and whether it is running, stalled or crashed."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -261,7 +261,7 @@ class Process:
         return task
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
-        """Do something as this process, once it has time and unless it is dead."""
+        """Do something as this process, once it has time and unless it has crashed."""
 
         def now() -> None:
             if self.stalled and not self.dead:
@@ -272,7 +272,7 @@ class Process:
         asyncio.get_running_loop().call_later(seconds, now, context=self.context)
 
     def check_alive(self) -> None:
-        """Let nothing happen in a process that is dead, though its coroutines have still to be wound up."""
+        """Let nothing happen in a crashed process, though its coroutines have still to be closed."""
         if self.dead:
             raise StoreUnavailable("the process is dead")
 

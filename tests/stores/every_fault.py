@@ -111,7 +111,7 @@ async def on_server(
             case, path, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
         )
     wire = Wire(server.folder)
-    # A call that waits in vain fails soon; one whose session was cut once has time to try again.
+    # A call that gets no answer fails soon; a call whose session was cut once has time to try again.
     patience = 0.3 if fault.endswith("healed") else 10.0
     try:
         return await every_fault(

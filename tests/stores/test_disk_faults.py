@@ -1,7 +1,7 @@
 """The nth operation of the disk fails, for every n: errors are typed, and no acknowledged write is lost.
 
-A task of a read, a write and a read is run on it, beside a task that is ended and one that is between two steps. Once
-the disk is well again the task is taken up, and everything is looked at on a disk without faults.
+A task of a read, a write and a read is run on it, beside an ended task and a task between two steps. Once
+the disk works again the task is resumed, and everything is checked on a disk without faults.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def vfs() -> Iterator[str]:
 
 
 def connect(path: Path, vfs: str) -> Connection:
-    """Open as the store does; one connection alone, for the layer has no shared memory."""
+    """Open as the store does, with a single connection: the layer has no shared memory."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     connection = cast(Connection, apsw.Connection(str(path), flags=flags, vfs=vfs))
     schema.pragma(connection, "locking_mode", "exclusive")

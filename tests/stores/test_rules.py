@@ -255,7 +255,7 @@ LIVING, DEAD = 1, 2
 
 
 def queue(*turns: int, dead: tuple[int, ...] = ()) -> list[QueuedTask]:
-    """Return tasks `a`, `b` and so on, each with its place; those at `dead` places have a driver that died."""
+    """Return tasks `a`, `b` and so on, each with its place; the tasks at `dead` positions have a dead driver."""
     return [
         QueuedTask(number, "abcdef"[number], turn, DEAD if turn in dead else LIVING)
         for number, turn in enumerate(turns)

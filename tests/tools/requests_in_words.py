@@ -1,6 +1,6 @@
 """Fifty things people ask for, each with the tool of the catalogue that does it: written before any ranking was seen.
 
-Some share few words, or none, with what the tool says of itself; what is found in spite of that is a matter of luck.
+Some share few words, or none, with the description of the tool; a tool found in spite of that is a matter of luck.
 """
 
 REQUESTS = {

@@ -25,7 +25,7 @@ NAMES = [spec_of.spec.name for spec_of in MANY]
 
 
 def asking(*messages: Message | str, tools: Sequence[Any] = MANY) -> RequestContext[Any]:
-    """A request after these words, of a task that was begun with the first of them."""
+    """A request after these messages, of a task that was begun with the first of them."""
     conversation = [user(message) if isinstance(message, str) else message for message in messages]
     return RequestContext("t1", "talk", (Text(conversation[0].text),), None, 1, conversation, tuple(tools))
 
@@ -236,7 +236,7 @@ def test_one_index_serves_agents_with_other_tools() -> None:
 
 
 class Meaning:
-    """An embedding by hand: one dimension for each thing it knows, whatever the words for it are."""
+    """An embedding by hand: one dimension for each thing, whichever of its names a text uses."""
 
     THINGS = (("tür", "door"), ("rechnung", "invoice"), ("urlaub", "leave", "vacation"))
 

@@ -1,4 +1,4 @@
-"""Whatever a tool returns becomes plain JSON data and content parts, or an error of that call."""
+"""The return value of a tool becomes plain JSON data and content parts, or an error of that call."""
 
 import dataclasses
 import enum

@@ -22,7 +22,7 @@ DEAF = "trap '' TERM; echo $$; while :; do sleep 1; done"
 """Ignores SIGTERM, as does what it starts; tells its process id."""
 
 FAMILY = f'sh -c "{DEAF.replace("$$", chr(92) + "$" + chr(92) + "$")}" & echo $$; wait'
-"""Starts another one that ignores SIGTERM; both tell their process ids."""
+"""Starts a second program that ignores SIGTERM; both print their process ids."""
 
 
 def is_running(pid):

@@ -1,4 +1,4 @@
-"""What a model is told about a function's parameters, and what becomes of what it sends."""
+"""The schema that a model gets of a function's parameters, and the conversion of its arguments."""
 
 from __future__ import annotations
 

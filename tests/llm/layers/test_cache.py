@@ -27,7 +27,7 @@ async def test_a_repeated_request_is_answered_from_the_cache_at_no_cost():
     assert (second.message, second.finish) == (first.message, "tool_calls")
     assert first.usage.total_tokens > 0
     assert second.usage == Usage()
-    assert second.usage is not NO_USAGE  # which would be: nobody said
+    assert second.usage is not NO_USAGE  # which answer would repeat is undefined
     assert deltas == [
         ReasoningDelta("sums"),
         TextDelta("Let me see."),

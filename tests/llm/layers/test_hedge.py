@@ -1,4 +1,4 @@
-"""A second request when the first is slow to begin: both are counted, one answers, neither is left behind."""
+"""A second request when the first is slow to begin: both are counted, one answers, both are closed."""
 
 import asyncio
 

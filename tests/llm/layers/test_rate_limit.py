@@ -215,7 +215,7 @@ def test_tokens_are_estimated_before_and_corrected_after():
     async def main():
         limited = RateLimit(model, clock=loop_time, tokens_per_minute=10_000, hold=1_000)
         await asyncio.gather(*(ask(limited, large) for _ in range(6)))
-        # Two fit at first; each that costs less than it might have makes room for others at once.
+        # Two requests fit at first; a request that costs less than reserved makes room for the next at once.
         assert loop_time() < 1
         await ask(limited, large)
         assert loop_time() == pytest.approx(60.05)

@@ -68,7 +68,7 @@ def test_an_answer_in_time_passes_even_if_its_reader_is_slow():
         deltas = []
         async for item in Timeout(model).stream(request()):
             deltas.append(item)
-            await asyncio.sleep(100)  # nobody waits for the model meanwhile
+            await asyncio.sleep(100)  # no request waits for the model meanwhile
         assert [type(item) for item in deltas] == [TextDelta] * 3 + [ModelAnswer]
 
     clock.run(main())

@@ -602,7 +602,7 @@ async def test_a_schema_of_another_program_is_refused_and_nothing_in_it_is_chang
 async def test_drivers_that_make_a_schema_at_once_all_get_in(
     postgres: PostgresServer, schema: str, isolation: str
 ) -> None:
-    """Short leases wait little for locks; the database's default isolation may hide later commits of others."""
+    """Short leases wait little for locks; the database's default isolation may hide later commits of other sessions."""
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {schema} LOGIN SUPERUSER")
         connection.execute(f"ALTER ROLE {schema} SET default_transaction_isolation = '{isolation}'")
@@ -974,7 +974,7 @@ async def test_a_driver_that_claims_during_the_search_for_dead_drivers_is_not_de
         await Owner(store, "t").write(create=new_task("t"), release=True)
 
     class Between:
-        """A session that pauses after it read the dead drivers, while one of them claims a task."""
+        """A session that pauses after it read the dead drivers, while a driver among them claims a task."""
 
         def __init__(self, connection: psycopg.Connection[Any]) -> None:
             self.execute, self.transaction = self.and_then, connection.transaction

@@ -285,7 +285,7 @@ def test_a_step_that_ends_twice_is_seen() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("driver", ["gave it back", "died"])
 async def test_a_task_released_before_its_recorded_cancel_was_carried_out_is_seen(driver: str) -> None:
-    """A driver that died has given nothing back: the next one ends the task."""
+    """A crashed driver has not released its task: the next driver ends the task."""
     store, answers = MemoryStore(), list[object]()
     await store.open()
     events = numbered(e.TaskCreated("math", (Text("go"),), "talk"), e.CancelRequested())

@@ -306,7 +306,7 @@ async def test_a_replay_model_makes_the_same_journal_and_answers_only_recorded_r
         assert first.final_text == second.final_text == "Three teas are on their way."
         journals = [await journal_of(runner.store, r.task_id) for r in (first, second)]
         assert [e.kind for e in journals[0]] == [e.kind for e in recording.events]
-        # The second task begins with the words of the first, and its parallel calls may end in another order.
+        # The second task begins with the messages of the first, and its parallel calls may end in another order.
         assert len(journals[0]) == len(journals[1])
         more = await runner.fork(first.task_id, agent=agent, input="And a cake.")
         result = await runner.resume(more.task_id, agent=agent)
