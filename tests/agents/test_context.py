@@ -61,29 +61,29 @@ async def test_a_factory_makes_the_context_of_drives_that_are_given_none(store: 
     async with Runner(store, context_factory=lambda: {"secret": "1234"}) as runner:
         result = await runner.run(asker(), "?")
         assert result.tool_executions[0].output == "user 4"
-        given = await runner.run(asker(), "?", context={"secret": ""})
-        assert given.tool_executions[0].output == "user 0"
+        with_context = await runner.run(asker(), "?", context={"secret": ""})
+        assert with_context.tool_executions[0].output == "user 0"
 
 
 async def test_instructions_of_a_function_are_worked_out_once_per_task(store: Any) -> None:
-    asked: list[Any] = []
+    contexts: list[Any] = []
 
-    def told(ctx: Any) -> str:
-        asked.append((ctx.task_id, ctx.thread_id, ctx.input[0].text, ctx.context))
-        return f"Version {len(asked)}."
+    def instructions_of(ctx: Any) -> str:
+        contexts.append((ctx.task_id, ctx.thread_id, ctx.input[0].text, ctx.context))
+        return f"Version {len(contexts)}."
 
-    agent = calculator(instructions=told)
+    agent = calculator(instructions=instructions_of)
     async with Runner(store) as runner:
         task = await runner.create_task(agent, "?", thread_id="talk")
-        assert asked == []
+        assert contexts == []
         await runner.run_step(task, context="c")
-        assert asked == [(task.task_id, "talk", "?", "c")]
+        assert contexts == [(task.task_id, "talk", "?", "c")]
     async with Runner(store, agents=[agent]) as runner:
         await step_to_answer(runner, task)
         (told_once,) = await only(runner, task, "instructions_set")
     assert told_once.text == "Version 1."
     assert {request.instructions for request in agent.model.requests} == {"Version 1."}
-    assert len(asked) == 1
+    assert len(contexts) == 1
 
 
 async def test_instructions_are_worked_out_at_once_for_a_task_created_with_a_context(runner: Runner) -> None:

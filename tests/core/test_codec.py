@@ -267,9 +267,9 @@ def test_older_versions_are_brought_up_one_after_the_other(monkeypatch: pytest.M
     monkeypatch.setitem(codec.UPCASTERS, 1, lambda old: {"k": old["k"], "index": old["number"]})
     monkeypatch.setitem(codec.UPCASTERS, 2, lambda old: {**old, "step": f"s{old['index']}"})
     for version, document in ((1, {"number": 4}), (2, {"index": 4}), (3, {"index": 4, "step": "s4"})):
-        found = codec.decode(record({"k": "step_started", **document}, version=version), {}, 9)
-        assert found == [e.StepStarted("s4", 4)]
-        assert found[0].seq == 9
+        decoded = codec.decode(record({"k": "step_started", **document}, version=version), {}, 9)
+        assert decoded == [e.StepStarted("s4", 4)]
+        assert decoded[0].seq == 9
 
 
 # ------------------------------------------------------------------------------------------- hostility

@@ -53,9 +53,9 @@ def test_no_other_module_makes_or_takes_apart_such_ids() -> None:
     pattern = re.compile(
         r"""-undo["'}]|-stop["']|partition\(["']-["']\)|f"s\{(index|path|number)|RETRY_MARK|UNDO_SUFFIX"""
     )
-    found = [
+    lines = [
         str(path.relative_to(SOURCE))
         for path in sorted(SOURCE.rglob("*.py"))
         if path.name != "ids.py" and pattern.search(path.read_text())
     ]
-    assert found == []
+    assert lines == []

@@ -43,7 +43,7 @@ def journal() -> list[Record]:
 
 
 def seqs(records: list[Record], **how: object) -> list[int]:
-    return [event.seq for _, found in unfold("t", records, **how) for event in found]  # type: ignore[arg-type]
+    return [event.seq for _, events in unfold("t", records, **how) for event in events]  # type: ignore[arg-type]
 
 
 def corrupt(records: list[Record], **how: object) -> JournalCorrupt:
@@ -111,8 +111,8 @@ def test_a_record_with_a_wrong_number_of_events_is_detected() -> None:
 @pytest.mark.parametrize("blobs", [{}, {"changed": b"x"}])
 def test_a_missing_or_changed_large_value_is_named_by_its_record(blobs: dict[str, bytes]) -> None:
     records = journal()
-    kept = dict.fromkeys(records[2].blobs, b"other") if blobs else {}
-    records[2] = replace(records[2], blobs=kept)
+    blobs_left = dict.fromkeys(records[2].blobs, b"other") if blobs else {}
+    records[2] = replace(records[2], blobs=blobs_left)
     error = corrupt(records)
     assert error.seq == 4
     assert "large value" in str(error)
@@ -150,7 +150,7 @@ def test_a_fork_inside_a_record_reads_only_what_it_shares_of_it() -> None:
     records = journal()
     shared = [*records[:2], replace(records[2], upto=4)]
     assert seqs(forked(4, shared, records[2])) == [1, 2, 3, 4, 5, 6]
-    assert [event.kind for _, found in unfold("t", forked(4, shared, records[2])) for event in found][
+    assert [event.kind for _, events in unfold("t", forked(4, shared, records[2])) for event in events][
         4
     ] == "task_forked"
 

@@ -10,7 +10,7 @@ from treadle.core.model_calls import NOT_SENT
 from treadle.core.state import TaskState, start
 
 
-def asked() -> TaskState:
+def state_with_call() -> TaskState:
     events = [e.TaskCreated("a", (Text("go"),), "talk"), e.StepStarted("s1", 1), e.ModelStarted("s1", "m")]
     for seq, event in enumerate(events, 1):
         event.seq = event.time = seq
@@ -26,23 +26,25 @@ def then(state: TaskState, event: e.Event, epoch: int = 0) -> TaskState:
 def test_an_answer_and_its_side_calls_are_counted_and_paid_for() -> None:
     also = (SideCall("other", Usage(1, 1), cost=5), SideCall("third"))
     answer = Message("assistant", (Text("4"),))
-    state = then(asked(), e.ModelReturned("s1", answer, usage=Usage(10, 2), cost=7, also=also))
+    state = then(state_with_call(), e.ModelReturned("s1", answer, usage=Usage(10, 2), cost=7, also=also))
     assert (state.model_calls, state.usage, state.cost, state.unpriced) == (3, Usage(11, 3), 12, ())
     assert (state.last_request_tokens, state.last_request_cost, state.turn) == (12, 7, 1)
 
 
 def test_a_model_without_a_price_is_named_once() -> None:
-    state = then(asked(), e.ModelReturned("s1", Message("assistant", ()), usage=Usage(1, 1)))
+    state = then(state_with_call(), e.ModelReturned("s1", Message("assistant", ()), usage=Usage(1, 1)))
     assert (state.cost, state.unpriced) == (0, ("m",))
 
 
 def test_an_attempt_that_was_held_back_is_not_counted() -> None:
     failed = e.ModelFailed("s1", e.Failure("model", NOT_SENT, "too many"), retry_at=500)
-    assert then(asked(), failed).model_calls == 0
+    assert then(state_with_call(), failed).model_calls == 0
 
 
 def test_attempts_are_listed_until_one_is_answered() -> None:
-    state = then(asked(), e.ModelFailed("s1", e.Failure("model", "server", "down"), retry_at=150, model="m"))
+    state = then(
+        state_with_call(), e.ModelFailed("s1", e.Failure("model", "server", "down"), retry_at=150, model="m")
+    )
     call = state.step.model_call if state.step is not None else None
     assert call is not None
     assert call.tries is not None
@@ -53,7 +55,7 @@ def test_attempts_are_listed_until_one_is_answered() -> None:
 
 
 def test_the_time_for_attempts_restarts_with_another_owner() -> None:
-    state = asked()
+    state = state_with_call()
     assert state.step is not None
     call = state.step.model_call
     down = e.Failure("model", "server", "down")

@@ -29,7 +29,7 @@ def test_a_plan_may_name_earlier_steps() -> None:
     check([Step("a", after=("before",)), Step("b", after=("a", "before"), join=1)], {"before"})
 
 
-def told(*events: e.Event) -> TaskState:
+def state_after(*events: e.Event) -> TaskState:
     for seq, event in enumerate(events, 1):
         event.seq = event.time = seq
     return fold(start("t"), events)
@@ -48,7 +48,7 @@ def answers(step: str, text: str) -> tuple[e.Event, ...]:
 def test_steps_beside_each_other_are_merged_by_path_whichever_is_faster(order: tuple[str, str]) -> None:
     nodes = (Step("a"), Step("b"), Step("sum", after=("a", "b")))
     first, second = order
-    state = told(
+    state = state_after(
         e.TaskCreated("agent", (Text("go"),), "thread"),
         e.StepsPlanned((Step("plan"),)),
         e.StepStarted("s1", 1),

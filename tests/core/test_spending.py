@@ -27,6 +27,6 @@ def test_picodollars_are_shown_without_trailing_zeros() -> None:
 
 
 def test_a_sum_with_an_unknown_cost_is_unknown() -> None:
-    known = Spending(1, 2, 3, 4)
-    assert known + NOTHING_SPENT == known
-    assert known + Spending(1, 0, 0, None) == Spending(2, 2, 3, None)
+    priced = Spending(1, 2, 3, 4)
+    assert priced + NOTHING_SPENT == priced
+    assert priced + Spending(1, 0, 0, None) == Spending(2, 2, 3, None)

@@ -81,13 +81,13 @@ def test_the_scan_finds_a_change(code: str) -> None:
 
 
 def test_no_source_outside_the_core_changes_a_state() -> None:
-    found = [
+    lines = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in sorted(SOURCE.rglob("*.py"))
         if path.relative_to(SOURCE).parts[0] != "core"
         for line in changes(ast.parse(path.read_text()))
     ]
-    assert found == []
+    assert lines == []
 
 
 async def unbook(call: Any, ctx: Any) -> None:

@@ -201,8 +201,8 @@ def compensation_of(state: TaskState) -> str:
 
 @pytest.mark.parametrize(("before", "event", "after"), cells("A compensation"))
 def test_a_compensation(before: str, event: str, after: str) -> None:
-    asked = (*CALLED, *DONE, undo_event("UndoRequested"))
-    way = (*asked, *[undo_event(name) for name in WAYS_TO_UNDO_STATES[before]])
+    undo_requested = (*CALLED, *DONE, undo_event("UndoRequested"))
+    way = (*undo_requested, *[undo_event(name) for name in WAYS_TO_UNDO_STATES[before]])
     assert compensation_of(state_after(*way)) == before
     assert drive(way, undo_event(event), compensation_of) == after
 

@@ -22,8 +22,8 @@ def calling(name: str, *below: Agent[Any], times: int = 1, **options: Any) -> Ag
     def say(request: Any) -> Any:
         if request.turn:
             return turn(" + ".join(results_seen(request.messages)), usage=Usage(20, 5))
-        asked = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
-        return turn("", asked, usage=Usage(20, 5))
+        calls = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
+        return turn("", calls, usage=Usage(20, 5))
 
     return Agent(ScriptedModel(say), name=name, subagents=below, **options)
 

@@ -263,18 +263,18 @@ async def test_options_are_those_the_task_was_begun_with(store):
 async def test_unknown_agents_are_reported_once_and_block_no_other_task(
     store,
 ):
-    known, unknown, changed = Gate(), Gate("stranger"), Gate("changing")
+    known_gate, unknown, changed = Gate(), Gate("stranger"), Gate("changing")
     one = Runner(store)
     refusing = RunOptions(on_version_change="refuse")
-    for number, gate in enumerate((unknown, unknown, changed, known)):
+    for number, gate in enumerate((unknown, unknown, changed, known_gate)):
         gate.entered.clear()
         await one.start(gate.agent, "Through, please", task_id=f"t{number}", options=refusing)
         await gate.entered.wait()
     await one.drain()
-    known.opened.set()
+    known_gate.opened.set()
     notices = []
     newer = changed.agent.replace(instructions="Be another.")
-    async with Runner(store, agents=[known.agent, newer]) as two:
+    async with Runner(store, agents=[known_gate.agent, newer]) as two:
         two.begin_adopting(at_most=1, tell=notices.append)
         await ended(two, "t3")
         await asyncio.sleep(0.5)

@@ -60,16 +60,16 @@ class Listening(MemoryStore):
         return await super().claim(*task, **how)  # one that was granted is not lost with a cancelled caller
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
-        found = await super().inbox(task_id)
-        if [item.item_id for item in found] == ["first"] and self.with_message:
+        items = await super().inbox(task_id)
+        if [item.item_id for item in items] == ["first"] and self.with_message:
             await self.post("t", InboxItem("second", self.command, {}, 0))
         await self._used()
-        return found
+        return items
 
     async def thread(self, *thread: Any, **how: Any) -> Any:
-        found = await super().thread(*thread, **how)
+        items = await super().thread(*thread, **how)
         await self._used()
-        return found
+        return items
 
 
 class Waits:
@@ -137,18 +137,18 @@ async def test_pause_returns_once_the_pause_is_carried_out_at_any_moment(place: 
         there = here if place == "the same runner" else Runner(store, agents=[agent])
         await here.create_task(agent, "go", task_id="t")
         await here.run_step("t")
-        asked: list[asyncio.Future[Any]] = []
+        pauses: list[asyncio.Future[Any]] = []
         store.uses, store.act = (
             uses,
-            lambda asked=asked, there=there: asked.append(asyncio.ensure_future(there.pause("t"))),
+            lambda pauses=pauses, there=there: pauses.append(asyncio.ensure_future(there.pause("t"))),
         )
         with suppress(TaskParked):
             await here.run_step("t")
-        if not asked:
+        if not pauses:
             break
         async with asyncio.timeout(5):
-            told = await asked[0]
-        assert (told.state, await store.inbox("t")) == ("paused", []), uses
+            result_of_pause = await pauses[0]
+        assert (result_of_pause.state, await store.inbox("t")) == ("paused", []), uses
     assert uses > 3
 
 
@@ -184,19 +184,21 @@ async def test_an_agent_called_while_its_caller_pauses_sends_no_request() -> Non
         )
         runner = Runner(store, agents=[parent])
         await runner.create_task(parent, "go", task_id="t")
-        asked: list[int] = []
+        requests_before: list[int] = []
 
-        def pause(store: Any = store, child: Any = child, asked: list[int] = asked) -> None:
-            asked.append(len(child.model.requests))
+        def pause(
+            store: Any = store, child: Any = child, requests_before: list[int] = requests_before
+        ) -> None:
+            requests_before.append(len(child.model.requests))
             store.said = asyncio.ensure_future(store.post("t", InboxItem("said", "pause", {}, 0)))
 
         store.uses, store.act = uses, pause
         async with asyncio.timeout(5):
             result = await runner.resume("t")
-        if not asked or result.state != "paused":
+        if not requests_before or result.state != "paused":
             break
         reached += 1
-        assert len(child.model.requests) <= asked[0] + 2, uses
+        assert len(child.model.requests) <= requests_before[0] + 2, uses
     assert reached > 10
 
 
@@ -243,15 +245,15 @@ async def test_an_undo_that_reaches_a_driver_without_the_code_for_it_is_finished
     for uses in range(1, 100):
         task_id = (await here.create_task(agent, "go")).task_id
         await here.run_step(task_id)
-        asked: list[asyncio.Future[Any]] = []
+        undos: list[asyncio.Future[Any]] = []
         store.uses, store.act = (
             uses,
-            lambda asked=asked, task_id=task_id: asked.append(asyncio.ensure_future(here.undo_step(task_id))),
+            lambda undos=undos, task_id=task_id: undos.append(asyncio.ensure_future(here.undo_step(task_id))),
         )
         await there.send(task_id, "Hello?")
-        if not asked:
+        if not undos:
             break
         async with asyncio.timeout(5):
-            assert (await asked[0]).complete, uses
+            assert (await undos[0]).complete, uses
         assert len(taken_back) == uses
     assert uses > 3

@@ -153,21 +153,25 @@ async def test_no_verb_raises_but_our_own_errors_and_the_store_stays_usable(
         await runner.create_task(AGENT, "go", task_id="task", thread_id="talk")
         for number, (cls, name, parameter) in enumerate(CASES):
             target: Any = runner if cls is TaskRunner else runner.handle("task")
-            known = usual(runner, tmp_path)
+            usual_values = usual(runner, tmp_path)
             parameters = [each for each_name, found in verbs(cls) if each_name == name for each in found]
-            for said, value in HOSTILE.items():
+            for description, value in HOSTILE.items():
                 if store == "sqlite" and number % 3:
                     continue  # the door is the same; here it is to be seen that nothing gets behind it
-                given = {each.name: known.get(each.name) for each in parameters if each.default is each.empty}
+                arguments = {
+                    each.name: usual_values.get(each.name)
+                    for each in parameters
+                    if each.default is each.empty
+                }
                 if parameter.kind is parameter.VAR_POSITIONAL:
-                    given.pop(parameter.name, None)
-                    args = (given.pop("to"), value)
+                    arguments.pop(parameter.name, None)
+                    args = (arguments.pop("to"), value)
                 else:
-                    args, given = (), {**given, parameter.name: value}
-                    given.pop("tasks", None)
-                what = f"{cls.__name__}.{name}({parameter.name}={said})"
+                    args, arguments = (), {**arguments, parameter.name: value}
+                    arguments.pop("tasks", None)
+                what = f"{cls.__name__}.{name}({parameter.name}={description})"
                 try:
-                    await done(getattr(target, name)(*args, **given))
+                    await done(getattr(target, name)(*args, **arguments))
                 except StoreUnavailable as error:
                     if "too long" not in str(error) and "No such" not in str(error):
                         wrong.append(f"{what}: {error!r:.200}")

@@ -65,12 +65,12 @@ async def test_an_agent_that_is_called_answers_as_a_task_of_its_own(runner: Runn
 
 
 async def test_a_child_sees_its_input_and_nothing_of_the_conversation(runner: Runner) -> None:
-    writer, told = answering("writer"), "a secret of the conversation"
+    writer, secret = answering("writer"), "a secret of the conversation"
     boss = calling("boss", writer)
-    await runner.run(boss, told)
+    await runner.run(boss, secret)
     [request] = requests(writer)
     assert [message.text for message in request.messages] == ["boss asks 0"]
-    assert told not in repr(request)
+    assert secret not in repr(request)
 
 
 async def test_a_child_has_the_context_that_its_parent_has(runner: Runner) -> None:
@@ -111,10 +111,10 @@ async def test_children_have_children(runner: Runner) -> None:
 
 async def test_an_agent_may_call_itself_by_its_name(runner: Runner) -> None:
     def say(request: Any) -> Any:
-        said = request.messages[0].text
-        if request.turn or said == "down down":
+        prompt = request.messages[0].text
+        if request.turn or prompt == "down down":
             return text(f"({' '.join(results_seen(request.messages))})")
-        return call("digger", input=f"{said} down" if said == "down" else "down")
+        return call("digger", input=f"{prompt} down" if prompt == "down" else "down")
 
     digger = Agent(ScriptedModel(say), name="digger", subagents=["digger"])
     assert (await runner.run(digger, "go")).final_text == "((()))"
@@ -176,8 +176,8 @@ async def test_a_watcher_of_a_task_sees_what_happens_below_it_with_the_path_to_i
     below = [event for event in seen if isinstance(event.event, Event)]
     assert {event.path for event in below} == {("middle",), ("middle", "leaf")}
     for child in (f"{task_id}.s1-0", f"{task_id}.s1-0.s1-0"):
-        told = [event.event for event in below if event.task_id == child]
-        assert told == await journal(runner, child)
+        child_events = [event.event for event in below if event.task_id == child]
+        assert child_events == await journal(runner, child)
     assert {event.call for event in seen} == {"s1-0"}
     texts = [event.event.text for event in seen if isinstance(event.event, Delta)]
     assert "".join(texts) == "leafleaf"
@@ -189,18 +189,18 @@ async def test_a_watcher_of_a_task_sees_what_happens_below_it_with_the_path_to_i
 
 
 async def test_a_failed_child_is_a_new_task_when_its_step_is_tried_again(runner: Runner) -> None:
-    asked: list[Any] = []
+    requests_seen: list[Any] = []
 
     def say(request: Any) -> Any:
-        asked.append(request.task_id)
-        return fail(500) if len(asked) == 1 else text("a poem")
+        requests_seen.append(request.task_id)
+        return fail(500) if len(requests_seen) == 1 else text("a poem")
 
     boss = calling("boss", Agent(ScriptedModel(say), name="writer"))
     options = RunOptions(on_failure=FailurePolicy(subagent="fail"))
     first = await runner.run(boss, "go", options=options)
     assert first.state == "failed"
     assert (await runner.resume(first.task_id)).final_text == "a poem"
-    assert asked == [f"{first.task_id}.s1-0", f"{first.task_id}.s1-0r2"]
+    assert requests_seen == [f"{first.task_id}.s1-0", f"{first.task_id}.s1-0r2"]
 
 
 # ------------------------------------------------------------------------------- stopping and going on
@@ -520,9 +520,9 @@ async def test_a_task_is_exported_and_imported_with_all_below_it(runner: Runner,
     tree = Tree()
     root = await tree.begun(runner)
     await runner.interrupt(root)
-    for name, asked in (("whole", root), ("from below", tree.ids(root)[2])):
+    for name, task_id in (("whole", root), ("from below", tree.ids(root)[2])):
         file = tmp_path / f"{name}.jsonl"
-        report = await runner.export_tasks(file, asked)
+        report = await runner.export_tasks(file, task_id)
         assert sorted(report.tasks) == sorted(tree.ids(root))
         async with Runner(tmp_path / f"{name}.db", agents=[tree.root]) as other:
             await other.import_tasks(file)

@@ -47,7 +47,7 @@ async def seen(runner: Runner, thread: str = "talk", **how: Any) -> list[tuple[s
     return roles_and_texts(agent.model.requests[0].messages)
 
 
-async def asked(model: ScriptedModel) -> None:
+async def was_asked(model: ScriptedModel) -> None:
     async with asyncio.timeout(5):
         while not model.requests:  # noqa: ASYNC110 (there is nothing to be woken by)
             await asyncio.sleep(0.005)
@@ -95,9 +95,9 @@ async def test_the_same_compaction_again_asks_no_model_and_a_later_one_builds_on
     model = summariser(f"{FACT} And more.")
     second = await runner.compact_thread("talk", keep=1, model=model)
     assert second.covers > first.covers
-    asked = model.requests[0].messages[0].text
-    assert FACT in asked
-    assert "question 1" not in asked
+    was_asked = model.requests[0].messages[0].text
+    assert FACT in was_asked
+    assert "question 1" not in was_asked
     assert "And more." in (await seen(runner))[0][1]
     await sound(runner)
 
@@ -119,7 +119,7 @@ async def test_a_compaction_that_was_cut_off_goes_on_with_the_same_task(store: A
         await talk(runner, 3)
         slow = summariser(text(FACT, delay=60))
         compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=1, model=slow))
-        await asked(slow)
+        await was_asked(slow)
         compacting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await compacting
@@ -186,7 +186,7 @@ async def test_a_turn_undone_meanwhile_is_not_summarised(runner: Runner) -> None
     ids = await talk(runner, 2)
     model = summariser(text(FACT, delay=0.3))
     compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=model))
-    await asked(model)
+    await was_asked(model)
     await runner.undo_step(ids[1])
     report = await compacting
     assert not report.complete
@@ -213,7 +213,7 @@ async def test_a_task_does_not_wait_for_a_summary_that_is_being_made_in_its_thre
     await talk(runner, 1)
     model = summariser(text(FACT, delay=30))
     compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=model))
-    await asked(model)
+    await was_asked(model)
     async with asyncio.timeout(10):
         assert (await runner.run(sayer("Hi."), "Hello", thread_id="talk")).state == "completed"
     compacting.cancel()
@@ -381,7 +381,7 @@ async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is
 
 
 @pytest.mark.parametrize(
-    ("parts", "says"),
+    ("parts", "reason"),
     [
         ([("assistant", [ToolCall("a", "add", {})])], "have no results"),
         ([("tool", [ToolResult("a", "add", (Text("1"),))])], "answers"),
@@ -407,10 +407,10 @@ async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is
     ids=["unanswered", "unasked", "other order", "twice at once", "twice", "empty", "nothing"],
 )
 async def test_messages_that_no_model_could_be_shown_are_not_imported(
-    runner: Runner, parts: list[Any], says: str
+    runner: Runner, parts: list[Any], reason: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=says):
-        await runner.import_thread("talk", [Message(role, tuple(given)) for role, given in parts])
+    with pytest.raises(ConfigurationError, match=reason):
+        await runner.import_thread("talk", [Message(role, tuple(content)) for role, content in parts])
     assert (await runner.list_threads()).items == ()
 
 
@@ -441,7 +441,7 @@ async def test_a_cancelled_summary_can_be_requested_again(runner: Runner) -> Non
     await talk(runner, 2)
     slow = summariser(text(FACT, delay=60))
     compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=slow))
-    await asked(slow)
+    await was_asked(slow)
     [task] = (await runner.list_tasks(agent="summary")).items
     await runner.cancel(task.task_id)
     assert not (await compacting).complete

@@ -12,13 +12,13 @@ from treadle.core.state import TaskState, start
 from treadle.drivers.fork_point import difference
 
 
-def given(text: str, *events: Any) -> TaskState:
+def created(text: str, *events: Any) -> TaskState:
     return fold(start("t"), numbered(e.TaskCreated("math", (Text(text),), "talk"), *events))
 
 
 def asked_with(**arguments: Any) -> list[e.Event]:
-    asked = Message("assistant", (ToolCall("s1-0", "look", arguments),))
-    return [*step(), e.ModelReturned("s1", asked, "tool_calls")]
+    calling = Message("assistant", (ToolCall("s1-0", "look", arguments),))
+    return [*step(), e.ModelReturned("s1", calling, "tool_calls")]
 
 
 def looked(outcome: e.Outcome = "ok", output: Any = "done") -> list[Any]:
@@ -32,7 +32,7 @@ DONE = [*HELLO, e.StepCompleted("s1", True, "Hello.")]
 @pytest.mark.parametrize(
     ("a", "b", "place", "field", "values"),
     [
-        (given("go", step()), given("stay", step()), 1, "input", ((Text("go"),), (Text("stay"),))),
+        (created("go", step()), created("stay", step()), 1, "input", ((Text("go"),), (Text("stay"),))),
         (state_after(*HELLO), state_after(step(), answered(text="Bye.")), 1, "text", ("Hello.", "Bye.")),
         (
             state_after(asked_with(a=1)),
@@ -78,8 +78,12 @@ DONE = [*HELLO, e.StepCompleted("s1", True, "Hello.")]
 def test_the_first_thing_that_differs_is_named_with_both_values(
     a: TaskState, b: TaskState, place: int | None, field: str, values: Any
 ) -> None:
-    found = difference(a, b)
-    assert (found.index, found.field, (found.value_a, found.value_b)) == (place, field, values)
+    forward = difference(a, b)
+    assert (
+        forward.index,
+        forward.field,
+        (forward.value_a, forward.value_b),
+    ) == (place, field, values)
     back = difference(b, a)
     assert (back.index, back.field, (back.value_b, back.value_a)) == (place, field, values)
     assert difference(a, a).same

@@ -29,14 +29,14 @@ async def test_a_fork_may_begin_in_the_middle_of_a_record_that_goes_on_with_a_ca
 
 @pytest.mark.anyio
 async def test_a_fork_of_a_fork_begins_by_default_with_what_that_one_was_made_with():
-    def says(request: ModelRequest) -> Turn:
+    def reply(request: ModelRequest) -> Turn:
         result, *more = request.messages[2:] or [None]
         if result is None:
             return call("add", a=1, b=2)
-        found = next(part for part in result.parts if isinstance(part, ToolResult))
-        return text(" ".join([found.text, *[message.text for message in more]]))
+        result_part = next(part for part in result.parts if isinstance(part, ToolResult))
+        return text(" ".join([result_part.text, *[message.text for message in more]]))
 
-    agent = Agent(ScriptedModel(says), name="math", tools=[add])
+    agent = Agent(ScriptedModel(reply), name="math", tools=[add])
     async with Runner("memory:") as runner:
         done = await runner.run(agent, "1 + 2?")
         other = await runner.fork(done.task_id, replace={"s1-0": 4}, input="In words, please.")

@@ -140,12 +140,12 @@ async def test_a_verb_of_another_driver_just_before_a_claim_counts_as_before_or_
     crossed = 0
     for state in ("stepped", "doomed", "answered", "paused", "failed"):
         for act in ACTS:
-            found = await cross(state, act, verb, "between")
-            if found[0] == "it did not come to that" or (verb, act) == ("run", "delete"):
+            outcome = await cross(state, act, verb, "between")
+            if outcome[0] == "it did not come to that" or (verb, act) == ("run", "delete"):
                 continue  # a caller that resumes a deleted task gets TaskNotFound
             crossed += 1
-            if found != await cross(state, act, verb, "before"):
-                assert found == await cross(state, act, verb, "after"), (state, act)
+            if outcome != await cross(state, act, verb, "before"):
+                assert outcome == await cross(state, act, verb, "after"), (state, act)
     assert crossed, "something can come between"
 
 

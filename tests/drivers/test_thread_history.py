@@ -21,9 +21,9 @@ class Counting(MemoryStore):
         self.records = self.members = 0
 
     async def read(self, task_id: str, **which: Any) -> Any:
-        found = await super().read(task_id, **which)
-        self.records += len(found)
-        return found
+        records = await super().read(task_id, **which)
+        self.records += len(records)
+        return records
 
     async def thread(self, thread_id: str, **which: Any) -> Any:
         version, members = await super().thread(thread_id, **which)
@@ -101,15 +101,15 @@ async def test_a_version_is_the_same_however_much_is_kept(store: Any) -> None:
         await talk(runner, "one", "two", "three")
         await runner.undo_step("talk-three")
         await runner.import_thread("talk", [Message("user", (Text("Four."),))])
-        kept = ThreadHistory(runner.store)
+        cached = ThreadHistory(runner.store)
         version, _ = await runner.store.thread("talk")
         for at in [*range(version + 1), *range(version, -1, -1), None, 2, None]:
             fresh = await ThreadHistory(runner.store).messages("talk", at)
-            assert roles_and_texts((await kept.messages("talk", at)).messages) == roles_and_texts(
+            assert roles_and_texts((await cached.messages("talk", at)).messages) == roles_and_texts(
                 fresh.messages
             )
             if at is not None:
-                assert roles_and_texts((await kept.begin("talk", at)).messages) == roles_and_texts(
+                assert roles_and_texts((await cached.begin("talk", at)).messages) == roles_and_texts(
                     fresh.messages
                 )
 

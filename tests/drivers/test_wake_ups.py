@@ -87,17 +87,17 @@ async def test_a_watcher_of_another_runner_sees_a_task_end(runner: Runner, other
 async def test_an_adopter_is_woken_by_the_release_of_a_task(store: Any, here: bool) -> None:
     """Released here by its own runner, which settles the call; elsewhere by a runner that shuts down."""
     gate = Gate("work", read_only=False)
-    agent, told = holding(gate), list[Adoption]()
+    agent, notices = holding(gate), list[Adoption]()
     async with Runner(store, agents=[agent]) as one, Runner(store, agents=[agent]) as two:
         adopter = one if here else two
         driven = await one.start(agent, "Hold.", task_id="t")
         await gate.entered.wait()
         await driven.interrupt()
         assert (await one.resume("t")).state == "waiting"
-        adopter.begin_adopting(tell=told.append)
+        adopter.begin_adopting(tell=notices.append)
         await asyncio.sleep(0.3)  # its first look, and the breath after it
         gate.let_go.set()
         (pending,) = (await one.result("t")).pending
         await one.settle("t", pending.request_id, NotHappened())
-        await until(lambda: [adoption.kind for adoption in told][-1:] == ["stopped"])
+        await until(lambda: [adoption.kind for adoption in notices][-1:] == ["stopped"])
         assert (await adopter.result("t")).final_text == "Held."

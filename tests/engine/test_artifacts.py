@@ -191,8 +191,8 @@ async def test_a_step_that_leaves_what_it_may_not_fails(runner: Runner, wrong: A
 
 
 async def test_a_model_that_only_writes_text_gathers_them_too(runner: Runner) -> None:
-    said = ['Action: find\nAction Input: {"topic": "a"}', "Answer: found"]
-    result = await runner.run(agent_of(*said, worker="react"), "go")
+    script = ['Action: find\nAction Input: {"topic": "a"}', "Answer: found"]
+    result = await runner.run(agent_of(*script, worker="react"), "go")
     assert (titles(result), names(result)) == (["a", "all"], ["s1-0-a1 a.pdf"])
     assert not any("pdf" in message.text or "e.org" in message.text for message in result.messages)
 

@@ -97,17 +97,17 @@ async def test_costs_stay_the_same_when_prices_change(store: Any) -> None:
 
 
 async def test_a_price_is_asked_once_for_each_answer(store: Any) -> None:
-    told: list[Any] = []
+    priced: list[Any] = []
 
     def price(model: str, usage: Usage) -> Decimal:
-        told.append((model, usage.total_tokens))
+        priced.append((model, usage.total_tokens))
         return Decimal("0.1")
 
     async with Runner(store, prices=price) as runner:
         result = await runner.run(looker(3), "go")
         for _ in range(3):
             await runner.result(result.task_id)
-    assert told == [("scripted", 12)] * 3
+    assert priced == [("scripted", 12)] * 3
     assert result.cost == Decimal("0.3"), "three tenths of a dollar, and not 0.30000000000000004"
 
 
@@ -453,11 +453,11 @@ async def test_a_last_answer_has_the_size_of_the_newest_request_kept_back_for_it
 
 def test_the_auditor_sees_a_request_beyond_what_may_be_spent() -> None:
     def paid(*costs: int | None) -> list[Any]:
-        told: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"cost": 2.0}})]
+        events: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"cost": 2.0}})]
         for cost in costs:
-            told.append(e.ModelStarted("s1", "m"))
-            told.append(e.ModelReturned("s1", Message("assistant", ()), cost=cost))
-        return told
+            events.append(e.ModelStarted("s1", "m"))
+            events.append(e.ModelReturned("s1", Message("assistant", ()), cost=cost))
+        return events
 
     assert list(audited_limits("t", paid(10**12, 10**12))) == []
     assert len(list(audited_limits("t", paid(10**12, 10**12, 1)))) == 1

@@ -76,8 +76,8 @@ async def test_a_tool_that_cancels_itself_has_failed_and_its_sibling_has_not(
         await asyncio.sleep(0.01)
         return "stayed"
 
-    asked = [call("foreign"), call("stay")][:calls]
-    agent = Agent(ScriptedModel([both(*asked), "done"]), tools=[Foreign("call", read_only=True), stay])
+    calls_made = [call("foreign"), call("stay")][:calls]
+    agent = Agent(ScriptedModel([both(*calls_made), "done"]), tools=[Foreign("call", read_only=True), stay])
     result = await runner.run(agent, "Go.")
     assert (result.state, [run.outcome for run in result.tool_executions]) == (
         "completed",
@@ -238,8 +238,8 @@ async def test_only_calls_that_may_run_again_are_retried(runner: Runner, read_on
             return "stayed"
 
         foreign.error = ValueError("no")
-        asked = [call("foreign"), *[call(name) for name in beside]]
-        agent = Agent(ScriptedModel([both(*asked), "done"]), tools=[foreign, stay])
+        calls_made = [call("foreign"), *[call(name) for name in beside]]
+        agent = Agent(ScriptedModel([both(*calls_made), "done"]), tools=[foreign, stay])
         result = await runner.run(agent, "Go.")
         assert [run.outcome for run in result.tool_executions] == ["error", *["ok" for _ in beside]]
         tries = ["call s1-0 1", "call s1-0 2"] if read_only else ["call s1-0 1"]

@@ -214,10 +214,10 @@ async def test_arguments_that_are_not_an_object_go_back_to_the_model(runner: Run
 async def test_wrong_arguments_and_unknown_tools_go_back_with_a_hint(runner: Runner) -> None:
     shop = Shop(turn(calls=[call("lok"), call("look", far=True), call("look")]), "Done.")
     result = await runner.run(shop.agent, "go")
-    told = results_seen(shop.model.requests[1].messages)
-    assert "Did you mean 'look'?" in told[0]
-    assert "far" in told[1]
-    assert told[2] == "look done"
+    results = results_seen(shop.model.requests[1].messages)
+    assert "Did you mean 'look'?" in results[0]
+    assert "far" in results[1]
+    assert results[2] == "look done"
     assert [run.outcome for run in result.tool_executions] == ["invalid", "invalid", "ok"]
     assert len(await only(runner, result.task_id, "tool_started")) == 1
 

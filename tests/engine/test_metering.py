@@ -27,21 +27,21 @@ def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_read_on
     conversation, meter = [user("Where is it?")], TokenMeter()
     for turn in range(20):
         conversation += [ANSWER, user(Looked(f"And {turn}?"))]
-        asked = request(MessageView(conversation))
-        assert meter.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
+        sent = request(MessageView(conversation))
+        assert meter.estimated(sent, ANSWER) == estimated_usage(sent, ANSWER)
     Looked.times = 0
     conversation.append(user(Looked("Once more.")))
     meter.estimated(request(MessageView(conversation)), ANSWER)
     assert Looked.times == 1
 
 
-def test_undone_calls_do_not_count_as_repeats():
+def test_requests_that_do_not_continue_the_conversation_are_estimated_as_a_whole():
     conversation, meter = [user("Where is it?"), ANSWER, user("And now?")], TokenMeter()
     meter.estimated(request(MessageView(conversation)), ANSWER)
-    for asked in (
+    for sent in (
         request(MessageView(conversation[:1])),
         request(MessageView(conversation, 1)),
         request([user("Aside.")]),
         request(MessageView(conversation), instructions="Be long, and longer than that."),
     ):
-        assert meter.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
+        assert meter.estimated(sent, ANSWER) == estimated_usage(sent, ANSWER)

@@ -337,18 +337,18 @@ async def test_the_journal_holds_which_model_failed_which_answered_and_side_call
 
 @BY_WORKER_OR_FUNCTION
 async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
-    asked, answers = asyncio.Event(), asyncio.Event()
+    request_sent, answers = asyncio.Event(), asyncio.Event()
 
     class Slow:
         name = "slow"
 
         async def stream(self, request):
-            asked.set()
+            request_sent.set()
             await answers.wait()
             yield ModelAnswer(Message("assistant", (Text("Hi"),)))
 
     handle = await runner.start(Agent(Slow(), worker=worker), "Go.", task_id="t")
-    await asked.wait()
+    await request_sent.wait()
     pausing = asyncio.ensure_future(runner.pause("t"))
     async for event in handle.events(deltas=False):
         if event.kind == "pause_requested":

@@ -16,20 +16,20 @@ pytestmark = pytest.mark.anyio
 async def test_a_request_after_the_conversation_sees_it_and_leaves_it_as_it_was() -> None:
     seen: list[list[str]] = []
 
-    def says(request: ModelRequest) -> Turn:
+    def reply(request: ModelRequest) -> Turn:
         seen.append([message.text for message in request.messages])
         return text(f"answer {request.turn}")
 
     async def worker(ctx: StepContext[Any]) -> StepResult:
         await ctx.call_model()
         aside = await ctx.call_model("and?", after_conversation=True)
-        asked = [user("and?"), Message("assistant", (Text("x"),)), user("no?")]
-        again = await ctx.call_model(asked, after_conversation=True)
+        side_messages = [user("and?"), Message("assistant", (Text("x"),)), user("no?")]
+        again = await ctx.call_model(side_messages, after_conversation=True)
         alone = await ctx.call_model("and?")
         return StepResult([aside.message.text, again.message.text, alone.message.text], is_last=True)
 
     async with Runner("memory:") as runner:
-        agent = Agent(ScriptedModel(says), worker=worker)
+        agent = Agent(ScriptedModel(reply), worker=worker)
         await runner.run(agent, "before", thread_id="talk")
         seen.clear()
         result = await runner.run(agent, "go", thread_id="talk")

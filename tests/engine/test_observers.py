@@ -31,12 +31,12 @@ def agent(name="looker", **how):
 
 
 async def test_an_observer_gets_every_event_of_every_task_once_and_in_order():
-    told: list[Notice] = []
-    async with Runner("memory:", observers=[told.append]) as runner:
+    notices: list[Notice] = []
+    async with Runner("memory:", observers=[notices.append]) as runner:
         results = await asyncio.gather(*[runner.run(agent(f"a{n}"), "Go.") for n in range(20)])
         journals = {result.task_id: await journal_of(runner.store, result.task_id) for result in results}
     for number, result in enumerate(results):
-        mine = [notice for notice in told if notice.task and notice.task.task_id == result.task_id]
+        mine = [notice for notice in notices if notice.task and notice.task.task_id == result.task_id]
         first, *events, last = [notice.event for notice in mine]
         assert isinstance(first, DriveBegan)
         assert (first.seq, first.previous, first.calls) == (0, 0, {})
@@ -59,12 +59,12 @@ async def test_only_observers_that_ask_for_deltas_get_them():
 
 
 async def test_a_new_drive_is_observed_with_its_open_calls_and_its_final_state():
-    told: list[Notice] = []
-    async with Runner("memory:", observers=[told.append]) as runner:
+    notices: list[Notice] = []
+    async with Runner("memory:", observers=[notices.append]) as runner:
         task = await runner.create_task(agent(), "Go.")
         await runner.run_step(task)
         await runner.resume(task)
-    drives = [n.event for n in told if isinstance(n.event, (DriveBegan, DriveEnded))]
+    drives = [n.event for n in notices if isinstance(n.event, (DriveBegan, DriveEnded))]
     ends = [event.state for event in drives if isinstance(event, DriveEnded)]
     begins = [event for event in drives if isinstance(event, DriveBegan)]
     assert ends == ["created", "running", "completed"]
@@ -109,10 +109,10 @@ async def test_observers_that_raise_hang_or_are_slow_slow_no_run_down(caplog):
 
 
 async def test_an_observers_errors_are_counted_and_logged_once_and_it_gets_later_events(caplog):
-    told: list[Notice] = []
+    notices: list[Notice] = []
 
     def picky(notice):
-        told.append(notice)
+        notices.append(notice)
         if isinstance(notice.event, e.ModelStarted):
             raise ValueError("I do not like models")
 
@@ -120,8 +120,8 @@ async def test_an_observers_errors_are_counted_and_logged_once_and_it_gets_later
         async with Runner("memory:", observers=[picky]) as runner:
             await runner.run(agent(), "Go.")
         assert runner.observers[0].errors == 2
-        assert runner.observers[0].told == len(told)
-    assert isinstance(told[-1].event, DriveEnded)
+        assert runner.observers[0].told == len(notices)
+    assert isinstance(notices[-1].event, DriveEnded)
     raised = [record for record in caplog.records if "I do not like models" in record.getMessage()]
     assert len(raised) == 1
 
@@ -129,11 +129,11 @@ async def test_an_observers_errors_are_counted_and_logged_once_and_it_gets_later
 async def test_a_hanging_observer_costs_a_bounded_buffer_and_a_bounded_time_at_the_end(monkeypatch, caplog):
     monkeypatch.setattr(observing, "BUFFER", 100)
     monkeypatch.setattr(observing, "PATIENCE", 0.2)
-    release, ended, told = Signal(), Signal(), []
+    release, ended, notices = Signal(), Signal(), []
 
     class Hangs:
         def observe(self, notice):
-            told.append(notice)
+            notices.append(notice)
             release.wait(30)
 
         def close(self):
@@ -152,18 +152,18 @@ async def test_a_hanging_observer_costs_a_bounded_buffer_and_a_bounded_time_at_t
     assert "did not end in time" in caplog.text
     release.set()
     ended.wait(5)
-    gaps = [n for n in told if isinstance(n.event, Missed)]
+    gaps = [n for n in notices if isinstance(n.event, Missed)]
     assert {gap.task for gap in gaps} == {None}
     assert sum(gap.event.events for gap in gaps) == report.dropped_events
 
 
 async def test_deltas_are_dropped_before_events(monkeypatch):
     monkeypatch.setattr(observing, "BUFFER", 200)
-    release, told = Signal(), []
+    release, notices = Signal(), []
 
     def late(notice):
         release.wait(30)
-        told.append(notice)
+        notices.append(notice)
 
     model = ScriptedModel([turn("word " * 2000, chunk=5)])
     runner = Runner("memory:", observers=[Callback(late, deltas=True)])
@@ -171,7 +171,7 @@ async def test_deltas_are_dropped_before_events(monkeypatch):
     journal = await journal_of(runner.store, result.task_id)
     release.set()
     await runner.aclose()
-    assert [n.event for n in told if isinstance(n.event, e.Event)] == journal
+    assert [n.event for n in notices if isinstance(n.event, e.Event)] == journal
     assert runner.observers[0].dropped_events == 0
     assert runner.observers[0].dropped_deltas > 1500
 
@@ -207,9 +207,9 @@ async def test_a_task_runs_even_if_no_observer_thread_can_be_started(monkeypatch
 
     start = Thread.start
     monkeypatch.setattr(Thread, "start", refuse)
-    told = []
-    async with Runner("memory:", observers=[told.append]) as runner:
+    notices = []
+    async with Runner("memory:", observers=[notices.append]) as runner:
         assert (await runner.run(agent(), "Go.")).state == "completed"
         monkeypatch.undo()
         assert (await runner.run(agent(), "Go.")).state == "completed"
-    assert len({notice.task.task_id for notice in told}) == 2
+    assert len({notice.task.task_id for notice in notices}) == 2

@@ -109,5 +109,5 @@ async def test_labels_of_the_runner_and_of_the_run_are_joined(store: Any) -> Non
 
 def test_an_option_set_to_false_overrides_the_default() -> None:
     usual = RunOptions(tell_steps_left=True, break_on=[Breakpoint(after_step=1)])
-    asked = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
-    assert (asked.tell_steps_left, asked.break_on) == (False, [])
+    merged = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
+    assert (merged.tell_steps_left, merged.break_on) == (False, [])

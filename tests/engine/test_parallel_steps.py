@@ -97,10 +97,10 @@ async def test_the_outcome_of_four_steps_does_not_depend_on_the_order_of_their_e
         await gates.let(name)
         await shown(runner, handle.task_id, f"noted {name}")
     result = await sound(runner, await handle.result())
-    heard = dict(zip("abcd", ("s2", "s3", "s4", "s5"), strict=True))
+    input_of = dict(zip("abcd", ("s2", "s3", "s4", "s5"), strict=True))
     assert result.output == {
         "start": None,
-        **{name: [f"noted {name}", f"{step} of 2"] for name, step in heard.items()},
+        **{name: [f"noted {name}", f"{step} of 2"] for name, step in input_of.items()},
         "said": "s6 of 6",
     }
     steps = await runner.get_completed_steps(result.task_id)
@@ -622,7 +622,7 @@ async def test_a_step_that_gave_itself_up_still_counts_as_no_success_when_the_jo
 
 
 async def test_a_step_may_plan_a_step_that_waits_for_it(runner: Runner) -> None:
-    heard = asyncio.Event()
+    message_read = asyncio.Event()
 
     async def worker(ctx: StepContext) -> StepResult:
         match ctx.name:
@@ -632,9 +632,9 @@ async def test_a_step_may_plan_a_step_that_waits_for_it(runner: Runner) -> None:
                 return StepResult("mine", next_steps=[NextStep("next", after=("a",))])
             case "next":
                 assert ctx.results == {"a": "mine"}
-                heard.set()
+                message_read.set()
             case "b":
-                await asyncio.wait_for(heard.wait(), 5)
+                await asyncio.wait_for(message_read.wait(), 5)
         return StepResult(ctx.name, is_last=ctx.name == "end")
 
     assert (await sound(runner, await runner.run(agent_of(worker), "go"))).output == "end"

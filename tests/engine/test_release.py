@@ -31,7 +31,9 @@ class Clock:
         return time + 5
 
 
-def wanted(state: TaskState, goal: Goal = "end", *, was_wanted: bool = False, goes_on: bool = False) -> int:
+def wanted_time(
+    state: TaskState, goal: Goal = "end", *, was_wanted: bool = False, goes_on: bool = False
+) -> int:
     spec = DriveSpec(goal, Rules(limits=Limits()), RunOptions(), idle)
     writer: Any = Clock()
     return wanted_from(state, writer, spec, was_wanted=was_wanted, goes_on=goes_on)
@@ -45,29 +47,32 @@ def waiting(**flags: Any) -> TaskState:
 
 
 def test_a_task_that_waits_for_a_timer_is_wanted_when_it_fires_by_the_system_clock() -> None:
-    assert wanted(waiting()) == DUE + 5
+    assert wanted_time(waiting()) == DUE + 5
 
 
 def test_a_task_that_waits_for_nothing_is_not_wanted() -> None:
-    assert wanted(start("t")) == 0
+    assert wanted_time(start("t")) == 0
 
 
 @pytest.mark.parametrize("flags", [{"ended": "completed"}, {"pausing": True}, {"interrupting": True}])
 def test_a_task_that_was_stopped_is_not_wanted(flags: dict[str, Any]) -> None:
-    assert wanted(waiting(**flags)) == 0
+    assert wanted_time(waiting(**flags)) == 0
 
 
 def test_a_task_that_a_shutdown_interrupted_is_wanted_at_once() -> None:
-    assert wanted(waiting(interrupting=True, shutdown=True)) == AT_ONCE
+    assert wanted_time(waiting(interrupting=True, shutdown=True)) == AT_ONCE
 
 
 @pytest.mark.parametrize("goal", ["step", "attend"])
 def test_a_stepped_task_is_not_wanted_unless_it_was_wanted_before(goal: Goal) -> None:
-    assert (wanted(waiting(), goal), wanted(waiting(), goal, was_wanted=True)) == (0, DUE + 5)
+    assert (wanted_time(waiting(), goal), wanted_time(waiting(), goal, was_wanted=True)) == (0, DUE + 5)
 
 
 def test_a_task_at_rest_for_which_something_arrived_is_wanted_at_once() -> None:
-    assert (wanted(start("t"), "attend", goes_on=True), wanted(start("t"), "end", goes_on=True)) == (
+    assert (
+        wanted_time(start("t"), "attend", goes_on=True),
+        wanted_time(start("t"), "end", goes_on=True),
+    ) == (
         AT_ONCE,
         0,
     )

@@ -174,9 +174,9 @@ async def test_two_gathered_calls_that_are_swapped_after_a_crash_each_get_their_
         nonlocal entered
         entered += 1
         numbers = [1, 2] if entered == 1 else [2, 1]
-        found = await asyncio.gather(*[ctx.call_tool("work", {"n": n}) for n in numbers])
-        found += [await ctx.call_tool("work", {"n": 3})]
-        return last(dict(zip(["one", "two"] if entered == 1 else ["two", "one"], found[:2], strict=True)))
+        results = await asyncio.gather(*[ctx.call_tool("work", {"n": n}) for n in numbers])
+        results += [await ctx.call_tool("work", {"n": 3})]
+        return last(dict(zip(["one", "two"] if entered == 1 else ["two", "one"], results[:2], strict=True)))
 
     for commits in range(1, 6):
         done.clear()
@@ -189,33 +189,33 @@ async def test_two_gathered_calls_that_are_swapped_after_a_crash_each_get_their_
 
 
 async def test_requests_that_ended_are_served_from_the_journal(runner: Runner) -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
     entered: list[int] = []
     broken = True
 
     def model(request: ModelRequest) -> Turn:
-        asked.append(request.messages[-1].text)
-        return text(f"heard {asked[-1]}")
+        prompts.append(request.messages[-1].text)
+        return text(f"heard {prompts[-1]}")
 
     async def worker(ctx: StepContext) -> StepResult:
         entered.append(ctx.attempt)
-        kept = [await ctx.once("dice", lambda: len(entered)), await ctx.now(), await ctx.random()]
+        values = [await ctx.once("dice", lambda: len(entered)), await ctx.now(), await ctx.random()]
         first = (await ctx.call_model("one")).message.text
         second = await ctx.call_tool("double", {"n": 4})
         third = (await ctx.call_model("one")).message.text
         if broken:
             raise RuntimeError("after all that")
-        return last([kept, first, second, third])
+        return last([values, first, second, third])
 
     agent = agent_of(worker, double, model=ScriptedModel(model))
     failed = await runner.run(agent, "go")
-    assert (failed.state, asked) == ("failed", ["one", "one"])
+    assert (failed.state, prompts) == ("failed", ["one", "one"])
     broken = False
     result = await runner.resume(failed.task_id)
-    assert (entered, asked) == ([1, 2], ["one", "one"])
-    kept, *rest = result.output
-    assert (kept[0], rest) == (1, ["heard one", 8, "heard one"])
-    assert 0 <= kept[2] < 1 < kept[1]
+    assert (entered, prompts) == ([1, 2], ["one", "one"])
+    values, *rest = result.output
+    assert (values[0], rest) == (1, ["heard one", 8, "heard one"])
+    assert 0 <= values[2] < 1 < values[1]
     assert result.usage.model_calls == 2
 
 
@@ -241,8 +241,8 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
 
     async def worker(ctx: StepContext) -> StepResult:
         answer = await ctx.call_model()
-        found = await ctx.call_tool(answer.message.tool_calls[0])
-        return last([found, (await ctx.call_model()).message.text])
+        result_ = await ctx.call_tool(answer.message.tool_calls[0])
+        return last([result_, (await ctx.call_model()).message.text])
 
     agent = agent_of(worker, work, model=ScriptedModel(model))
     failed = await runner.run(agent, "go")
@@ -324,7 +324,7 @@ async def test_a_failure_of_an_abandoned_step_is_not_the_error_of_the_task(runne
 
 
 async def test_a_writing_call_that_was_cut_off_raises_into_the_function() -> None:
-    told: list[str] = []
+    errors: list[str] = []
 
     @tool
     async def write() -> None:
@@ -334,13 +334,13 @@ async def test_a_writing_call_that_was_cut_off_raises_into_the_function() -> Non
         try:
             await ctx.call_tool("write")
         except ToolCallFailed as error:
-            told.append(error.outcome)
+            errors.append(error.outcome)
             return last("unknown")
         return last("known")
 
     outcomes = {(await lived_twice(worker, write, commits=commits)).output for commits in range(3)}
     assert outcomes >= {"unknown"}
-    assert set(told) == {"unknown"}
+    assert set(errors) == {"unknown"}
 
 
 async def test_a_call_of_a_step_function_can_be_settled(runner: Runner) -> None:
@@ -574,10 +574,10 @@ async def test_each_failure_of_a_step_function_pauses_under_the_policy_pause(
 
 
 async def test_a_pause_lets_a_functions_request_end_and_it_is_not_sent_again(runner: Runner) -> None:
-    asked, gate = asyncio.Event(), asyncio.Event()
+    request_sent, gate = asyncio.Event(), asyncio.Event()
 
     async def answer(request: Any) -> Any:
-        asked.set()
+        request_sent.set()
         await gate.wait()
         return text("Here.")
 
@@ -587,7 +587,7 @@ async def test_a_pause_lets_a_functions_request_end_and_it_is_not_sent_again(run
     model = ScriptedModel(answer)
     agent = Agent(model, worker=work)
     handle = await runner.start(agent, "Go", task_id="t")
-    await asked.wait()
+    await request_sent.wait()
     pausing = asyncio.ensure_future(handle.pause())
     await asyncio.sleep(0.05)
     gate.set()

@@ -30,7 +30,7 @@ async def look() -> int:
 
 
 async def test_a_thread_whose_step_was_interrupted_does_not_wait_for_ever(runner: Runner) -> None:
-    began, left, told = asyncio.Event(), threading.Event(), list[str]()
+    began, left, errors = asyncio.Event(), threading.Event(), list[str]()
 
     @tool(read_only=True)
     async def long() -> int:
@@ -43,7 +43,7 @@ async def test_a_thread_whose_step_was_interrupted_does_not_wait_for_ever(runner
         try:
             ctx.wait(ctx.call_tool("long"))
         except WorkerError as error:
-            told.append(str(error))
+            errors.append(str(error))
         left.set()
         return StepResult("late", is_last=True)
 
@@ -51,15 +51,15 @@ async def test_a_thread_whose_step_was_interrupted_does_not_wait_for_ever(runner
     await began.wait()
     await handle.interrupt()
     assert await asyncio.to_thread(left.wait, 5)
-    assert "does not run any more" in told[0]
+    assert "does not run any more" in errors[0]
     assert (await handle.result()).state == "interrupted"
 
 
 async def test_a_thread_whose_step_is_not_needed_any_more_does_not_wait_for_ever(runner: Runner) -> None:
-    asked, left, over = threading.Event(), threading.Event(), threading.Event()
+    request_sent, left, over = threading.Event(), threading.Event(), threading.Event()
 
     async def model(request: ModelRequest) -> Turn:
-        asked.set()
+        request_sent.set()
         await asyncio.sleep(60)
         return text("late")
 
@@ -67,7 +67,7 @@ async def test_a_thread_whose_step_is_not_needed_any_more_does_not_wait_for_ever
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
         if ctx.name == "a":
-            asked.wait(5)
+            request_sent.wait(5)
         if ctx.name == "b":
             try:
                 ctx.wait(ctx.call_model("are you there?"))
@@ -82,7 +82,7 @@ async def test_a_thread_whose_step_is_not_needed_any_more_does_not_wait_for_ever
 
 
 async def test_a_step_context_used_in_the_wrong_place_raises_instead_of_hanging(runner: Runner) -> None:
-    told: list[str] = []
+    errors: list[str] = []
 
     def elsewhere(ctx: StepContext) -> Any:
         return asyncio.run(ctx.call_tool("look"))  # type: ignore[arg-type]
@@ -92,16 +92,16 @@ async def test_a_step_context_used_in_the_wrong_place_raises_instead_of_hanging(
             try:
                 await misuse()
             except WorkerError as error:
-                told.append(str(error))
-        kept.append(ctx)
+                errors.append(str(error))
+        contexts.append(ctx)
         return StepResult("done", is_last=True)
 
-    kept: list[StepContext] = []
+    contexts: list[StepContext] = []
     result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
     assert result.state == "completed"
-    assert ["says await" in told[0], "ctx.wait(" in told[1]] == [True, True]
+    assert ["says await" in errors[0], "ctx.wait(" in errors[1]] == [True, True]
     with pytest.raises(WorkerError, match="has ended"):
-        await kept[0].call_tool("look")
+        await contexts[0].call_tool("look")
 
 
 async def test_a_request_made_just_before_a_step_ends_belongs_to_the_step(runner: Runner) -> None:

@@ -37,8 +37,8 @@ async def save(n: int) -> str:
 
 
 def agent_of(worker: Any, model: Any = "so", **more: Any) -> Agent[Any]:
-    says = model if callable(model) else lambda request: text(model)
-    return Agent(ScriptedModel(says), worker=worker, tools=[save], **more)
+    reply = model if callable(model) else lambda request: text(model)
+    return Agent(ScriptedModel(reply), worker=worker, tools=[save], **more)
 
 
 def planned(*steps: NextStep) -> StepResult:
@@ -52,7 +52,7 @@ async def runner() -> AsyncIterator[Runner]:
         assert await audit_store(runner.store) == []
 
 
-def known(ctx: NodeContext) -> Any:
+def inputs_of(ctx: NodeContext) -> Any:
     return dict(ctx.results)
 
 
@@ -212,8 +212,8 @@ async def test_of_several_first_steps_one_is_run_at_a_time(runner: Runner) -> No
 
 async def test_a_fork_with_another_result_asks_again_what_was_asked_with_the_first(runner: Runner) -> None:
     def model(request: ModelRequest) -> Any:
-        found = [part for message in request.messages for part in message.parts if hasattr(part, "call_id")]
-        return text(f"so {found[0].parts[0].text}") if found else call("save", n=1)
+        results = [part for message in request.messages for part in message.parts if hasattr(part, "call_id")]
+        return text(f"so {results[0].parts[0].text}") if results else call("save", n=1)
 
     agent = agent_of(Pipeline([Node("a", Ask("{input}", tools=["save"]))]), model)
     parent = await runner.run(agent, "go")
@@ -294,7 +294,7 @@ async def test_messages_that_an_undo_restores_start_another_round_of_an_answered
     nodes = (
         Node("slow", slow),
         Node("quick", lambda ctx: 1),
-        Node("end", known, after=("slow", "quick"), join="any"),
+        Node("end", inputs_of, after=("slow", "quick"), join="any"),
     )
     first = await runner.run(agent_of(Pipeline(nodes)), "go")
     await runner.undo_step(first.task_id, step="slow")
@@ -311,8 +311,8 @@ async def test_a_last_node_without_results_leaves_neither_an_answer_nor_a_failur
     nodes = (
         Node("n0", broken, optional=True),
         Node("n1", broken),
-        Node("n2", known, after="n0", join="any"),
-        Node("n3", known, after=("n0", "n1", "n2"), join="any"),
+        Node("n2", inputs_of, after="n0", join="any"),
+        Node("n3", inputs_of, after=("n0", "n1", "n2"), join="any"),
     )
     options = RunOptions(max_parallel_steps=1)
     result = await runner.run(agent_of(Pipeline(nodes)), "go", options=options)

@@ -142,9 +142,9 @@ async def test_a_function_that_wants_to_end_the_process_fails_its_step_once_its_
     runner: Runner, error: BaseException
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
-        asked = asyncio.ensure_future(ctx.call_tool("look"))
+        call_made = asyncio.ensure_future(ctx.call_tool("look"))
         await asyncio.sleep(0)
-        asked.add_done_callback(lambda done: done.exception())
+        call_made.add_done_callback(lambda done: done.exception())
         raise error
 
     result = await sound(runner, await runner.run(agent_of(worker, look), "go"))

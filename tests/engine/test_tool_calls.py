@@ -55,7 +55,7 @@ async def durable_kinds(path: Path, task_id: str) -> list[tuple[str, str]]:
     finally:
         await other.close()
     return [
-        (event.kind, getattr(event, "call", "")) for _, found in unfold(task_id, records) for event in found
+        (event.kind, getattr(event, "call", "")) for _, events in unfold(task_id, records) for event in events
     ]
 
 
@@ -256,8 +256,8 @@ async def test_context_variables_of_a_call_are_its_own(runner: Runner) -> None:
         return f"{before} {var.get()}"
 
     var.set("caller")
-    asked = [call(kind, name=f"{kind}{n}") for n in range(4) for kind in ("inline", "thread")]
-    result = await runner.run(with_tools(inline, thread, script=[turn(calls=asked), "Done."]), "go")
+    calls_made = [call(kind, name=f"{kind}{n}") for n in range(4) for kind in ("inline", "thread")]
+    result = await runner.run(with_tools(inline, thread, script=[turn(calls=calls_made), "Done."]), "go")
     assert [run.output for run in result.tool_executions] == [
         f"caller {kind}{n}" for n in range(4) for kind in ("inline", "thread")
     ]
@@ -285,11 +285,11 @@ async def test_calls_of_one_turn_do_not_touch_each_other(runner: Runner) -> None
     async def leaving() -> None:
         raise SystemExit(3)
 
-    asked = [
+    calls_made = [
         call("fine", n=0), call("broken"), call("fine", n=1), call("hanging"), call("missing"),
         call("fine", n="x"), call("leaving"), call("fine", n=2),
     ]  # fmt: skip
-    agent = with_tools(fine, broken, hanging, leaving, script=[turn(calls=asked), "Done."])
+    agent = with_tools(fine, broken, hanging, leaving, script=[turn(calls=calls_made), "Done."])
     result = await runner.run(agent, "go")
     assert result.state == "completed"
     assert [run.outcome for run in result.tool_executions] == [
@@ -323,8 +323,8 @@ async def test_sixteen_calls_that_end_at_one_moment_lose_nothing(runner: Runner)
                     barrier.wait(5)
                     return n
 
-            asked = [call("meet", n=n) for n in range(16)]
-            result = await runner.run(with_tools(meet, script=[turn(calls=asked), "Done."]), "go")
+            calls_made = [call("meet", n=n) for n in range(16)]
+            result = await runner.run(with_tools(meet, script=[turn(calls=calls_made), "Done."]), "go")
             assert [run.output for run in result.tool_executions] == list(range(16))
             assert results_seen(result.messages) == [str(n) for n in range(16)]
 

@@ -109,11 +109,11 @@ async def driven(store: Any, agent: Agent[Any]) -> RunResult | None:
 
 async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools() -> None:
     life = MortalStore(MemoryStore())
-    asked: list[list[str]] = []
+    offered_names: list[list[str]] = []
 
-    async def says(request: Any) -> Any:
-        asked.append(names(request))
-        if len(asked) == 2:
+    async def reply(request: Any) -> Any:
+        offered_names.append(names(request))
+        if len(offered_names) == 2:
             async with Runner(life.real) as reader:
                 while await offered(reader, request) != [("look",), ("a",)]:  # noqa: ASYNC110  it is on its way there
                     await asyncio.sleep(0.001)
@@ -127,7 +127,7 @@ async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools
 
     others = [tool(lambda: None, name=name) for name in ("a", "b", "c")]
     offer = Phases(["look"], ["a"], ["b"], ["c"])
-    agent = Agent(ScriptedModel(says), name="clerk", tools=[look, *others], offer=offer)
+    agent = Agent(ScriptedModel(reply), name="clerk", tools=[look, *others], offer=offer)
     assert await driven(life, agent) is None
     offer.phases = (["c"], ["c"])  # what the selector would return now
     before = len(offer.asked)
@@ -135,7 +135,7 @@ async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools
     result = await driven(second, agent)
     assert result is not None
     assert result.state == "completed"
-    assert asked == [["look"], ["a"], ["a"]]
+    assert offered_names == [["look"], ["a"], ["a"]]
     assert len(offer.asked) == before
     async with Runner(second.real) as reader:
         assert await offered(reader, result) == [("look",), ("a",), ("a",)]
@@ -350,8 +350,8 @@ async def test_a_call_that_was_not_offered_and_met_a_limit_does_not_run_once_tha
         return StepResult("done", is_last=True)
 
     ledger = Ledger()
-    asked = turn(calls=[call("look", what="room"), call("book", what="room")])
-    agent = ledger.agent(asked, worker=worker).replace(limits=Limits(tool_calls=1))
+    both_calls = turn(calls=[call("look", what="room"), call("book", what="room")])
+    agent = ledger.agent(both_calls, worker=worker).replace(limits=Limits(tool_calls=1))
     result = await runner.run(agent, "Book a room.")
     assert [run.outcome for run in result.tool_executions] == ["ok", "refused"]
     raised = RunOptions(limits=Limits(tool_calls=5))
@@ -367,13 +367,13 @@ async def test_a_request_of_a_function_that_is_made_again_offers_the_same_unless
     async def worker(ctx: StepContext) -> StepResult:
         return StepResult((await ctx.call_model()).message.text, is_last=True)
 
-    async def says(request: Any) -> Any:
+    async def reply(request: Any) -> Any:
         if request.attempt == 1:
             await asyncio.sleep(30)
         return "Hello."
 
     offer = Phases(["look"])
-    agent = Ledger().agent(offer=offer, worker=worker).replace(model=ScriptedModel(says))
+    agent = Ledger().agent(offer=offer, worker=worker).replace(model=ScriptedModel(reply))
     async with Runner(tmp_path / "journal.db") as runner:
         handle = await runner.start(agent, "go")
         async for event in handle.events():
@@ -388,9 +388,9 @@ async def test_a_request_of_a_function_that_is_made_again_offers_the_same_unless
 
 
 async def test_a_text_dialect_describes_only_the_offered_tools(runner: Runner) -> None:
-    for worker, says in (("react", "Thought: Yes.\nAnswer: Done."), ("planner", None)):
-        said = says or '{"thought": "Yes.", "name": "finish", "arguments": {"answer": "Done."}}'
-        agent = Ledger().agent(said, offer=Phases(["book"]), worker=worker)
+    for worker, first_answer in (("react", "Thought: Yes.\nAnswer: Done."), ("planner", None)):
+        answer = first_answer or '{"thought": "Yes.", "name": "finish", "arguments": {"answer": "Done."}}'
+        agent = Ledger().agent(answer, offer=Phases(["book"]), worker=worker)
         result = await runner.run(agent, "go")
         assert (result.final_text, await offered(runner, result)) == ("Done.", [("book",)])
         told = agent.model.requests[0].instructions

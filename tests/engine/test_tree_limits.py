@@ -113,9 +113,9 @@ async def test_time_of_a_tree(runner: Runner) -> None:
     assert result.degraded_reasons == ("limit reached: seconds",)
     states = {(await runner.get_task(task_id)).state for task_id in await tasks_of(runner)}
     assert states <= {"degraded", "cancelled", "completed"}
-    asked = len(tree.asked)
+    request_count = len(tree.asked)
     await asyncio.sleep(0.1)
-    assert len(tree.asked) == asked
+    assert len(tree.asked) == request_count
 
 
 @pytest.mark.parametrize("deep", [0, 1, 2])
@@ -184,17 +184,17 @@ async def test_an_agents_own_limits_hold_for_what_it_calls(runner: Runner) -> No
 
 @pytest.mark.parametrize("depth", [1, 2])
 async def test_twenty_siblings_at_once_get_no_more_than_ten_requests(runner: Runner, depth: int) -> None:
-    asked: list[str] = []
+    task_ids: list[str] = []
 
     async def answer(request: Any) -> Any:
-        asked.append(request.task_id)
+        task_ids.append(request.task_id)
         await asyncio.sleep(0.01)
         return turn("done", usage=Usage(10, 10))
 
     leaf = Agent(ScriptedModel(answer), name="leaf")
 
     def spread(request: Any) -> Any:
-        asked.append(request.task_id)
+        task_ids.append(request.task_id)
         if request.turn or not request.tools:
             return turn("all done")
         return turn("", [call("leaf", input=f"{n}") for n in range(20)])
@@ -207,7 +207,7 @@ async def test_twenty_siblings_at_once_get_no_more_than_ten_requests(runner: Run
 
         boss = Agent(ScriptedModel(call_boss), name="top", subagents=[boss])
     result = await runner.run(boss, "go", options=RunOptions(limits=Limits(model_calls=10, children=30)))
-    assert len(asked) + (2 if depth == 2 else 0) == 10
+    assert len(task_ids) + (2 if depth == 2 else 0) == 10
     assert result.final_text
 
 

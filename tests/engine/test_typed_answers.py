@@ -121,11 +121,11 @@ async def test_at_a_limit_a_last_typed_answer_is_requested(runner: Runner, mode:
     agent = scripted(Point, mode, call("look", where="map"), {"x": 1}, {"x": 2}, limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output) == ("degraded", Point(1.0))
-    asked = agent.model.requests[-1]  # pyright: ignore[reportAttributeAccessIssue]
-    assert [spec.name for spec in asked.tools] == (["final_answer"] if mode == "tool" else [])
+    last_request = agent.model.requests[-1]  # pyright: ignore[reportAttributeAccessIssue]
+    assert [spec.name for spec in last_request.tools] == (["final_answer"] if mode == "tool" else [])
     if mode not in WORKERS:
-        assert asked.tool_choice == ("final_answer" if mode == "tool" else "none")
-    assert (asked.output_schema is not None) == (mode == "native")
+        assert last_request.tool_choice == ("final_answer" if mode == "tool" else "none")
+    assert (last_request.output_schema is not None) == (mode == "native")
     more = await runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=5)))
     assert (more.state, more.output) == ("completed", Point(2.0))
 

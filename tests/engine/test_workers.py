@@ -304,9 +304,13 @@ async def test_streaming_changes_nothing_and_shows_no_marker_of_a_protocol(
     free = await runner.run(world.agent, "go")
     async with runner.run_stream(world.agent, "go") as stream:
         seen = [event async for event in stream]
-    told = stream.result
-    assert (told.final_text, told.messages, told.usage) == (free.final_text, free.messages, free.usage)
-    journals = [await journal_of(runner.store, result.task_id) for result in (free, told)]
+    streamed = stream.result
+    assert (streamed.final_text, streamed.messages, streamed.usage) == (
+        free.final_text,
+        free.messages,
+        free.usage,
+    )
+    journals = [await journal_of(runner.store, result.task_id) for result in (free, streamed)]
     assert_same_journal(*journals)
     assert [event for event in seen if isinstance(event, Event)] == journals[1]
     if not world.way.talks:

@@ -82,14 +82,14 @@ def results_seen(messages: Any) -> list[str]:
 def assert_well_formed(messages: Any) -> None:
     """Assert that each call has exactly one result, right after it, and that ids are unique."""
     seen: Counter[str] = Counter()
-    asked: list[str] = []
+    called: list[str] = []
     for message in messages:
         assert isinstance(message, Message)
         answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-        assert answered == asked
-        asked = [part.id for part in message.tool_calls]
-        seen.update(asked)
-    assert not asked
+        assert answered == called
+        called = [part.id for part in message.tool_calls]
+        seen.update(called)
+    assert not called
     assert all(times == 1 for times in seen.values())
 
 

@@ -142,13 +142,13 @@ def roles_and_texts(messages: Any) -> list[tuple[str, str]]:
 def assert_well_formed(messages: Any) -> None:
     """Assert that each call has exactly one result, right after it, and that all ids are unique."""
     seen: set[str] = set()
-    asked: list[str] = []
+    called: list[str] = []
     for message in messages:
         assert isinstance(message, Message)
         results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-        assert results == asked, f"{message.role} answers {results} where {asked} was asked"
-        asked = [part.id for part in message.tool_calls]
-        assert not seen & set(asked), f"ids used twice: {seen & set(asked)}"
-        assert len(set(asked)) == len(asked)
-        seen |= set(asked)
-    assert not asked, f"never answered: {asked}"
+        assert results == called, f"{message.role} answers {results} where {called} was asked"
+        called = [part.id for part in message.tool_calls]
+        assert not seen & set(called), f"ids used twice: {seen & set(called)}"
+        assert len(set(called)) == len(called)
+        seen |= set(called)
+    assert not called, f"never answered: {called}"

@@ -134,9 +134,9 @@ class World:
 
 
 def sub_task_of(request: ModelRequest) -> str:
-    found = re.search(r"^Your sub-task, (\S+):$", request.messages[0].text, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    heading = re.search(r"^Your sub-task, (\S+):$", request.messages[0].text, re.MULTILINE)
+    assert heading is not None
+    return heading[1]
 
 
 def two_plans() -> World:

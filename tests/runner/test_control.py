@@ -245,8 +245,8 @@ async def test_the_first_of_two_settlements_in_the_inbox_counts(runner: Runner) 
     await handle.interrupt()
     gate.let_go.set()
     for verdict in ("happened", "not_happened"):
-        said: dict[str, Any] = {"request_id": "s1-0", "verdict": verdict, "output": "it was done"}
-        await runner.store.post(handle.task_id, InboxItem(verdict, "settle", said, 0))
+        settlement: dict[str, Any] = {"request_id": "s1-0", "verdict": verdict, "output": "it was done"}
+        await runner.store.post(handle.task_id, InboxItem(verdict, "settle", settlement, 0))
     result = await handle.resume()
     assert (result.state, result.tool_executions[0].output) == ("completed", "it was done")
     assert gate.starts == 1
@@ -297,10 +297,10 @@ async def test_an_interrupted_write_is_shown_to_the_model_or_fails_the_task_by_p
 async def test_reconcile_settles_an_interrupted_write(
     runner: Runner, verdict: Any, starts: int, state: str
 ) -> None:
-    asked: list[Any] = []
+    reconciled: list[Any] = []
 
     async def look(lost: Any, ctx: ToolContext[Any]) -> Any:
-        asked.append((lost.name, ctx.idempotency_key))
+        reconciled.append((lost.name, ctx.idempotency_key))
         return verdict
 
     gate = Gate(reconcile=look)
@@ -311,7 +311,7 @@ async def test_reconcile_settles_an_interrupted_write(
     result = await handle.resume()
     assert result.state == state
     assert gate.starts == starts
-    assert asked == [("work", f"{handle.task_id}/s1-0")]
+    assert reconciled == [("work", f"{handle.task_id}/s1-0")]
     await assert_journal_makes_sense(runner, handle.task_id)
 
 

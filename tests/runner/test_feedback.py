@@ -55,14 +55,14 @@ async def test_feedback_has_the_role_it_was_sent_with_and_stays_in_the_thread(
     (received,) = await only(runner, task, "input_received")
     assert (received.role, received.by) == ("system" if role == "system" else "user", "ann")
     assert received.observation is (role == "observation")
-    kept = [
+    observations = [
         (r, message)
         for r, message in roles_and_texts(await runner.get_thread("talk"))
         if "it rains" in message
     ]
-    assert len(kept) == 1
-    assert kept[0][0] == ("system" if role == "system" else "user")
-    assert (kept[0][1] == "it rains") is (role != "observation")
+    assert len(observations) == 1
+    assert observations[0][0] == ("system" if role == "system" else "user")
+    assert (observations[0][1] == "it rains") is (role != "observation")
 
 
 async def test_an_observation_is_framed_as_data_and_cannot_leave_its_frame(runner: Runner) -> None:

@@ -25,9 +25,9 @@ CITIES = [{"name": "Rome", "founded": "0001-04-21"}, {"name": "Bergen", "founded
 
 @pytest.mark.parametrize("mode", ["native", "prompt", "react"])
 async def test_partials_yield_a_typed_answer_while_the_model_writes(runner: Runner, mode: Any) -> None:
-    asked = scripted(list[City], mode)
-    turns = [text(written(asked, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
-    async with runner.run_stream(asked.replace(model=ScriptedModel(turns)), "Which?") as stream:
+    agent = scripted(list[City], mode)
+    turns = [text(written(agent, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
+    async with runner.run_stream(agent.replace(model=ScriptedModel(turns)), "Which?") as stream:
         seen = [partial async for partial in stream.partials()]
     assert stream.result.output == [ROME, City(name="Bergen", founded=date(1070, 1, 1))]
     wrong = seen.index([{"name": "Nowhere"}])
@@ -58,8 +58,8 @@ async def test_partials_yield_text_while_the_model_writes(runner: Runner) -> Non
 async def test_partials_start_over_when_the_model_starts_over():
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
     async with Runner("memory:") as runner, runner.run_stream(Agent(Retry(model, base=0)), "Go.") as stream:
-        said = [piece async for piece in stream.partials()]
-    assert said[0] == "It is th"
-    assert [len(piece) for piece in said[1:]] == sorted(len(piece) for piece in said[1:])
-    assert said[1] in ("It", "It ")
-    assert said[-1] == "It is here."
+        partials_seen = [piece async for piece in stream.partials()]
+    assert partials_seen[0] == "It is th"
+    assert [len(piece) for piece in partials_seen[1:]] == sorted(len(piece) for piece in partials_seen[1:])
+    assert partials_seen[1] in ("It", "It ")
+    assert partials_seen[-1] == "It is here."

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_known_id_returns_the_stored_result_and_runs_nothing(runner: Runner) -> None:
     agent = calculator()
     first = await runner.run(agent, "?", task_id="t", thread_id="talk")
-    asked = len(agent.model.requests)
+    request_count = len(agent.model.requests)
     assert await runner.run(agent, "?", task_id="t", thread_id="talk") == first
     assert await runner.run(agent, "?", task_id="t") == first, "no thread given fits any"
     async with runner.run_stream(agent, "?", task_id="t") as stream:
@@ -27,7 +27,7 @@ async def test_a_known_id_returns_the_stored_result_and_runs_nothing(runner: Run
             pass
     assert stream.result == first
     assert await (await runner.start(agent, "?", task_id="t")).result() == first
-    assert len(agent.model.requests) == asked
+    assert len(agent.model.requests) == request_count
     assert len(await runner.get_thread("talk")) == 6
 
 
@@ -44,9 +44,9 @@ async def test_run_does_not_drive_a_task_that_ended_paused_or_waits_to_be_settle
         task = await runner.create_task(agent, "?", task_id="t")
         await runner.run_step(task)
         await (runner.cancel(task) if state == "cancelled" else runner.pause(task))
-    before, asked = await kinds(runner, "t"), len(agent.model.requests)
+    before, request_count = await kinds(runner, "t"), len(agent.model.requests)
     assert (await runner.run(agent, "?", task_id="t")).state == state
-    assert (await kinds(runner, "t"), len(agent.model.requests)) == (before, asked)
+    assert (await kinds(runner, "t"), len(agent.model.requests)) == (before, request_count)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

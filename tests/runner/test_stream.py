@@ -91,14 +91,14 @@ async def test_a_consumer_that_is_dropped_at_each_event_misses_nothing_when_it_c
     seen: list[Event] = []
     while True:
         after = seen[-1].seq if seen else 0
-        found = None
+        missed = None
         async for event in handle.events(after=after, deltas=False):
-            found = event
+            missed = event
             break
-        if found is None:
+        if missed is None:
             break
-        assert isinstance(found, Event)
-        seen.append(found)
+        assert isinstance(missed, Event)
+        seen.append(missed)
     assert seen == await journal(runner, handle.task_id)
     assert (await handle.result()).state == "completed"
 
@@ -211,7 +211,7 @@ async def test_a_consumer_in_another_thread_and_loop_sees_everything_and_the_res
     while thread.is_alive():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert durable(seen) == await journal(runner, handle.task_id)
-    assert [found.state for found in results] == [result.state] == ["completed"]
+    assert [outcome.state for outcome in results] == [result.state] == ["completed"]
 
 
 async def test_progress_and_deltas_name_their_place(runner: Runner) -> None:
@@ -257,9 +257,9 @@ async def test_a_message_sent_while_a_tool_runs_follows_its_result(runner: Runne
     gate.let_go.set()
     result = await handle.result()
     assert [m.role for m in result.messages] == ["user", "assistant", "tool", "user", "user", "assistant"]
-    asked = agent.model.requests[1].messages  # type: ignore[union-attr]
-    assert asked[3].text == "hurry"
-    assert "<observation>" in asked[4].text
+    next_messages = agent.model.requests[1].messages  # type: ignore[union-attr]
+    assert next_messages[3].text == "hurry"
+    assert "<observation>" in next_messages[4].text
 
 
 async def test_a_stream_yields_deltas_before_their_answer_even_of_a_quick_task():

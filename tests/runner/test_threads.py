@@ -343,20 +343,20 @@ async def test_many_tasks_may_be_finalized_on_one_thread_at_the_same_time(runner
 async def test_only_the_newest_turn_of_a_thread_can_be_undone(runner: Runner) -> None:
     first = await runner.run(sayer(fail(500), "Hi."), "one", thread_id="talk")
     options = RunOptions(keep_in_thread="always")
-    kept = await runner.run(sayer(fail(500), "Hi."), "two", thread_id="talk", options=options)
-    assert (first.state, kept.state) == ("failed", "failed")
+    failed_task = await runner.run(sayer(fail(500), "Hi."), "two", thread_id="talk", options=options)
+    assert (first.state, failed_task.state) == ("failed", "failed")
     await runner.run(sayer("Hi."), "three", thread_id="talk")
     texts = await runner.get_thread("talk")
-    before = await kinds(runner, kept.task_id)
+    before = await kinds(runner, failed_task.task_id)
     for verb in (runner.resume, runner.run_step, runner.skip_step):
         with pytest.raises(AlreadyFinalized, match="fork"):
-            await verb(kept.task_id)
+            await verb(failed_task.task_id)
     for verb in (runner.send, runner.edit_step):
         with pytest.raises(AlreadyFinalized, match="fork"):
-            await verb(kept.task_id, "again")
+            await verb(failed_task.task_id, "again")
     assert await runner.get_thread("talk") == texts
-    assert await kinds(runner, kept.task_id) == before
-    assert (await runner.get_task(kept.task_id)).state == "failed"
+    assert await kinds(runner, failed_task.task_id) == before
+    assert (await runner.get_task(failed_task.task_id)).state == "failed"
     assert (await runner.resume(first.task_id)).state == "completed", "it never was in the thread"
 
 
@@ -443,13 +443,13 @@ async def test_an_unread_message_at_the_end_is_never_lost(runner: Runner) -> Non
 async def test_the_next_turn_sees_all_that_a_provider_wants_back_and_which_results_were_errors(
     runner: Runner,
 ) -> None:
-    asked = ToolCall("a", "add", {"a": 1}, meta={"signature": "call"})
+    add_call = ToolCall("a", "add", {"a": 1}, meta={"signature": "call"})
     failed = ToolResult("a", "add", (Text("no"),), is_error=True)
     broken = ToolCall("b", "add", {}, raw='{"a": ', problem="cut off")
     refused = ToolResult("b", "add", (Text("was not run"),), is_error=True)
     texts = [
         Message("user", (Text("go"),), meta={"mark": "cache"}),
-        Message("assistant", (Text("well", meta={"mark": 1}), asked), meta={"reasoning": "encrypted"}),
+        Message("assistant", (Text("well", meta={"mark": 1}), add_call), meta={"reasoning": "encrypted"}),
         Message("tool", (failed,)),
         Message("assistant", (broken,)),
         Message("tool", (refused,)),

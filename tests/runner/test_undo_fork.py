@@ -51,10 +51,10 @@ async def test_a_fork_begins_after_the_last_completed_step(runner: Runner) -> No
     assert (fork.state, fork.driven, fork.steps, fork.forked_from) == ("created", False, 2, task.task_id)
     assert fork.task_id != task.task_id
     assert fork.thread_id != task.thread_id
-    asked = len(agent.model.requests)
+    request_count = len(agent.model.requests)
     result = await runner.resume(fork)
     assert result.final_text == "405"
-    assert len(agent.model.requests) == asked + 1, "nothing before its point is run again"
+    assert len(agent.model.requests) == request_count + 1, "nothing before its point is run again"
     assert_well_formed(agent.model.requests[-1].messages)
 
 
@@ -259,7 +259,7 @@ async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "says"),
+    ("how", "error", "reason"),
     [
         ({"at": "s9"}, StepNotFound, "no completed step 's9'"),
         ({"at": 0}, StepNotFound, "has events 1 to"),
@@ -272,9 +272,9 @@ async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork
     ],
     ids=repr,
 )
-async def test_an_unknown_fork_point_is_named(runner: Runner, how: Any, error: Any, says: str) -> None:
+async def test_an_unknown_fork_point_is_named(runner: Runner, how: Any, error: Any, reason: str) -> None:
     result = await runner.run(calculator(), "?")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=reason):
         await runner.fork(result.task_id, **how)
     assert len((await runner.list_tasks()).items) == 1
 
@@ -497,15 +497,15 @@ async def test_a_fork_writes_the_same_however_long_its_parent_is(tmp_path: Path)
 def rows(apsw: Any, path: Path) -> dict[str, tuple[int, int]]:
     """Of each table how many rows it has and how many bytes they hold, seen by another connection."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    found: dict[str, tuple[int, int]] = {}
+    written: dict[str, tuple[int, int]] = {}
     names = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
     for name in names:
         columns = [row[1] for row in connection.execute(f"pragma table_info({name})")]
         size = " + ".join(f"coalesce(length({column}), 0)" for column in columns)
         ((count, total),) = list(connection.execute(f"select count(*), coalesce(sum({size}), 0) from {name}"))
-        found[name] = (count, total)
+        written[name] = (count, total)
     connection.close()
-    return found
+    return written
 
 
 # ------------------------------------------------------------------------------------------------- diff
@@ -566,9 +566,9 @@ async def test_no_fork_begins_in_the_midst_of_an_undo(runner: Runner) -> None:
     task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")
     await runner.run_step(task)
     assert not (await runner.undo_step(task)).complete
-    (asked,) = await only(runner, task, "undo_requested")
+    (undo_request,) = await only(runner, task, "undo_requested")
     with pytest.raises(ForkPointBusy, match="undo"):
-        await runner.fork(task, at=asked.seq)
+        await runner.fork(task, at=undo_request.seq)
     assert (await runner.fork(task, at="s1")).steps == 1
 
 

@@ -105,8 +105,8 @@ async def test_lists_filter_by_state_agent_thread_time_and_go_on_at_a_cursor(run
     await runner.resume(made[0])
     newest_first = made[::-1]
 
-    async def ids(**wanted: Any) -> list[str]:
-        return [item.task_id for item in (await runner.list_tasks(**wanted)).items]
+    async def ids(**filters: Any) -> list[str]:
+        return [item.task_id for item in (await runner.list_tasks(**filters)).items]
 
     assert await ids() == newest_first
     assert await ids(state="completed") == [made[0]]

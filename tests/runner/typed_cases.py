@@ -191,11 +191,11 @@ async def look(where: str) -> str:
 def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
     """Return an agent whose model gives these answers in turn; an answer may be a turn itself."""
     how = {"worker": mode} if mode in WORKERS else {"output_mode": mode}
-    asked = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
-    turns = [answer if type(answer).__name__ == "Turn" else said(asked, answer) for answer in answers]
-    return asked.replace(model=ScriptedModel(turns))
+    agent = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
+    turns = [answer if type(answer).__name__ == "Turn" else turn_of(agent, answer) for answer in answers]
+    return agent.replace(model=ScriptedModel(turns))
 
 
-def said(agent: Agent[Any], answer: Any) -> Any:
+def turn_of(agent: Agent[Any], answer: Any) -> Any:
     answer_text = written(agent, answer)
     return call_raw("final_answer", answer_text) if agent.output_mode == "tool" else text(answer_text)

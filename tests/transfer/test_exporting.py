@@ -44,9 +44,9 @@ async def test_a_thread_keeps_what_was_taken_out_of_it() -> None:
     await one.write(thread=add(0), release=True)
     await two.write(thread=add(1))
     await two.write(thread=remove(), release=True)
-    wanted = Selection(store)
-    await wanted.add("t")
-    assert [(m.version, m.task_id, m.gone) for m in wanted.threads["talk"].members] == [
+    selection = Selection(store)
+    await selection.add("t")
+    assert [(m.version, m.task_id, m.gone) for m in selection.threads["talk"].members] == [
         (1, "t", None),
         (2, "u", 3),
     ]

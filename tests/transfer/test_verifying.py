@@ -91,9 +91,9 @@ async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, da
     sql(store, statement)
     async with Runner(store) as runner:
         report = await runner.verify()
-        found = [finding for finding in report.findings if finding.task_id == "two"]
-        assert {finding.problem for finding in found} == {problem}
-        assert any(fault in finding.text for finding in found)
+        findings = [finding for finding in report.findings if finding.task_id == "two"]
+        assert {finding.problem for finding in findings} == {problem}
+        assert any(fault in finding.text for finding in findings)
         assert {task.task_id for task in report.tasks} == {"one", "two", "well", "fork"}
         assert {"one", "well"}.isdisjoint(finding.task_id for finding in report.findings)
 
@@ -142,10 +142,10 @@ async def test_verify_checks_the_messages_of_deleted_tasks_in_a_thread(store: Pa
         assert (await runner.verify()).findings == ()
     sql(store, f"UPDATE records SET data = x'00' WHERE pos = {RECORD.format('one', 'ASC')}")
     async with Runner(store) as runner:
-        found = {finding.task_id: finding.text for finding in (await runner.verify()).findings}
-        assert found.keys() == {"one", "two", "fork"}, "and those that began with what it said"
+        findings = {finding.task_id: finding.text for finding in (await runner.verify()).findings}
+        assert findings.keys() == {"one", "two", "fork"}, "and those that began with what it said"
         for task in ("two", "fork"):
-            assert found[task].startswith("it began with messages of task one")
+            assert findings[task].startswith("it began with messages of task one")
 
 
 async def written(path: Path, event: e.Event, tag: str | None = None) -> None:
@@ -189,10 +189,10 @@ async def test_a_long_journal_is_read_some_megabytes_at_a_time() -> None:
         await owner.write(1, b"{}", {f"blob {number}": bytes(1_000_000)})
     for _ in range(3_000):
         await owner.write()
-    found = [page async for page in pages(store, "long", upto=owner.seq)]
-    assert [record for page in found for record in page] == await store.read("long")
-    assert max(map(size_of, found)) <= 8_100_000
-    assert len(found) < 40
+    findings = [page async for page in pages(store, "long", upto=owner.seq)]
+    assert [record for page in findings for record in page] == await store.read("long")
+    assert max(map(size_of, findings)) <= 8_100_000
+    assert len(findings) < 40
 
 
 async def test_a_conversation_that_no_provider_would_take_is_found(store: Path) -> None:
@@ -201,9 +201,9 @@ async def test_a_conversation_that_no_provider_would_take_is_found(store: Path) 
         owned.writer.record(e.MessagesImported((Message("assistant", (ToolCall("x", "page", {}),)),)))
         await owned.writer.commit_alone(None, "running")
         runner.driver.owned.remove(owned)
-        found = (await runner.verify()).findings
-        assert {(finding.task_id, finding.problem) for finding in found} == {("fork", "conversation")}
-        assert any("no results for ['x']" in finding.text for finding in found)
+        findings = (await runner.verify()).findings
+        assert {(finding.task_id, finding.problem) for finding in findings} == {("fork", "conversation")}
+        assert any("no results for ['x']" in finding.text for finding in findings)
 
 
 async def test_every_task_is_verified_however_many_there_are(

@@ -147,18 +147,18 @@ def undoing(call: int, outcome: e.Outcome | None = None, attempt: int = 1) -> li
 
 
 def test_compensations_run_newest_first_and_one_at_a_time() -> None:
-    asked = undo("s1-1", "s1-0")
-    assert effects(decided(state_after(*BOOKED, asked))) == ["UndoCall s1-1-undo"]
-    assert effects(decided(state_after(*BOOKED, asked, undoing(1)))) == ["UndoCall s1-1-undo"]
-    assert effects(decided(state_after(*BOOKED, asked, undoing(1, "ok")))) == ["UndoCall s1-0-undo"]
-    written = follow(state_after(*BOOKED, asked, undoing(1, "ok"), undoing(0, "ok")))[0]
+    undo_request = undo("s1-1", "s1-0")
+    assert effects(decided(state_after(*BOOKED, undo_request))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(state_after(*BOOKED, undo_request, undoing(1)))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(state_after(*BOOKED, undo_request, undoing(1, "ok")))) == ["UndoCall s1-0-undo"]
+    written = follow(state_after(*BOOKED, undo_request, undoing(1, "ok"), undoing(0, "ok")))[0]
     assert [undone.verdict for undone in written[0].calls] == ["compensated", "compensated"]
 
 
 def test_a_failed_compensation_stops_the_undo_until_it_is_requested_again() -> None:
-    asked, failed = undo("s1-1", "s1-0"), undoing(1, "error")
-    assert decided(state_after(*BOOKED, asked, failed)).reason == "undo_failed"  # type: ignore[union-attr]
-    assert effects(decided(state_after(*BOOKED, asked, failed, undo("s1-1", "s1-0")))) == [
+    undo_request, failed = undo("s1-1", "s1-0"), undoing(1, "error")
+    assert decided(state_after(*BOOKED, undo_request, failed)).reason == "undo_failed"  # type: ignore[union-attr]
+    assert effects(decided(state_after(*BOOKED, undo_request, failed, undo("s1-1", "s1-0")))) == [
         "UndoCall s1-1-undo"
     ]
 
@@ -179,16 +179,16 @@ def test_a_forced_undo_skips_failed_compensations_and_reports_them() -> None:
 
 def test_a_lost_compensation_waits_to_be_settled_and_is_never_repeated_unasked() -> None:
     gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash")]
-    asked = undo("s1-1", "s1-0")
-    assert decided(state_after(*BOOKED, asked, *gone)).reason == "undo_unknown"  # type: ignore[union-attr]
+    undo_request = undo("s1-1", "s1-0")
+    assert decided(state_after(*BOOKED, undo_request, *gone)).reason == "undo_unknown"  # type: ignore[union-attr]
     for verdict, follows in (("happened", "UndoCall s1-0-undo"), ("not_happened", "UndoCall s1-1-undo")):
         settled = e.OutcomeSettled("s1", "s1-1-undo", verdict)  # type: ignore[arg-type]
-        assert effects(decided(state_after(*BOOKED, asked, *gone, settled))) == [follows]
+        assert effects(decided(state_after(*BOOKED, undo_request, *gone, settled))) == [follows]
 
 
 def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
-    found = e.OutcomeSettled("s1", "s1-0", "happened", "booked")
-    state = state_after(step(), answered("book"), lost(name="book"), found, undo("s1-0"))
+    settled = e.OutcomeSettled("s1", "s1-0", "happened", "booked")
+    state = state_after(step(), answered("book"), lost(name="book"), settled, undo("s1-0"))
     written, decision = follow(state)
     assert written == [e.ToolEnded("s1", "s1-0", "ok", "booked")]
     assert isinstance(decision, tuple)
@@ -197,14 +197,14 @@ def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
 
 def test_a_rewind_restores_the_state_after_the_kept_step() -> None:
     first = [ran("look"), e.StepCompleted("s1")]
-    kept = state_after(*first)
+    before = state_after(*first)
     state = state_after(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1))
     assert kinds(follow(state)[0]) == ["rewound", "step_started"]
     back = state_after(
         *first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1), e.Rewound(1, 1)
     )
     for name in ("messages", "turn", "tool_calls", "unread", "steps"):
-        assert getattr(back, name) == getattr(kept, name), name
+        assert getattr(back, name) == getattr(before, name), name
     assert recorded(back) == e.StepStarted("s2b1", 2)
 
 
@@ -247,15 +247,21 @@ def forked(*events: Any, kept: int | None = None, then: tuple[Any, ...] = ()) ->
 
 
 def test_a_fork_drops_the_requests_to_its_parent() -> None:
-    for asked in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
-        state = forked(ran("look"), e.StepCompleted("s1"), asked)
+    for stop_request in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
+        state = forked(ran("look"), e.StepCompleted("s1"), stop_request)
         assert recorded(state) == e.StepStarted("s2", 2)
 
 
 def test_the_partial_answer_of_a_fork_is_not_text_of_its_parent() -> None:
-    said = [*step(), answered("look", text="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
+    shared_step = [
+        *step(),
+        answered("look", text="so far"),
+        began(0, name="look"),
+        ended(0),
+        e.StepCompleted("s1"),
+    ]
     down = e.ModelFailed("s2", e.Failure("model", "server", "down"))
-    state = forked(*said, then=(step(2), down))
+    state = forked(*shared_step, then=(step(2), down))
     assert recorded(state, rules(on_model_failure="degrade")).output == ""
 
 

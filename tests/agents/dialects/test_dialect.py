@@ -33,11 +33,16 @@ class Point:
 
 @pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
 def test_tools_are_described_in_the_instructions(dialect: TextDialect) -> None:
-    asked = dialect.ask(request())
-    assert (asked.tools, asked.tool_choice, asked.output_schema) == ((), "auto", None)
-    assert "- add: Add two numbers.\n  arguments: {" in asked.instructions
-    assert asked.instructions.endswith("\n\nBe brief.")
-    assert (asked.task_id, asked.step, asked.turn, asked.attempt) == ("t", "s1", 0, 1)
+    text_request = dialect.ask(request())
+    assert (text_request.tools, text_request.tool_choice, text_request.output_schema) == ((), "auto", None)
+    assert "- add: Add two numbers.\n  arguments: {" in text_request.instructions
+    assert text_request.instructions.endswith("\n\nBe brief.")
+    assert (text_request.task_id, text_request.step, text_request.turn, text_request.attempt) == (
+        "t",
+        "s1",
+        0,
+        1,
+    )
 
 
 def test_a_tool_choice_is_described_in_the_instructions() -> None:
@@ -229,7 +234,7 @@ async def test_a_model_that_never_writes_the_format_fails_its_task_and_a_resume_
     worker: Any,
 ) -> None:
     good = {"react": "Answer: 3", "planner": '{"name": "finish", "arguments": {"answer": 3}}'}[worker]
-    model = ScriptedModel(lambda asked: good if asked.turn == 5 else "Thought: {")
+    model = ScriptedModel(lambda sent: good if sent.turn == 5 else "Thought: {")
     async with Runner("memory:") as runner:
         result = await runner.run(Agent(model, tools=[add], worker=worker), "go")
         assert (result.state, result.error.source if result.error else "") == ("failed", "worker")
@@ -305,7 +310,7 @@ async def test_a_typed_answer_is_read_sent_back_when_it_is_wrong_and_seen_as_it_
     result = stream.result
     assert (result.state, result.output, result.steps) == ("completed", is_, 3)
     assert "not the answer that was asked for" in model.requests[-1].messages[-1].text
-    assert all(asked.output_schema is None for asked in model.requests)
+    assert all(sent.output_schema is None for sent in model.requests)
     if right is not None:
         assert seen[-1] == right
 

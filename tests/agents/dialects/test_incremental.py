@@ -21,12 +21,12 @@ def test_arguments_become_deltas_as_they_are_written() -> None:
     text = 'Thought: x\nAction: add\nAction Input: ```json\n{"a": "}", "b": [1]}\n```\n'
     spoken = DIALECTS["react"]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
-    told = deltas_of(spoken.delta_reader(REQUEST), text, answer.message, lambda: 1)
-    assert told == ("x", "", "add", '{"a": "}", "b": [1]}')
+    deltas = deltas_of(spoken.delta_reader(REQUEST), text, answer.message, lambda: 1)
+    assert deltas == ("x", "", "add", '{"a": "}", "b": [1]}')
 
 
 def test_no_marker_of_the_protocol_becomes_a_delta_of_the_answer() -> None:
     reader = DIALECTS["react"].delta_reader(REQUEST)
-    told = [list(reader.feed(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
-    texts = [delta.text for deltas in told for delta in deltas if isinstance(delta, TextDelta)]
+    batches = [list(reader.feed(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
+    texts = [delta.text for deltas in batches for delta in deltas if isinstance(delta, TextDelta)]
     assert "".join(texts) == "five"

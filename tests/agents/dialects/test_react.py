@@ -21,7 +21,7 @@ async def test_a_custom_parser_reads_the_answers_and_its_errors_are_named() -> N
         }[content]
 
     async with Runner("memory:") as runner:
-        for content, found in (
+        for content, problem in (
             ("say", ""),
             ("none", "must return a Reading"),
             ("both", "a call, an answer"),
@@ -31,9 +31,9 @@ async def test_a_custom_parser_reads_the_answers_and_its_errors_are_named() -> N
             async with runner.run_stream(agent, "go") as stream:
                 deltas = [(d.channel, d.text) async for d in stream if isinstance(d, e.Delta)]
             result = stream.result
-            if found:
+            if problem:
                 assert result.error is not None
-                assert found in result.error.message
+                assert problem in result.error.message
                 assert "React" in result.error.message
             else:
                 assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("final", "said")])

@@ -18,8 +18,8 @@ PICTURE = Image(data=b"\x89PNG", media_type="image/png")
 
 def test_a_conversation_becomes_text_message_by_message_without_a_copy() -> None:
     messages = [user("go")]
-    asked = REACT.ask(request()).messages
-    assert len(asked) == 0
+    messages_as_text = REACT.ask(request()).messages
+    assert len(messages_as_text) == 0
     transcript = Transcript(messages, REACT.write_turn)
     messages.append(Message("assistant", (Text("Hi."),)))
     assert transcript[1].text == "Answer: Hi."
@@ -51,9 +51,9 @@ def test_turns_are_written_as_the_model_would_have_written_them() -> None:
     ("dialect", "parse"), [(REACT, read_text), (PLANNER, read_call)], ids=["react", "planner"]
 )
 def test_a_written_turn_is_read_back_unchanged(dialect: TextDialect, parse: Any) -> None:
-    given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
-    written = as_text(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
-    assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
+    arguments = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
+    written = as_text(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", arguments))
+    assert parse(written) == Reading(thought="two\nlines", name="add", arguments=arguments)
 
 
 def test_results_are_observations_with_their_pictures_and_files() -> None:

@@ -41,30 +41,34 @@ def value(chance: random.Random, depth: int = 2) -> Any:
     return (chance.choice(WORDS), chance.randrange(-9, 1000), 0.25, True, None, "x\ny")[kind]
 
 
-def an_object(chance: random.Random, given: dict[str, Any]) -> str:
+def an_object(chance: random.Random, arguments: dict[str, Any]) -> str:
     """An object as some model would write it: JSON, JSON with commas too many, or with other quotes."""
     style = chance.randrange(4)
-    written = json.dumps(given, ensure_ascii=chance.random() < 0.3, indent=chance.choice((None, None, 2)))
-    if style == 0 and given:
+    written = json.dumps(arguments, ensure_ascii=chance.random() < 0.3, indent=chance.choice((None, None, 2)))
+    if style == 0 and arguments:
         return written[:-1].rstrip() + ",}"
     if style == 1:
-        return single_quoted(given)
+        return single_quoted(arguments)
     return written
 
 
-def single_quoted(given: Any) -> str:
-    if isinstance(given, str):
-        return "'" + json.dumps(given, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'") + "'"
-    if isinstance(given, dict):
-        return "{" + ", ".join(f"{single_quoted(k)}: {single_quoted(v)}" for k, v in given.items()) + "}"
-    if isinstance(given, list):
-        return "[" + ", ".join(map(single_quoted, given)) + "]"
-    return json.dumps(given)
+def single_quoted(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        return (
+            "'"
+            + json.dumps(arguments, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
+            + "'"
+        )
+    if isinstance(arguments, dict):
+        return "{" + ", ".join(f"{single_quoted(k)}: {single_quoted(v)}" for k, v in arguments.items()) + "}"
+    if isinstance(arguments, list):
+        return "[" + ", ".join(map(single_quoted, arguments)) + "]"
+    return json.dumps(arguments)
 
 
 def react_text(chance: random.Random) -> tuple[str, str, str, dict[str, Any]]:
     """A text before its object, the object, what follows it, and its meaning."""
-    given = {chance.choice(("a", "b", "text", "日")): value(chance) for _ in range(chance.randrange(4))}
+    arguments = {chance.choice(("a", "b", "text", "日")): value(chance) for _ in range(chance.randrange(4))}
     mark = chance.choice(("{}:", "**{}:**", "{}：", "### {}:", "{} 1:"))
     thought = chance.choice(("I add.", "Two\nlines.", "", "多", "so: {x} and [y]"))
     before = chance.choice(("", "", "Well.\n", "```\n"))
@@ -82,16 +86,16 @@ def react_text(chance: random.Random) -> tuple[str, str, str, dict[str, Any]]:
             '\nAction: pay\nAction Input: {"n": 1}',
         )
     )
-    return before, an_object(chance, given), after, given
+    return before, an_object(chance, arguments), after, arguments
 
 
 def planner_text(chance: random.Random) -> tuple[str, str, str, dict[str, Any]]:
-    given = {chance.choice(("a", "b", "text", "日")): value(chance) for _ in range(chance.randrange(4))}
-    call = {"thought": chance.choice(WORDS), "name": "add", "arguments": given}
+    arguments = {chance.choice(("a", "b", "text", "日")): value(chance) for _ in range(chance.randrange(4))}
+    call = {"thought": chance.choice(WORDS), "name": "add", "arguments": arguments}
     order = chance.sample(list(call), 3)
     before = chance.choice(("", "Well: ", "```json\n", "\n\n"))
     after = chance.choice(("", "\n```", "\nObservation: 5", '\n{"name": "pay", "arguments": {"n": 1}}'))
-    return before, an_object(chance, {key: call[key] for key in order}), after, given
+    return before, an_object(chance, {key: call[key] for key in order}), after, arguments
 
 
 GENERATORS = {"react": react_text, "planner": planner_text}
@@ -137,15 +141,15 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
     for begin in (at for at, letter in enumerate(text) if letter == "{"):
         for end in (at + 1 for at, letter in enumerate(text) if letter == "}" and at > begin):
             try:
-                found = json.loads(text[begin:end])
+                document = json.loads(text[begin:end])
             except ValueError:
                 try:
                     tree = Names().visit(ast.parse(plain[begin:end].strip(), mode="eval"))
-                    found = ast.literal_eval(tree)
+                    document = ast.literal_eval(tree)
                 except (ValueError, SyntaxError, KeyError, TypeError, MemoryError):
                     continue
-            if isinstance(found, dict):
-                yield found
+            if isinstance(document, dict):
+                yield document
 
 
 def check_exact(dialect: str, text: str) -> bool:
@@ -163,9 +167,9 @@ def check_exact(dialect: str, text: str) -> bool:
             r"(?m)^[ \t>#*_`-]*[Oo]bservation[ \t\d*_`]*[:：]", re.sub(r"(?s)<think>.*?</think>", "", text)
         )[0]
         assert read.name in text
-        assert any(same(found, read.arguments) for found in objects_in(mine)), text
+        assert any(same(document, read.arguments) for document in objects_in(mine)), text
     else:
-        assert any(same(found.get("arguments"), read.arguments) for found in objects_in(mine)), text
+        assert any(same(document.get("arguments"), read.arguments) for document in objects_in(mine)), text
     return True
 
 
@@ -177,10 +181,10 @@ def same(a: Any, b: Any) -> bool:
 def check_generated(dialect: str, seed: int) -> None:
     """Check a well-formed text, and the same text broken off."""
     chance = random.Random(f"{dialect} {seed}")
-    before, written, after, given = GENERATORS[dialect](chance)
+    before, written, after, arguments = GENERATORS[dialect](chance)
     read = PARSERS[dialect](before + written + after)
     assert (read.name, read.problem) == ("add", None), before + written + after
-    assert same(read.arguments, given), before + written + after
+    assert same(read.arguments, arguments), before + written + after
     check_stream(dialect, before + written + after, lambda: chance.randrange(1, 9))
     open_still = before + written[: chance.randrange(1, len(written))]
     for text in (open_still, open_still + after):

@@ -34,7 +34,7 @@ def name_of(ctx: NodeContext) -> str:
     return ctx.name
 
 
-def known(ctx: NodeContext) -> Any:
+def inputs_of(ctx: NodeContext) -> Any:
     return dict(ctx.results)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.workers.nodes import add, agent_of, echo, known, name_of, run
+from tests.agents.workers.nodes import add, agent_of, echo, inputs_of, name_of, run
 from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
@@ -57,7 +57,7 @@ async def test_tools_get_arguments_by_template_by_function_or_none(runner: Runne
         Node("made", "noted", input=lambda ctx: {"what": {"n": ctx.results["sum"]}}, after="sum"),
         Node("bare", "noted"),
         Node("part", "noted", input={"what": "{made[n]}{words[0]}"}, after=["made", "words"]),
-        Node("end", known, after=["whole", "words", "made", "bare", "part"]),
+        Node("end", inputs_of, after=["whole", "words", "made", "bare", "part"]),
         tools=[add, noted],
     )
     assert result.output == {
@@ -90,9 +90,9 @@ async def test_the_model_may_be_shown_the_conversation_before_the_prompt(runner:
     picture = Image(data=b"png", media_type="image/png")
     agent = agent_of(Node("a", Ask("What is this?", after_conversation=True)), model=model)
     result = await runner.run(agent, ["look", picture])
-    (asked,) = model.requests
-    assert asked.messages[0].parts[1:] == (picture,)
-    assert [message.text for message in asked.messages] == ["look", "What is this?"]
+    (request_sent,) = model.requests
+    assert request_sent.messages[0].parts[1:] == (picture,)
+    assert [message.text for message in request_sent.messages] == ["look", "What is this?"]
     assert [message.text for message in result.messages] == ["look", "heard What is this?"]
 
 
@@ -102,15 +102,15 @@ async def test_a_node_with_tools_asks_until_it_has_an_answer(runner: Runner, as_
     sub: Any = Ask("{input}", instructions="Add.", tools=[add])
     if as_agent:
         sub = Agent(model, instructions="Add.", tools=[add])
-    result = await run(runner, Node("sub", sub), Node("end", known, after="sub"), model=model)
+    result = await run(runner, Node("sub", sub), Node("end", inputs_of, after="sub"), model=model)
     assert result.output == {"sub": "three"}
     assert [(run.name, run.outcome) for run in result.tool_executions] == [("add", "ok"), ("add", "invalid")]
-    asked = model.requests[1]
-    assert (asked.instructions, [message.role for message in asked.messages]) == (
+    request_sent = model.requests[1]
+    assert (request_sent.instructions, [message.role for message in request_sent.messages]) == (
         "Add.",
         ["user", "assistant", "tool"],
     )
-    assert_well_formed(asked.messages)
+    assert_well_formed(request_sent.messages)
 
 
 async def test_a_model_that_only_calls_tools_fails_its_node_after_so_many_rounds(runner: Runner) -> None:

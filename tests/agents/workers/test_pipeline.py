@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.workers.nodes import add, agent_of, echo, known, name_of, run
+from tests.agents.workers.nodes import add, agent_of, echo, inputs_of, name_of, run
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.gates import Gates, shown
 from treadle import (
@@ -77,7 +77,7 @@ async def test_a_diamond_joins_what_both_sides_made(runner: Runner) -> None:
         Node("top", lambda ctx: 1),
         Node("left", lambda ctx: ctx.results["top"] + 1, after="top"),
         Node("right", lambda ctx: ctx.results["top"] + 2, after="top"),
-        Node("end", known, after=["left", "right"]),
+        Node("end", inputs_of, after=["left", "right"]),
     )
     assert result.output == {"left": 2, "right": 3}
 
@@ -115,7 +115,7 @@ async def test_a_node_begins_as_soon_as_its_own_end_though_another_still_runs(ru
         Node("slow", gated),
         Node("quick", gated),
         Node("next", gated, after="quick"),
-        Node("end", known, after=["slow", "next"]),
+        Node("end", inputs_of, after=["slow", "next"]),
     )
     handle = await runner.start(agent, "go")
     await gates.let("quick")
@@ -161,8 +161,8 @@ async def test_state_and_answer_do_not_depend_on_the_order_in_which_nodes_end(
         await gates.let(name)
         await shown(runner, handle.task_id, f"say {name}")
     result = await handle.result()
-    heard = {name: f"heard say {name}" for name in "abcd"}
-    seen = {"seen": ["given", "last"], "given": True, **heard}
+    answers = {name: f"heard say {name}" for name in "abcd"}
+    seen = {"seen": ["given", "last"], "given": True, **answers}
     assert result.output == [{"last": "after a", "x": 1, **seen}, ["join", "after_a"]]
     joined = await runner.get_step(result.task_id, "s5")
     assert (joined.step.name, joined.output) == ("join", [{"last": "d", **seen}, ["d", "a", "c", "b"]])
@@ -210,7 +210,7 @@ async def test_a_join_of_any_takes_the_first_result_and_stops_the_other_nodes(ru
         await gates.pass_(ctx.name)
         return ctx.name
 
-    agent = agent_of(Node("a", gated), Node("b", gated), Node("end", known, after=["a", "b"], join="any"))
+    agent = agent_of(Node("a", gated), Node("b", gated), Node("end", inputs_of, after=["a", "b"], join="any"))
     handle = await runner.start(agent, "go")
     await gates.until("a begins", "b begins")
     gates.open["b"].set()
@@ -230,7 +230,7 @@ async def test_a_quorum_waits_for_so_many_values_and_counts_no_node_that_was_ski
         Node("skipped", name_of, when=lambda ctx: False),
         Node("fails", broken, optional=True),
         *[Node(name, gated) for name in "abc"],
-        Node("end", known, after=["skipped", "fails", *"abc"], join=Quorum(2)),
+        Node("end", inputs_of, after=["skipped", "fails", *"abc"], join=Quorum(2)),
     )
     handle = await runner.start(agent, "go")
     await gates.let("c")
@@ -245,12 +245,12 @@ async def test_a_quorum_waits_for_so_many_values_and_counts_no_node_that_was_ski
 
 
 async def test_of_two_branches_the_one_whose_condition_holds_is_taken(runner: Runner) -> None:
-    def reply(wanted: bool) -> list[Node]:
+    def reply(condition: bool) -> list[Node]:
         return [
-            Node("bug", lambda ctx: wanted),
+            Node("bug", lambda ctx: condition),
             Node("fix", name_of, after="bug", when=lambda ctx: ctx.results["bug"]),
             Node("build", name_of, after="bug", when=lambda ctx: not ctx.results["bug"]),
-            Node("reply", known, after=["fix", "build"], join="any"),
+            Node("reply", inputs_of, after=["fix", "build"], join="any"),
         ]
 
     assert (await run(runner, *reply(True))).output == {"fix": "fix"}
@@ -265,7 +265,7 @@ async def test_nodes_that_need_a_skipped_node_are_skipped_and_optional_followers
         Node("off", name_of, when=lambda ctx: False),
         Node("needs", name_of, after="off"),
         Node("needs_one", name_of, after=["off", "needs"], join="any"),
-        Node("runs", known, after=["off", "needs"], join="optional"),
+        Node("runs", inputs_of, after=["off", "needs"], join="optional"),
         Node("told", Ask("[{off}] {runs}"), after=["off", "runs"], join="optional"),
     )
     assert result.output == {"needs_one": None, "told": "heard [] {}"}
@@ -291,7 +291,7 @@ async def test_a_node_that_fails_fails_the_task_and_is_run_again_alone(runner: R
             raise ValueError("not yet")
         return ctx.name
 
-    agent = agent_of(*[Node(name, note) for name in "abc"], Node("end", known, after=["a", "b", "c"]))
+    agent = agent_of(*[Node(name, note) for name in "abc"], Node("end", inputs_of, after=["a", "b", "c"]))
     failed = await runner.run(agent, "go")
     assert (failed.state, sorted(ran)) == ("failed", ["a", "b", "c"])
     assert "ValueError: not yet" in str(failed.error)
@@ -306,7 +306,7 @@ async def test_a_failed_prompt_is_sent_again_as_the_next_attempt(runner: Runner)
     for state in ("failed", "completed"):
         result = await runner.resume(result.task_id)
         assert result.state == state
-    assert [(asked.turn, asked.attempt) for asked in model.requests] == [(0, 1), (0, 2), (0, 3)]
+    assert [(request.turn, request.attempt) for request in model.requests] == [(0, 1), (0, 2), (0, 3)]
 
 
 async def test_a_failure_policy_holds_for_nodes(runner: Runner) -> None:
@@ -356,7 +356,10 @@ async def test_the_pipeline_goes_on_without_an_optional_node_that_failed(runner:
 
 async def test_a_node_that_follows_optionally_runs_though_all_before_it_failed(runner: Runner) -> None:
     result = await run(
-        runner, Node("a", broken), Node("b", name_of), Node("end", known, after=["a", "b"], join="optional")
+        runner,
+        Node("a", broken),
+        Node("b", name_of),
+        Node("end", inputs_of, after=["a", "b"], join="optional"),
     )
     assert (result.state, result.output) == ("completed", {"b": "b"})
     assert (await statuses(runner, result))["a"] == "failed"
@@ -370,7 +373,7 @@ async def test_a_node_skipped_beside_one_that_failed_does_not_take_the_failure_b
         raise ValueError("late")
 
     agent = agent_of(
-        Node("late", late, optional=True), Node("bad", broken), Node("end", known, after=["late", "bad"])
+        Node("late", late, optional=True), Node("bad", broken), Node("end", inputs_of, after=["late", "bad"])
     )
     handle = await runner.start(agent, "go")
     await gates.until("late begins")
@@ -517,8 +520,8 @@ async def test_a_skipped_node_stays_skipped_when_a_node_beside_it_is_undone(runn
         Node("off", name_of, when=lambda ctx: False, optional=True),
         Node("fails", broken),
         Node("b", name_of),
-        Node("end", known, after=["off", "fails", "b"], join="all"),
-        Node("answer", known, after="end", join="optional"),
+        Node("end", inputs_of, after=["off", "fails", "b"], join="all"),
+        Node("answer", inputs_of, after="end", join="optional"),
     )
     failed = await runner.run(agent, "go")
     assert failed.state == "failed"
@@ -555,7 +558,7 @@ async def test_the_first_step_of_several_that_may_begin_begins_alone(runner: Run
 
 
 async def test_a_message_after_the_answer_runs_the_pipeline_again(runner: Runner) -> None:
-    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))
+    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", inputs_of, after="a"))
     task = await runner.create_task(agent_of(*nodes), "go")
     while not (await runner.run_step(task)).is_last:
         pass
@@ -568,7 +571,7 @@ async def test_a_message_after_the_answer_runs_the_pipeline_again(runner: Runner
 async def test_an_undo_after_a_message_does_not_restore_the_answer_before_it(
     runner: Runner,
 ) -> None:
-    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))
+    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", inputs_of, after="a"))
     task = await runner.create_task(agent_of(*nodes), "go")
     while not (await runner.run_step(task)).is_last:
         pass
@@ -686,7 +689,7 @@ def test_a_pipeline_that_cannot_run_is_refused_when_it_is_made(make: Callable[[]
 def test_another_graph_is_another_fingerprint() -> None:
     nodes = [Node("a", name_of), Node("b", Ask("say"))]
     others = [
-        [Node("a", known), nodes[1]],
+        [Node("a", inputs_of), nodes[1]],
         [nodes[0], Node("b", Ask("tell"))],
         [nodes[0], Node("b", Ask("say"), after="a")],
         [nodes[0], Node("b", Ask("say"), optional=True)],

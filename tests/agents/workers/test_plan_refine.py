@@ -80,9 +80,11 @@ async def test_a_plan_runs_by_its_dependencies_and_is_refined_by_its_results(
         "dropped": ["1.fail", "1.sum"],
     }
     assert len(world.starts()) == len(set(world.starts())) == 3
-    [told] = [last for request in world.asked if "Plan 2 has run" in (last := request.messages[-1].text)]
+    [refinement] = [
+        last for request in world.asked if "Plan 2 has run" in (last := request.messages[-1].text)
+    ]
     for name in ("1.look", "1.book", "2.fail", "2.sum"):
-        assert f"{name}: do {name[2:]}\nResult: " in told, "results of older plans too"
+        assert f"{name}: do {name[2:]}\nResult: " in refinement, "results of older plans too"
     await audited(world, runner)
 
 
@@ -91,11 +93,11 @@ async def test_a_diamond_is_run_by_its_dependencies_and_each_sees_what_it_waited
     result = await runner.run(world.agent, "go")
     assert (result.state, result.final_text, result.steps) == ("completed", "Done.", 6)
     seen = {name: world.asked_in(name)[0].messages[0].text for name in ("1.a", "1.b", "1.c", "1.d")}
-    told = {
+    prompts = {
         name: [other for other in seen if f"Result of {other}:\n{other} is done" in seen[name]]
         for name in seen
     }
-    assert told == {"1.a": [], "1.b": ["1.a"], "1.c": ["1.a"], "1.d": ["1.b", "1.c"]}
+    assert prompts == {"1.a": [], "1.b": ["1.a"], "1.c": ["1.a"], "1.d": ["1.b", "1.c"]}
     assert all(message.startswith("The whole task:\ngo") for message in seen.values())
 
 
@@ -225,11 +227,11 @@ async def test_deltas_name_the_step_they_belong_to(runner: Runner) -> None:
     names = {
         out.step.step_id: out.step.name for out in await runner.get_completed_steps(stream.result.task_id)
     }
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for event in seen:
         if isinstance(event, Delta) and event.is_text:
-            said[names[event.step]] = said.get(names[event.step], "") + event.text
-    assert said == {
+            texts[names[event.step]] = texts.get(names[event.step], "") + event.text
+    assert texts == {
         "plan": world.plans[0],
         "1.a": "1.a is done",
         "1.b": "1.b is done",
@@ -268,8 +270,8 @@ async def test_a_wrong_plan_is_sent_back_with_the_reason_and_not_run(
     assert (result.state, result.final_text, result.steps) == ("completed", "Done.", 3)
     corrected = [list(request.messages)[-2:] for request in world.planning if len(request.messages) > 2]
     assert len(corrected) == 2
-    for said, correction in corrected:
-        assert (said.role, said.text) == ("assistant", wrong)
+    for plan, correction in corrected:
+        assert (plan.role, plan.text) == ("assistant", wrong)
         assert (correction.role, why in correction.text) == ("user", True)
         assert correction.text.startswith("Nothing was done: ")
 

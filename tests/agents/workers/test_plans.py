@@ -14,8 +14,8 @@ def sub(name: str, *after: str, task: str = "") -> dict[str, Any]:
     return {"id": name, "task": task or f"do {name}", "after": list(after)}
 
 
-def plan(*sub_tasks: Any, known: tuple[SubTask, ...] = (), number: int = 1) -> Plan:
-    written = read(dumps({"thought": "so", "sub_tasks": list(sub_tasks)}), number, known, MOST)
+def plan(*sub_tasks: Any, earlier: tuple[SubTask, ...] = (), number: int = 1) -> Plan:
+    written = read(dumps({"thought": "so", "sub_tasks": list(sub_tasks)}), number, earlier, MOST)
     assert isinstance(written, Plan)
     return written
 
@@ -36,12 +36,12 @@ def test_the_id_of_a_sub_task_begins_with_the_number_of_its_plan() -> None:
 
 
 def test_the_same_id_in_a_refined_plan_is_another_sub_task() -> None:
-    made = plan(sub("a", task="something else"), number=2, known=(DONE,))
+    made = plan(sub("a", task="something else"), number=2, earlier=(DONE,))
     assert [(sub_task.id, sub_task.task) for sub_task in made.added] == [("2.a", "something else")]
 
 
 def test_a_refined_plan_tells_what_it_keeps_adds_and_drops() -> None:
-    facts = plan(sub("c", "1.a"), number=2, known=(DONE, FAILED)).facts()
+    facts = plan(sub("c", "1.a"), number=2, earlier=(DONE, FAILED)).facts()
     assert facts == {
         "plan": 2,
         "sub_tasks": [{"id": "2.c", "task": "do c", "after": ["1.a"]}],
@@ -53,32 +53,32 @@ def test_a_refined_plan_tells_what_it_keeps_adds_and_drops() -> None:
 
 def test_a_sub_task_that_an_earlier_refinement_dropped_is_not_dropped_again() -> None:
     other = SubTask("2.c", "do c", failure="no luck either")
-    assert plan(sub("d"), number=3, known=(DONE, FAILED, other)).dropped == ("2.c",)
+    assert plan(sub("d"), number=3, earlier=(DONE, FAILED, other)).dropped == ("2.c",)
 
 
 @pytest.mark.parametrize("again", [sub("1.a"), sub("a"), sub("1.a", task="described otherwise")])
 def test_a_repeated_sub_task_that_succeeded_keeps_its_result_and_does_not_run_again(again: Any) -> None:
-    made = plan(again, sub("c", again["id"]), number=2, known=(DONE, FAILED))
+    made = plan(again, sub("c", again["id"]), number=2, earlier=(DONE, FAILED))
     assert waits(made) == {"2.c": ("1.a",)}
     assert made.kept == ("1.a",)
 
 
 @pytest.mark.parametrize("again", [sub("1.b"), sub("b"), sub("b", task="b, but better")])
 def test_a_failed_sub_task_that_is_planned_again_is_a_new_one(again: Any) -> None:
-    made = plan(again, sub("c", again["id"]), number=2, known=(DONE, FAILED))
+    made = plan(again, sub("c", again["id"]), number=2, earlier=(DONE, FAILED))
     assert waits(made) == {"2.b": (), "2.c": ("2.b",)}
     assert made.dropped == ("1.b",)
 
 
-@pytest.mark.parametrize(("name", "found"), [("a", "2.a"), ("1.a", "1.a"), ("2.a", "2.a")])
+@pytest.mark.parametrize(("name", "meant"), [("a", "2.a"), ("1.a", "1.a"), ("2.a", "2.a")])
 def test_an_earlier_sub_task_is_meant_by_either_id_and_the_newest_by_the_short_one(
-    name: str, found: str
+    name: str, meant: str
 ) -> None:
-    assert waits(plan(sub("c", name), number=3, known=(DONE, DONE_AGAIN))) == {"3.c": (found,)}
+    assert waits(plan(sub("c", name), number=3, earlier=(DONE, DONE_AGAIN))) == {"3.c": (meant,)}
 
 
 def test_a_sub_task_of_the_same_plan_is_meant_before_an_earlier_one() -> None:
-    made = plan(sub("a", task="a, anew"), sub("c", "a", "1.a"), number=2, known=(DONE,))
+    made = plan(sub("a", task="a, anew"), sub("c", "a", "1.a"), number=2, earlier=(DONE,))
     assert waits(made)["2.c"] == ("2.a", "1.a")
 
 
@@ -148,7 +148,7 @@ WRONG_REFINED = {
 @pytest.mark.parametrize(("sub_tasks", "why"), WRONG_REFINED.values(), ids=WRONG_REFINED)
 def test_a_refined_plan_that_cannot_be_carried_out_has_a_reason(sub_tasks: Any, why: str) -> None:
     with pytest.raises(UnusablePlan) as caught:
-        plan(*sub_tasks, number=2, known=(DONE, FAILED))
+        plan(*sub_tasks, number=2, earlier=(DONE, FAILED))
     assert why in str(caught.value)
 
 

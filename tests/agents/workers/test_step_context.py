@@ -52,9 +52,9 @@ async def test_a_step_knows_the_tools_and_the_instructions_of_its_agent() -> Non
 
     async with Runner("memory:") as runner:
         plain = Agent(ScriptedModel([]), worker=worker)
-        told = plain.replace(tools=[look], instructions=lambda task: f"Do {task.input[0].text}.")  # type: ignore[union-attr]
+        instructed = plain.replace(tools=[look], instructions=lambda task: f"Do {task.input[0].text}.")  # type: ignore[union-attr]
         assert (await runner.run(plain, "go")).output == ["", []]
-        assert (await runner.run(told, "go")).output == ["Do go.", ["look"]]
+        assert (await runner.run(instructed, "go")).output == ["Do go.", ["look"]]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ async def test_a_talk_on_the_side_is_journalled_once_however_many_turns_it_has()
     requests = [list(request.messages) for request in model.requests]
     assert [len(messages) for messages in requests] == list(range(1, 49, 2))
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(requests))
-    asked = [event for event in events if isinstance(event, ModelRequested)]
-    assert [len(event.messages or ()) for event in asked] == [1] * 24
-    assert [event.follows for event in asked[:3]] == [None, "s1-m1", "s1-m2"]
+    requested = [event for event in events if isinstance(event, ModelRequested)]
+    assert [len(event.messages or ()) for event in requested] == [1] * 24
+    assert [event.follows for event in requested[:3]] == [None, "s1-m1", "s1-m2"]
 
 
 @pytest.mark.parametrize(
