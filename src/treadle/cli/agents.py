@@ -39,16 +39,16 @@ class ListedAgents:
 def listed_agents() -> ListedAgents:
     """Import the agents listed in pyproject.toml, else in TREADLE_AGENTS."""
     listed = ListedAgents()
-    for path in listed_places():
+    for path in listed_paths():
         try:
-            for agent in at_place(path):
+            for agent in agents_at(path):
                 listed.agents.setdefault(agent.name, agent)
         except ConfigurationError as error:
             listed.problems[path] = str(error)
     return listed
 
 
-def listed_places() -> list[str]:
+def listed_paths() -> list[str]:
     """Return the places, `module:agent` each, that pyproject.toml (found upward) or TREADLE_AGENTS lists."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         project = folder / "pyproject.toml"
@@ -78,7 +78,7 @@ def _add_to_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def at_place(path: str) -> list[Agent[Any]]:
+def agents_at(path: str) -> list[Agent[Any]]:
     """Return the agents that `module:name` holds: an agent, or several in a list.
 
     Raises:
@@ -157,7 +157,7 @@ def of_name(name: str, model: str | None) -> Agent[Any] | None:
 
 
 def _only_agent_at(path: str) -> Agent[Any]:
-    agents = at_place(path)
+    agents = agents_at(path)
     if len(agents) > 1:
         names = ", ".join(agent.name for agent in agents)
         raise ConfigurationError(f"{path} holds several agents ({names}): name one of them")

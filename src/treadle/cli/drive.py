@@ -128,7 +128,7 @@ def _print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
 def _agents(paths: list[str]) -> tuple[Agent[Any], ...]:
     """Return the agents at these places; without any, the agents that the project lists."""
     if paths:
-        return tuple([agent for path in paths for agent in agents.at_place(path)])
+        return tuple([agent for path in paths for agent in agents.agents_at(path)])
     listed = agents.listed_agents()
     if not listed.agents:
         problems = "".join(f"; {path}: {problem}" for path, problem in listed.problems.items())

@@ -100,7 +100,7 @@ def _files(folder: Path, agent: Agent[Any], recording: Recording) -> tuple[Path,
 
 
 def _write_test(path: Path, agent: Agent[Any], recording: Recording, option: str | None) -> None:
-    module, _, name = _place_of(agent, option).partition(":")
+    module, _, name = _path_of(agent, option).partition(":")
     alias = "" if name == "agent" else " as agent"
     import_line = (
         f"from {module} import {name}{alias}"
@@ -119,14 +119,14 @@ def _write_test(path: Path, agent: Agent[Any], recording: Recording, option: str
     )
 
 
-def _place_of(agent: Agent[Any], option: str | None) -> str:
+def _path_of(agent: Agent[Any], option: str | None) -> str:
     """Return `module:name` of an agent, from `--agent` or the places that the project lists."""
-    paths = [option] if option is not None and ":" in option else agents.listed_places()
+    paths = [option] if option is not None and ":" in option else agents.listed_paths()
     for path in paths:
         module, _, name = path.partition(":")
-        if agent not in agents.at_place(path):
+        if agent not in agents.agents_at(path):
             continue
-        if agents.at_place(path) == [agent]:
+        if agents.agents_at(path) == [agent]:
             return path
         names = [key for key, value in vars(import_module(module)).items() if value is agent]
         return f"{module}:{names[0] if names else name}"

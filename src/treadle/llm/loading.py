@@ -77,7 +77,7 @@ def _load(home: str, loading: Loading) -> None:
                 _import(name)
             module = import_module(home)
             for name in module.NEEDED:
-                _import_if_there(name)
+                _import_if_installed(name)
             import_module("treadle.llm.connections").tls()
             prices.load()  # pydantic-ai reads its tables when a model is made
         loading.requests.set_result(None)
@@ -99,7 +99,7 @@ def _import(name: str) -> None:
     import_module(name)
 
 
-def _import_if_there(name: str) -> None:
+def _import_if_installed(name: str) -> None:
     """Import a module of a provider's package, unless this version of the package has no such module."""
     try:
         _import(name)

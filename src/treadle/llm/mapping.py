@@ -183,21 +183,25 @@ class _WireIds:
     """
 
     def __init__(self) -> None:
-        self._theirs: dict[str, str] = {}
+        self._provider_ids: dict[str, str] = {}
         self._used: set[str] = set()
 
     def begin(self, call: ToolCall) -> str:
         """Return the id of a call."""
-        theirs_id = _fields(call.meta, ("call_id",)).get("call_id")
-        if not isinstance(theirs_id, str) or not _WIRE_ID.fullmatch(theirs_id) or theirs_id in self._used:
+        provider_id = _fields(call.meta, ("call_id",)).get("call_id")
+        if (
+            not isinstance(provider_id, str)
+            or not _WIRE_ID.fullmatch(provider_id)
+            or provider_id in self._used
+        ):
             return wire_id(call.id)
-        self._used.add(theirs_id)
-        self._theirs[call.id] = theirs_id
-        return theirs_id
+        self._used.add(provider_id)
+        self._provider_ids[call.id] = provider_id
+        return provider_id
 
     def of(self, call_id: str) -> str:
         """Return the id under which the call with our id is sent."""
-        return self._theirs.get(call_id) or wire_id(call_id)
+        return self._provider_ids.get(call_id) or wire_id(call_id)
 
 
 def wire_id(call_id: str) -> str:

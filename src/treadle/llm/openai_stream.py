@@ -68,10 +68,10 @@ def _begins_another(call: _OpenCall, call_id: str, more: str) -> bool:
     """Whether a delta that names a function begins another call: some servers repeat the name in each delta."""
     if call_id and call.id:
         return call_id != call.id
-    return bool(more) and _is_whole(call.arguments)
+    return bool(more) and _is_complete(call.arguments)
 
 
-def _is_whole(arguments: str) -> bool:
+def _is_complete(arguments: str) -> bool:
     try:
         return isinstance(json.loads(arguments), dict)
     except ValueError:

@@ -81,7 +81,7 @@ class _Member:
     version: int
     task: _Task
     seq: int
-    gone: int | None = None
+    removed: int | None = None
     """the version that took it out"""
 
     covers: int = 0
@@ -99,7 +99,7 @@ class _Blob:
     records: int = 0
 
 
-def _is_kept_for_others(task: _Task) -> bool:
+def _is_kept_for_forks(task: _Task) -> bool:
     """Whether forks in other threads need a deleted task."""
     return any(not fork.deleted or fork.new.thread_id != task.new.thread_id for fork in task.forks)
 
@@ -173,7 +173,7 @@ class MemoryStore(JournalStore):
             assert task is not None
             if not task.owned or task.epoch != commit.epoch:
                 return Committed(released=True)
-            return Committed(place=_take_place(task, self._entry(task, commit.enter)))
+            return Committed(place=_assign_place(task, self._entry(task, commit.enter)))
         if commit.create is not None:
             task = self._new_task(commit.create, commit.epoch)
         assert task is not None
@@ -181,7 +181,7 @@ class MemoryStore(JournalStore):
         taken_out = self._check_thread(task, commit) if commit.thread is not None else 0
         entry = self._entry(task, commit.enter) if commit.enter is not None else None
         self._write(task, commit, taken_out)
-        position = _take_place(task, entry) if entry is not None else None
+        position = _assign_place(task, entry) if entry is not None else None
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
@@ -225,7 +225,7 @@ class MemoryStore(JournalStore):
         change = commit.thread
         assert change is not None
         thread = self._threads.get(change.thread_id) or _Thread()
-        members = [m for m in thread.members if m.gone is None] if change.action == "remove" else []
+        members = [m for m in thread.members if m.removed is None] if change.action == "remove" else []
         newest = next((n for n in reversed(range(len(members))) if members[n].task is task), len(members))
         return rules.check_thread(commit, thread.version, [(m.version, m.covers) for m in members[newest:]])
 
@@ -249,7 +249,7 @@ class MemoryStore(JournalStore):
                 thread.members.append(member)
             else:
                 index = bisect_left(thread.members, taken_out, key=_version)
-                thread.members[index].gone = thread.version
+                thread.members[index].removed = thread.version
 
     def _with_shared_blobs(self, record: Record) -> Record:
         if not record.blobs:
@@ -271,7 +271,7 @@ class MemoryStore(JournalStore):
             rules.check_claim(task_id, task.format, end, task.mark)
             task.epoch += 1
             task.owned, task.mark = True, end
-            position = _take_place(task, self._entry(task, "enqueue" if enter else None))
+            position = _assign_place(task, self._entry(task, "enqueue" if enter else None))
             return Claim(task.epoch, end.seq, end.digest, position, task.wanted)
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
@@ -371,12 +371,14 @@ class MemoryStore(JournalStore):
         living = {
             task.new.thread_id
             for task in self._tasks.values()
-            if not task.deleted or _is_kept_for_others(task)
+            if not task.deleted or _is_kept_for_forks(task)
         }
         members: list[_Task] = []
         for name in names - living:
             thread = self._threads.get(name)
-            if thread is not None and not any(not m.task.deleted and m.gone is None for m in thread.members):
+            if thread is not None and not any(
+                not m.task.deleted and m.removed is None for m in thread.members
+            ):
                 members.extend(member.task for member in thread.members)
                 del self._threads[name]
         return members
@@ -405,7 +407,7 @@ class MemoryStore(JournalStore):
 
     def _memberships(self, task: _Task) -> list[Membership]:
         return [
-            Membership(m.version, m.seq, m.gone is not None, self._read_below(name, thread))
+            Membership(m.version, m.seq, m.removed is not None, self._read_below(name, thread))
             for name, thread in self._threads.items()
             for m in thread.members
             if m.task is task
@@ -424,7 +426,7 @@ class MemoryStore(JournalStore):
     def _taken_out_of(self, names: set[str]) -> list[_Task]:
         """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
         threads = [self._threads[name] for name in names if name in self._threads]
-        return [m.task for t in threads for m in t.members if m.gone is not None and m.task.deleted]
+        return [m.task for t in threads for m in t.members if m.removed is not None and m.task.deleted]
 
     def _forget_blobs(self, records: list[Record]) -> None:
         for record in records:
@@ -505,7 +507,7 @@ class MemoryStore(JournalStore):
             thread = self._threads.get(thread_id) or _Thread()
             at = thread.version if version is None else min(version, thread.version)
             later = thread.members[bisect_right(thread.members, since, key=_version) :]
-            members = [m for m in later if m.version <= at and (m.gone is None or m.gone > at)]
+            members = [m for m in later if m.version <= at and (m.removed is None or m.removed > at)]
             return at, [ThreadMember(m.version, m.task.new.task_id, m.seq, covers=m.covers) for m in members]
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
@@ -517,7 +519,7 @@ class MemoryStore(JournalStore):
 
     def _thread_row(self, name: str) -> ThreadRow:
         thread = self._threads[name]
-        members = [member for member in thread.members if member.gone is None and not member.covers]
+        members = [member for member in thread.members if member.removed is None and not member.covers]
         return ThreadRow(name, thread.version, len(members))
 
     @asynccontextmanager
@@ -599,7 +601,7 @@ def _record_at(task: _Task | None, commit: Commit) -> rules.RecordKey | None:
     return task.records[index].epoch, task.records[index].digest
 
 
-def _take_place(task: _Task, entry: QueueEntry | None) -> QueuePosition | None:
+def _assign_place(task: _Task, entry: QueueEntry | None) -> QueuePosition | None:
     if entry is None:
         return None
     task.turn = entry.turn

@@ -101,7 +101,10 @@ class Console:
                 name = calls.names.get(event.undoes or event.call, event.call)
                 return "→", "cyan", f"{'undoes ' if event.undoes else ''}{name} ({event.call})", ""
             case e.ToolEnded():
-                name, duration = calls.names.get(event.call, event.call), _took(event.call, event.time, calls)
+                name, duration = (
+                    calls.names.get(event.call, event.call),
+                    _duration_text(event.call, event.time, calls),
+                )
                 if event.outcome == "ok":
                     content = event.display if event.display is not None else as_text(event.output)
                     return "←", "green", f"{name}{duration}", content
@@ -116,7 +119,7 @@ class Console:
         spent = f"{event.usage.input_tokens} in, {event.usage.output_tokens} out"
         early = "" if event.finish in WHOLE else f", ended early ({event.finish})"
         requested = f", wants {tools}" if tools else ""
-        duration = _took(event.call or event.step, event.time, calls)
+        duration = _duration_text(event.call or event.step, event.time, calls)
         return (
             "●",
             "yellow" if early else "blue",
@@ -175,7 +178,7 @@ def _message(error: e.Failure | None) -> str:
     return error.message if error is not None else ""
 
 
-def _took(call: str, ended: int, calls: _TaskCalls) -> str:
+def _duration_text(call: str, ended: int, calls: _TaskCalls) -> str:
     began = calls.began.pop(call, None)
     if began is None:
         return ""

@@ -235,7 +235,7 @@ def _plain(value: Any, above: list[int], budget: _Budget) -> Json:
         return _object(value, value.items(), len(value), above, budget)
     if kind is list or kind is tuple:
         return _array(value, value, above, budget)
-    return _other(value, above, budget)
+    return _foreign_value(value, above, budget)
 
 
 def _object(
@@ -326,7 +326,7 @@ def _key(key: Any) -> str:
     return plain
 
 
-def _other(value: Any, above: list[int], budget: _Budget) -> Json:
+def _foreign_value(value: Any, above: list[int], budget: _Budget) -> Json:
     """Return data for a value that is not plain: a subclass, container, model, or common type of the library."""
     if isinstance(value, Enum):
         return _plain(value.value, above, budget)

@@ -177,7 +177,7 @@ class _Program:
         finally:
             _kill(process)
             exit_code = process.wait()
-            self._read_what_is_left()
+            self._read_remaining()
             self._close(process)
         if asked_to_stop():
             raise asyncio.CancelledError
@@ -260,7 +260,7 @@ class _Program:
             if finished:
                 self._hang_up(key.fileobj)
 
-    def _read_what_is_left(self) -> None:
+    def _read_remaining(self) -> None:
         """Read what is in the pipes of a killed program and no more: another process may hold them open."""
         for key in list(self._selector.get_map().values()):
             if key.data is None:
@@ -334,14 +334,14 @@ class _Watcher:
     def add(self, group: int) -> None:
         with self._lock:
             self._groups.add(group)
-            if self._process is None or not self._tell("+", group):
+            if self._process is None or not self._notify_watcher("+", group):
                 self._begin()
 
     def remove(self, group: int) -> None:
         with self._lock:
             if group in self._groups:
                 self._groups.remove(group)
-                self._tell("-", group)
+                self._notify_watcher("-", group)
 
     def end(self) -> None:
         """Have it kill the groups that are left, when this process ends in good order."""
@@ -372,9 +372,9 @@ class _Watcher:
             start_new_session=True,
         )
         for group in self._groups:
-            self._tell("+", group)
+            self._notify_watcher("+", group)
 
-    def _tell(self, sign: str, group: int) -> bool:
+    def _notify_watcher(self, sign: str, group: int) -> bool:
         """Write a line about a group to the watcher; return False if the watcher is gone."""
         assert self._process is not None
         assert self._process.stdin is not None

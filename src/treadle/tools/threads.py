@@ -186,7 +186,7 @@ class _Pool:
         while (job := self._next()) is not None:
             me.name = f"treadle-tools: {job.names[0]} {job.names[2]}"
             outcome = job.run()
-            if self._is_given_up(job, outcome):
+            if self._is_abandoned(job, outcome):
                 return  # its place in the pool was given away
             job.report(outcome)
             me.name = "treadle-tools"
@@ -195,12 +195,12 @@ class _Pool:
     def _work_on_loan(self, job: Job[Any]) -> None:
         threading.current_thread().name = f"treadle-tools: {job.names[0]} {job.names[2]}"
         outcome = job.run()
-        if not self._is_given_up(job, outcome):
+        if not self._is_abandoned(job, outcome):
             with self._wake:
                 self._give_back(job)
             job.report(outcome)
 
-    def _is_given_up(self, job: Job[T], outcome: _Outcome[T]) -> bool:
+    def _is_abandoned(self, job: Job[T], outcome: _Outcome[T]) -> bool:
         """Take down what a job came to; whether it was given up before."""
         with self._wake:
             job.outcome = outcome

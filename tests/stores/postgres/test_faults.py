@@ -982,7 +982,7 @@ async def test_a_driver_that_claims_during_the_search_for_dead_drivers_is_not_de
 
         def and_then(self, statement: Any, *values: Any) -> Any:
             cursor = self.connection.execute(statement, *values)
-            if statement == journal._DEAD:
+            if statement == journal._DEAD_DRIVERS:
                 cursor = cursor.fetchall()
                 assert len(cursor) == 1
                 self.connection.execute("UPDATE tasks SET driver = (SELECT id FROM drivers)")
@@ -991,10 +991,10 @@ async def test_a_driver_that_claims_during_the_search_for_dead_drivers_is_not_de
     with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
         connection.execute(f'SET search_path = "{schema}"'.encode())
         between: Any = Between(connection)
-        journal.forget_dead(between)
+        journal.delete_dead_drivers(between)
         assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (1,)
         connection.execute("UPDATE tasks SET driver = NULL")
-        journal.forget_dead(connection)
+        journal.delete_dead_drivers(connection)
         assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (0,)
 
 

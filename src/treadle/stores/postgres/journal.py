@@ -86,11 +86,11 @@ _RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, leas
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
 # A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
-_MINE: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
+_OWN_DRIVER: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
 _OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
-_DEAD: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
+_DEAD_DRIVERS: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
-_LEFT: Final = (
+_UNREFERENCED: Final = (
     "SELECT id FROM drivers WHERE id = ANY(%s) AND lease < clock_timestamp() FOR UPDATE SKIP LOCKED"
 )
 # A separate statement: it must see the tasks of processes that held their row when the statement before began.
@@ -145,12 +145,12 @@ def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
     return {str(key) for (key,) in connection.execute(_OWNED, (driver,))}
 
 
-def forget_dead(connection: BoundedConnection) -> None:
+def delete_dead_drivers(connection: BoundedConnection) -> None:
     """Delete the rows of drivers whose lease has passed and that own nothing, in a transaction of its own."""
-    dead_drivers = [driver for (driver,) in connection.execute(_DEAD)]
+    dead_drivers = [driver for (driver,) in connection.execute(_DEAD_DRIVERS)]
     if dead_drivers:
         with connection.transaction():
-            unreferenced = [driver for (driver,) in connection.execute(_LEFT, (dead_drivers,))]
+            unreferenced = [driver for (driver,) in connection.execute(_UNREFERENCED, (dead_drivers,))]
             connection.execute(_FORGET, (unreferenced,))
 
 
@@ -180,7 +180,7 @@ class Group:
         self._versions: dict[str, int] = {}
         self._threads: set[str] = set()
         self._turns: defaultdict[str, dict[int, QueuedTask]] = defaultdict(dict)
-        self._dead: set[int] = set()
+        self._dead_drivers: set[int] = set()
         self._ownership_changes: list[tuple[str, bool]] = []
         self.urgent = False
         """whether other processes are to be notified at once"""
@@ -215,7 +215,7 @@ class Group:
             if self._connection.info.server_version >= 17_00_00:
                 execute(AT_MOST)  # also when it waits for a lock, and no process is there to end it
             execute(LOCK_SHARED, (self._channel,))
-            own_driver = execute(_MINE, (self._driver,)) if creates or claims else None
+            own_driver = execute(_OWN_DRIVER, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
             rows = [execute(_TASKS, (waited_for,))] if waited_for else []
             rows += [execute(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
@@ -238,7 +238,7 @@ class Group:
         for thread, row, key, turn, driver, *facts in turns.fetchall() if turns else ():
             self._turns[thread][row] = QueuedTask(row, key, turn, driver)
             if driver != self._driver and not reading.is_alive(*facts):
-                self._dead.add(driver)
+                self._dead_drivers.add(driver)
         for task, key in unread.fetchall() if unread else ():
             self._unread[task].add(key)
         self._posted = set(posted.fetchall()) if posted else set()
@@ -338,7 +338,7 @@ class Group:
         self._unread[head.row].difference_update(commit.taken)
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
-        position = self._take_place(head, commit.task_id, entry)
+        position = self._assign_place(head, commit.task_id, entry)
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
         return Committed(release, position)
@@ -395,7 +395,7 @@ class Group:
         self._versions[thread] = self._batch.moved[thread] = version
 
     def _enter(self, head: Head, key: str, policy: OnBusyThread | None) -> QueuePosition | None:
-        return self._take_place(head, key, self._entry(head, policy))
+        return self._assign_place(head, key, self._entry(head, policy))
 
     def _entry(self, head: Head, policy: OnBusyThread | None) -> QueueEntry | None:
         """Return the place in the queue that a task asks for; raises `ThreadBusy`."""
@@ -406,9 +406,9 @@ class Group:
         queued = [candidate for row, candidate in self._turns[head.thread].items() if row != head.row]
         queued.sort(key=lambda task: (task.turn, task.row))
         version = self._versions.get(head.thread, 0)
-        return rules.enter_thread(head.thread, version, head.turn, policy, queued, self._dead)
+        return rules.enter_thread(head.thread, version, head.turn, policy, queued, self._dead_drivers)
 
-    def _take_place(self, head: Head, key: str, entry: QueueEntry | None) -> QueuePosition | None:
+    def _assign_place(self, head: Head, key: str, entry: QueueEntry | None) -> QueuePosition | None:
         """Give a task its place in the queue, and take the thread from holders whose drivers died."""
         if entry is None:
             return None

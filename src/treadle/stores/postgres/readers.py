@@ -53,14 +53,14 @@ class Readers:
     Args:
         to: the schema.
         patience: for how many seconds a query waits for a lost server before it fails.
-        is_given_up: returns whether the writer has waited as long for the server in vain: then no query waits again.
+        is_unreachable: returns whether the writer has waited as long for the server in vain: then no query waits again.
     """
 
-    def __init__(self, to: Address, patience: float, is_given_up: Callable[[], bool]) -> None:
+    def __init__(self, to: Address, patience: float, is_unreachable: Callable[[], bool]) -> None:
         self.pid = os.getpid()
         self._to = to
         self._patience = patience
-        self._is_given_up = is_given_up
+        self._is_unreachable = is_unreachable
         self._lock = Lock()
         self._waiting: deque[_Request] = deque()
         self._idle: list[SimpleQueue[_Request | None]] = []
@@ -146,7 +146,7 @@ class Readers:
     @property
     def _is_closing(self) -> bool:
         """Whether queries wait no longer for a lost server."""
-        return self._closed or self._is_given_up()
+        return self._closed or self._is_unreachable()
 
     def _answer_seconds(self) -> float:
         """Return for how many seconds the server may leave a query unanswered now."""

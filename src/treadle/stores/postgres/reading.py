@@ -60,7 +60,7 @@ _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORD
 
 
 @contextmanager
-def one_state(connection: BoundedConnection) -> Generator[None]:
+def same_snapshot(connection: BoundedConnection) -> Generator[None]:
     """Let all statements of a block see the same state, as those of a snapshot do; the caller rolls back on error."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         yield
@@ -74,7 +74,7 @@ def records(connection: BoundedConnection, key: str, after: int, upto: int | Non
     """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
     journal = _journal(connection, key, after, upto)
     if journal is None:
-        with one_state(connection):
+        with same_snapshot(connection):
             journal = _joined(connection, key, after, upto)
     return journal
 
@@ -181,7 +181,7 @@ def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
     terms: dict[LiteralString, Any] = {
         term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
     }
-    with one_state(connection):
+    with same_snapshot(connection):
         return _matching_rows(connection, wanted, terms)
 
 
@@ -209,7 +209,7 @@ def _matching_rows(
 def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
     """Return the tasks that a driver is to adopt, by ascending id."""
     ends = list(END_STATES)
-    with one_state(connection):
+    with same_snapshot(connection):
         dead_drivers = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
         cursor = connection.execute(
             _COLUMNS + _ORPHANS, (after or "", dead_drivers, until, ends, ends, max(limit, 0))
@@ -267,7 +267,7 @@ def thread(
     connection: BoundedConnection, key: str, version: int | None, since: int = 0
 ) -> tuple[int, list[ThreadMember]]:
     """Return a thread's version and the members added since version `since`, now or at an earlier version."""
-    with one_state(connection):
+    with same_snapshot(connection):
         thread_row = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
         at = 0 if thread_row is None else thread_row[0] if version is None else min(version, thread_row[0])
         members = connection.execute(_MEMBERS, (key, since, at, at))

@@ -101,7 +101,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         if readers is not None:
             readers.close()
 
-    def _watch_others(
+    def _watch_other_processes(
         self, writer: PostgresWriter, wake: Callable[[Sequence[str]], None]
     ) -> Callable[[], None]:
         return writer.watch(wake)
@@ -134,13 +134,13 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         finally:
             session.close()
 
-    def _is_given_up(self) -> bool:
+    def _is_unreachable(self) -> bool:
         writer = self._writer
-        return writer is not None and writer.is_given_up
+        return writer is not None and writer.is_unreachable
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
         await self._wait_for_queue()
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
-            readers = self._readers = Readers(self._to, self._patience, self._is_given_up)
+            readers = self._readers = Readers(self._to, self._patience, self._is_unreachable)
         return await asyncio.wrap_future(readers.run(function, *arguments))

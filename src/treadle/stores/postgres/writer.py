@@ -14,7 +14,7 @@ the socket of the session, for notifications. An idle process wakes up for nothi
         |  | _backoff: 0.05 to 1 s     |  | listening while a caller watches
         +--+                           +--+
 
-`_away_since` is when the server was lost. After `patience` seconds (`is_given_up`) items are refused at once with
+`_away_since` is when the server was lost. After `patience` seconds (`is_unreachable`) items are refused at once with
 `StoreUnavailable`, and readers stop waiting too. A replacement session ends predecessors of the same name on the
 server, so that no transaction of theirs holds locks or commits later.
 
@@ -84,7 +84,7 @@ from treadle.stores.postgres.journal import (
     Group,
     LeaseHolder,
     TaskLocked,
-    forget_dead,
+    delete_dead_drivers,
     owned_by,
     renew_lease,
 )
@@ -121,7 +121,7 @@ DISOWN_SECONDS: Final = 1.0
 LOCK_WAIT_SECONDS: Final = 100.0
 """For how many seconds a group waits for locks of other transactions, a heartbeat at a time."""
 
-_OTHERS_FAULT: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
+_CONFLICT_STATES: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
@@ -239,7 +239,7 @@ class PostgresWriter(WriterThread):
             self._update_listening(connection)
             self._keep_lease(connection)
             self._disown_unanswered(connection)
-            self._notify_others(connection)
+            self._notify_other_processes(connection)
             if self._watchers and self._owner.held and now >= self._looked_at + MAIL_CHECK_SECONDS:
                 self._has_news = self._has_mail = True
             if self._has_news and now >= self._woken_at + NOTIFY_SECONDS:
@@ -259,7 +259,7 @@ class PostgresWriter(WriterThread):
         owner.row, owner.renewed_at = renew_lease(connection, owner), now
         # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owner.held &= owned_by(connection, owner.row)
-        forget_dead(connection)
+        delete_dead_drivers(connection)
 
     def _disown_unanswered(self, connection: BoundedConnection) -> None:
         """Release the tasks that this process may own by a claim whose answer was lost: no caller drives them."""
@@ -358,7 +358,7 @@ class PostgresWriter(WriterThread):
         return seconds if self.closing is None else min(seconds, CLOSING_SECONDS)
 
     @property
-    def is_given_up(self) -> bool:
+    def is_unreachable(self) -> bool:
         """Whether the server has been away for so long that no item waits for it any more; from any thread."""
         since = self._away_since
         return since is not None and time.monotonic() > since + self._patience_now
@@ -425,7 +425,7 @@ class PostgresWriter(WriterThread):
                 connection = self._session()
                 connection.is_patient = False
                 if self._notify_by is not None and begun >= self._notify_by:
-                    self._notify_others(connection)
+                    self._notify_other_processes(connection)
                 self._keep_lease(connection)
                 results, finish = self._prepare(connection, items, unconfirmed)
                 finish()
@@ -440,7 +440,7 @@ class PostgresWriter(WriterThread):
                 elif isinstance(error, LockNotAvailable) and time.monotonic() < began + LOCK_WAIT_SECONDS:
                     self._end_stalled()
                     continue
-                elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:
+                elif getattr(error, "sqlstate", None) not in _CONFLICT_STATES or attempts >= ATTEMPTS:
                     if len(items) == 1:
                         return self._refuse(items, unconfirmed, error)
                     before = unconfirmed or [None] * len(items)
@@ -452,7 +452,7 @@ class PostgresWriter(WriterThread):
                     time.sleep(random.uniform(0.0, 0.01 * attempts))  # noqa: S311
                     continue
             lost_since = begun if lost_since is None else lost_since
-            if self.is_given_up or time.monotonic() > lost_since + self._patience_now:
+            if self.is_unreachable or time.monotonic() > lost_since + self._patience_now:
                 return self._refuse(items, unconfirmed, failure)
             if self._away_since is not None:
                 time.sleep(self._backoff())
@@ -531,7 +531,7 @@ class PostgresWriter(WriterThread):
         self._notify_by = due_time if self._notify_by is None else min(self._notify_by, due_time)
         self._notify_mail = self._notify_mail or mail
 
-    def _notify_others(self, connection: BoundedConnection) -> None:
+    def _notify_other_processes(self, connection: BoundedConnection) -> None:
         """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
         now = time.monotonic()
         if self._notify_by is not None and now >= self._notify_by:

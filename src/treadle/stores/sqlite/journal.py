@@ -53,7 +53,7 @@ _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = 
 WHERE id = ?"""
 _OWNED = "SELECT key FROM tasks WHERE driver = ?"
 # The newest row stays, so that no id is used twice: a process may not have noticed yet that its row is gone.
-_FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
+_DELETE_DEAD_DRIVERS = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 
@@ -146,7 +146,7 @@ class Journal:
         # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
         self._ownership_changes.extend((key, False) for key in self.held - owned)
-        self._run(_FORGET_DEAD, int(now * 1_000_000))
+        self._run(_DELETE_DEAD_DRIVERS, int(now * 1_000_000))
         self._renewed_at = now
 
     def end_lease(self) -> None:
@@ -492,7 +492,7 @@ class Journal:
         if self._driver is None:
             p = self._process
             self._renewed_at = time.time()
-            self._run(_FORGET_DEAD, int(self._renewed_at * 1_000_000))
+            self._run(_DELETE_DEAD_DRIVERS, int(self._renewed_at * 1_000_000))
             self._driver = self._insert(
                 "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
                 *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now(self._lease_seconds)),

@@ -108,7 +108,9 @@ class SQLiteStore(WriteBehindStore[Writer]):
         while self._readers:
             self._readers.pop().close()
 
-    def _watch_others(self, writer: Writer, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+    def _watch_other_processes(
+        self, writer: Writer, wake: Callable[[Sequence[str]], None]
+    ) -> Callable[[], None]:
         return writer.watch(wake)
 
     # ------------------------------------------------------------------------------------------ reading

@@ -9,7 +9,7 @@ from treadle.stores import rules
 from treadle.stores.rules import QueuedTask, QueueEntry
 from treadle.stores.sqlite.schema import Connection
 
-_OTHERS = """SELECT id, key, turn, driver FROM tasks
+_QUEUED = """SELECT id, key, turn, driver FROM tasks
 WHERE thread = ? AND turn IS NOT NULL AND id <> ? ORDER BY turn, id"""
 _VERSION = "SELECT version FROM threads WHERE key = ?"
 _LATE = """INSERT OR IGNORE INTO drivers(key, host, boot, pid, started, lease)
@@ -39,7 +39,7 @@ def enter(
     Raises:
         ThreadBusy: it enters by `reject`, and a task of a living driver is there.
     """
-    queued = [QueuedTask(*row_of_task) for row_of_task in connection.execute(_OTHERS, (thread, row))]
+    queued = [QueuedTask(*columns) for columns in connection.execute(_QUEUED, (thread, row))]
     dead_drivers = {driver for driver in {task.driver for task in queued} if not living(driver)}
     version = connection.execute(_VERSION, (thread,)).fetchone()
     return rules.enter_thread(thread, version[0] if version else 0, turn, policy, queued, dead_drivers)

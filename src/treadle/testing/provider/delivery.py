@@ -53,15 +53,15 @@ class Reply(Response):
         self.status_code = status
         self.background = None
         self._headers = dict(headers or {})
-        self._how = delivery
+        self._delivery = delivery
         self._hang_up = hang_up
         self._ending = broken if delivery.cut == "error" else b""
         self._pieces = _cut(_shaped(pieces, delivery, events), delivery)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Play the response; ends early when the client goes away or the server stops."""
-        delivery, hang_up = self._how, self._hang_up
-        if await _gone_within(receive, delivery.delay if hang_up is None else hang_up.delay):
+        delivery, hang_up = self._delivery, self._hang_up
+        if await _closed_within(receive, delivery.delay if hang_up is None else hang_up.delay):
             return
         if hang_up is not None:
             await _drop(scope, receive, hang_up.by)
@@ -71,7 +71,7 @@ class Reply(Response):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         for index, piece in enumerate(self._pieces):
-            if index and await _gone_within(receive, delivery.chunk_delay):
+            if index and await _closed_within(receive, delivery.chunk_delay):
                 return
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         if delivery.cut in ("reset", "close"):
@@ -103,7 +103,7 @@ def _cut(pieces: list[bytes], delivery: Delivery) -> list[bytes]:
     return pieces[: (len(pieces) + 1) // 2 if delivery.cut_after is None else delivery.cut_after]
 
 
-async def _gone_within(receive: Receive, seconds: float) -> bool:
+async def _closed_within(receive: Receive, seconds: float) -> bool:
     """Wait so long; true as soon as the client has gone, or the server has dropped it."""
     if seconds <= 0:
         return False

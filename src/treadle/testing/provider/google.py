@@ -209,7 +209,7 @@ def _parts(turn: ScriptedTurn) -> list[dict[str, Any]]:
         if converted is None:
             continue
         if isinstance(part, ScriptedCall) and first:
-            signature, first = signature or sign(_signed_words(converted["functionCall"])), False
+            signature, first = signature or sign(_signed_text(converted["functionCall"])), False
         if signature is not None and not isinstance(part, Reasoning):
             converted["thoughtSignature"], signature = b64encode(signature.encode()).decode(), None
         if isinstance(part, Reasoning):
@@ -233,7 +233,7 @@ def _part(part: Part) -> dict[str, Any] | None:
             return None
 
 
-def _signed_words(call: Mapping[str, Any]) -> str:
+def _signed_text(call: Mapping[str, Any]) -> str:
     return json.dumps([call.get("name"), call.get("args") or {}], sort_keys=True)
 
 
@@ -351,7 +351,7 @@ def _check_signature(parts: list[dict[str, Any]], call: dict[str, Any], *, signe
         signature = b64decode(encoded.replace("-", "+").replace("_", "/"), validate=True).decode()
     except (NotBase64, ValueError) as error:
         raise Refused("Thought signature is not valid.") from error
-    if signature != _ANY_SIGNATURE and is_forged(signature, _signed_words(call)):
+    if signature != _ANY_SIGNATURE and is_forged(signature, _signed_text(call)):
         raise Refused("Thought signature is not valid.")
 
 

@@ -116,7 +116,7 @@ class OpenAIResponses(OpenAI):
         ]
         by_item: list[list[dict[str, Any]]] = []
         for index, item in enumerate(items):
-            opening, *following = _told(item, index, turn.how.chunk_size)
+            opening, *following = _item_deltas(item, index, turn.how.chunk_size)
             events.append(opening)
             if turn.how.interleave and item["type"] == "function_call":
                 by_item.append(following)
@@ -236,7 +236,7 @@ def _message(content: dict[str, Any]) -> dict[str, Any]:
 
 
 @mutable
-class _Teller:
+class _ItemEvents:
     """The events of one item."""
 
     item: dict[str, Any]
@@ -258,8 +258,8 @@ class _Teller:
         yield self.event(f"{kind}.done", **{name: content}, **where)
 
 
-def _told(item: dict[str, Any], index: int, size: int) -> Iterator[dict[str, Any]]:
-    teller = _Teller(item, index, size)
+def _item_deltas(item: dict[str, Any], index: int, size: int) -> Iterator[dict[str, Any]]:
+    teller = _ItemEvents(item, index, size)
     opened = dict(item)
     if "status" in item:
         opened["status"] = "in_progress"

@@ -171,13 +171,13 @@ def _of_calls(then: list[CallTrace], now: list[CallTrace], where: str) -> Iterat
         label = f"{where}, call {number}"
         if old is None or new is None or old.text != new.text:
             before, after = old.text if old is not None else None, new.text if new is not None else None
-            yield Drift("call", label, _what_of(old, new), before, after)
+            yield Drift("call", label, _subject_of(old, new), before, after)
             return
         if old.end is not None and (old.seen, _ran(old)) != (new.seen, _ran(new)):
             yield Drift("result", label, f"what the model is shown of {old.text}", old.seen, new.seen)
 
 
-def _what_of(old: CallTrace | None, new: CallTrace | None) -> str:
+def _subject_of(old: CallTrace | None, new: CallTrace | None) -> str:
     if old is None:
         return "a call that was not recorded"
     if new is None:
