@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from treadle.ports import (
+    Driver,
     InboxItem,
+    JournalEnd,
     JournalReader,
     Record,
     TaskFilter,
@@ -30,6 +33,32 @@ class Queries(Protocol):
         self, connection: Any, key: str, version: int | None, since: int, /
     ) -> tuple[int, list[ThreadMember]]: ...
     def threads(self, connection: Any, limit: int, after: str | None, /) -> list[ThreadRow]: ...
+
+
+def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
+    """Return a task's row from its first columns, which both databases select in the same order."""
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
+        :13
+    ]
+    deleted, wanted, min_format = columns[13:16]
+    return TaskRow(
+        task_id=key,
+        agent=agent,
+        thread_id=thread,
+        state=state,
+        created=created,
+        parent=parent,
+        base=base,
+        base_seq=base_seq,
+        epoch=epoch,
+        labels=json.loads(labels),
+        driver=driver,
+        head=head,
+        mark=None if mark is None else JournalEnd(mark, digest),
+        deleted=bool(deleted),
+        wanted=wanted,
+        format=min_format,
+    )
 
 
 class QueryReader(JournalReader):

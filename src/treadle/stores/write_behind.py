@@ -50,10 +50,6 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         """Close the connections that read; reads that run are finished first."""
         raise NotImplementedError
 
-    def _watch_other_processes(self, writer: W, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Have the writer call `wake` after other processes wrote; return a function that ends that."""
-        raise NotImplementedError
-
     @property
     def fenced(self) -> int:
         """See `JournalStore.fenced`."""
@@ -161,7 +157,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` from the writer's thread soon after another connection wrote; return how to end that."""
-        stop, token = self._watch_other_processes(self._active(), wake), object()
+        stop, token = self._active().watch(wake), object()
         self._watchers[token] = wake
 
         def end() -> None:

@@ -40,7 +40,7 @@ import atexit
 import os
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -86,6 +86,7 @@ class WriterThread:
         self.finished = 0
         self.fenced = 0
         self._lock = Lock()
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         for future in (self.ready, self.stopped):
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel it for all
@@ -106,6 +107,21 @@ class WriterThread:
             if self.closing is None:
                 self.closing = reason
                 self._put(None)
+
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call `wake` in the thread soon after other processes wrote; return a function that ends that."""
+        token = object()
+        self._watchers[token] = wake
+        self._put(Item(BARRIER))  # the thread may be waiting without a timeout, or has to begin to listen
+        return lambda: self._watchers.pop(token, None) and None
+
+    def _wake_watchers(self, waiting: Sequence[str]) -> None:
+        """Tell the watchers which tasks have unread mail; called in the thread."""
+        for token, wake in list(self._watchers.items()):
+            try:
+                wake(waiting)
+            except RuntimeError:  # its event loop is closed: it is a watcher no more
+                self._watchers.pop(token, None)
 
     # ------------------------------------------------------------------------ what a store defines, in the thread
 

@@ -14,10 +14,11 @@ from psycopg.pq import TransactionStatus
 
 from treadle.core.events import END_STATES
 from treadle.errors import JournalCorrupt
-from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import rules
 from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.processes import alive
+from treadle.stores.query_reader import task_row
 
 _FAR: Final = 2**62
 
@@ -218,28 +219,10 @@ def orphans(connection: BoundedConnection, limit: int, after: str | None, until:
 
 
 def _row(columns: Any) -> TaskRow:
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
-        :13
-    ]
-    deleted, wanted_from, min_format, driver, *facts, lease = columns[13:]
-    return TaskRow(
-        task_id=key,
-        agent=agent,
-        thread_id=thread,
-        state=state,
-        created=created,
-        parent=parent,
-        base=base,
-        base_seq=base_seq,
-        epoch=epoch,
-        labels=json.loads(labels),
-        driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts), lease),
-        head=head,
-        mark=None if mark is None else JournalEnd(mark, digest),
-        deleted=deleted,
-        wanted=wanted_from,
-        format=min_format,
-    )
+    driver, *facts, lease = columns[16:]
+    if driver is None:
+        return task_row(columns, None)
+    return task_row(columns, Driver(driver, facts[0], facts[2], is_alive(*facts), lease))
 
 
 def is_alive(host: str, boot: str, pid: int, started: int, leased: bool) -> bool:

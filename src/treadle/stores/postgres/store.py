@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -100,11 +100,6 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         readers, self._readers = self._readers, None
         if readers is not None:
             readers.close()
-
-    def _watch_other_processes(
-        self, writer: PostgresWriter, wake: Callable[[Sequence[str]], None]
-    ) -> Callable[[], None]:
-        return writer.watch(wake)
 
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`.

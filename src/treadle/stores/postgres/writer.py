@@ -66,7 +66,7 @@ import random
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
 from typing import Any, Final
@@ -143,7 +143,6 @@ class PostgresWriter(WriterThread):
         self._owner = LeaseHolder(this_process(), to.lease_seconds)
         self._name = f"treadle writer {self._owner.process.key}"
         self._connection: BoundedConnection | None = None
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._listening = False
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -164,13 +163,6 @@ class PostgresWriter(WriterThread):
         self.wakes = 0
         """how many times the thread was woken while it waited"""
         super().__init__(to.url)
-
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` soon after other processes wrote; return a function that ends that."""
-        token = object()
-        self._watchers[token] = wake
-        self._put(Item(BARRIER))  # the thread has to begin to listen
-        return lambda: self._watchers.pop(token, None) and None
 
     # ---------------------------------------------------------------------------------- waiting, in the thread
 
@@ -243,7 +235,7 @@ class PostgresWriter(WriterThread):
             if self._watchers and self._owner.held and now >= self._looked_at + MAIL_CHECK_SECONDS:
                 self._has_news = self._has_mail = True
             if self._has_news and now >= self._woken_at + NOTIFY_SECONDS:
-                self._wake_watchers(connection)
+                self._wake_for_news(connection)
         except (
             StoreError,
             psycopg.Error,
@@ -278,7 +270,7 @@ class PostgresWriter(WriterThread):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
             self._listening = self._has_news = self._has_mail = True
             self._woken_at = 0.0
-            self._wake_watchers(connection)
+            self._wake_for_news(connection)
         elif self._listening and not self._watchers:
             connection.execute("UNLISTEN *")
             self._listening = False
@@ -300,17 +292,13 @@ class PostgresWriter(WriterThread):
             self._has_news = True
             self._has_mail = self._has_mail or payload == _MAIL
 
-    def _wake_watchers(self, connection: BoundedConnection) -> None:
+    def _wake_for_news(self, connection: BoundedConnection) -> None:
         waiting = reading.tasks_with_mail(connection) if self._has_mail else ()
         if self._has_mail:
             self._looked_at = time.monotonic()
         self._has_news = self._has_mail = False
         self._woken_at = time.monotonic()
-        for token, wake in list(self._watchers.items()):
-            try:
-                wake(waiting)
-            except RuntimeError:  # its event loop is closed: it is a watcher no more
-                self._watchers.pop(token, None)
+        self._wake_watchers(waiting)
 
     # -------------------------------------------------------------------------------------------- sessions
 

@@ -11,9 +11,10 @@ import apsw
 
 from treadle.core.events import END_STATES
 from treadle.errors import JournalCorrupt
-from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import rules
 from treadle.stores.processes import alive
+from treadle.stores.query_reader import task_row
 from treadle.stores.sqlite.schema import Connection
 
 PAGE = 500
@@ -157,31 +158,11 @@ def orphans(connection: Connection, limit: int, after: str | None, until: int) -
 
 
 def _row(columns: Any) -> TaskRow:
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
-        columns[:14]
-    )
-    wanted_from, min_format, driver, host, boot, pid, started, lease = columns[14:]
-    owner = (
-        None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
-    )
-    return TaskRow(
-        task_id=key,
-        agent=agent,
-        thread_id=thread,
-        state=state,
-        created=created,
-        parent=parent,
-        base=base,
-        base_seq=base_seq,
-        epoch=epoch,
-        labels=json.loads(labels),
-        driver=owner,
-        head=head,
-        mark=None if mark is None else JournalEnd(mark, digest),
-        deleted=bool(deleted),
-        wanted=wanted_from,
-        format=min_format,
-    )
+    driver, host, boot, pid, started, lease = columns[16:]
+    if driver is None:
+        return task_row(columns, None)
+    is_alive = alive(host, boot, pid, started, lease)
+    return task_row(columns, Driver(driver, host, pid, is_alive, lease))
 
 
 def inbox(connection: Connection, key: str) -> list[InboxItem]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,11 +107,6 @@ class SQLiteStore(WriteBehindStore[Writer]):
     def _close_readers(self) -> None:
         while self._readers:
             self._readers.pop().close()
-
-    def _watch_other_processes(
-        self, writer: Writer, wake: Callable[[Sequence[str]], None]
-    ) -> Callable[[], None]:
-        return writer.watch(wake)
 
     # ------------------------------------------------------------------------------------------ reading
 

@@ -29,7 +29,6 @@ one of them needs it, and no longer.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ class Writer(WriterThread):
         self.path = path
         self._lease_seconds = lease_seconds
         self._heartbeat = lease_seconds / HEARTBEATS_PER_LEASE
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._version: Any = None
         self._refusal: StoreUnavailable | None = None
         """why nothing can be written, if the file may only be read"""
@@ -66,13 +64,6 @@ class Writer(WriterThread):
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
         super().__init__(str(path))
-
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` soon after other connections wrote; return how to stop."""
-        token = object()
-        self._watchers[token] = wake
-        self._put(Item(BARRIER))  # the thread may be waiting without a timeout
-        return lambda: self._watchers.pop(token, None) and None
 
     # -------------------------------------------------------------------------------------- in the thread
 
@@ -142,14 +133,8 @@ class Writer(WriterThread):
         if version != self._version:
             self._version = version
             self._journal.forget()
-            if not self._watchers:
-                return
-            waiting = self._journal.tasks_with_mail()
-            for token, wake in list(self._watchers.items()):
-                try:
-                    wake(waiting)
-                except RuntimeError:  # its event loop is closed: it is a watcher no more
-                    self._watchers.pop(token, None)
+            if self._watchers:
+                self._wake_watchers(self._journal.tasks_with_mail())
 
     def _run_due_work(self) -> None:
         """Renew the lease if that is due; else see whether other connections wrote."""
