@@ -12,7 +12,6 @@ from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
-from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
@@ -213,7 +212,10 @@ class Agent(Generic[C]):
 
             written = self.instructions
             instructions = written if isinstance(written, str) else written.__qualname__
-            specs = [_spec_facts(tool.spec) for tool in self.tools]
+            specs = [
+                [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
+                for spec in (tool.spec for tool in self.tools)
+            ]
             described = self.dialect or self.custom_worker
             worker = self.worker if described is None else described.facts()
             output = [self._typed.schema] if self._typed is not None else []
@@ -237,10 +239,6 @@ class ModelText(str):
 
     def __repr__(self) -> str:
         return type(self).show(str(self))
-
-
-def _spec_facts(spec: ToolSpec) -> list[Any]:
-    return [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
 
 
 def _checked_name(name: Any) -> str:

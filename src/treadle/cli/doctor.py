@@ -179,20 +179,16 @@ def _check_agents(diagnosis: Diagnosis) -> None:
 
 
 def _facts(agent: Agent[Any]) -> dict[str, Any]:
-    specs = [tool.spec for tool in agent.tools]
+    specs, offer = [tool.spec for tool in agent.tools], agent.offer
     return {
         "name": agent.name,
         "model": agent.model_name,
         "tools": [spec.name for spec in specs],
-        "offer": None if agent.offer is None else _offer_name(agent.offer),
+        "offer": None if offer is None else getattr(offer, "__qualname__", None) or repr(offer),
         "undeclared_tools": [
             spec.name for spec in specs if not (spec.declared or spec.undoable or spec.reconcilable)
         ],
     }
-
-
-def _offer_name(offer: Any) -> str:
-    return getattr(offer, "__qualname__", None) or repr(offer)
 
 
 # --------------------------------------------------------------------------------------------- text

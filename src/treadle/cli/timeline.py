@@ -332,7 +332,8 @@ class Timeline:
             case e.TaskForked():
                 self._line((f"── forked from {event.parent} ──", "dim"))
             case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested():
-                self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), _why(event.reason))
+                why = f": {event.reason}" if event.reason else ""
+                self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), why)
             case e.Resumed():
                 self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
             case e.LimitReached():
@@ -400,10 +401,6 @@ def _by(person: str | None) -> tuple[str, str]:
 
 def _seconds(microseconds: int) -> str:
     return f"{microseconds / 1e6:.1f} s" if microseconds >= 1_000_000 else f"{microseconds / 1e3:.0f} ms"
-
-
-def _why(reason: str | None) -> str:
-    return f": {reason}" if reason else ""
 
 
 def _failure(error: e.Failure) -> str:

@@ -187,16 +187,13 @@ def _check_values(options: Any) -> None:
 @cache
 def _allowed_values(cls: type) -> dict[str, list[str]]:
     """Return the values of each field of a class that takes only certain texts."""
-    hints = get_type_hints(cls).items()
     allowed = {
-        name: [value for part in (hint, *get_args(hint)) for value in _literal_values(part)]
-        for name, hint in hints
+        name: [
+            value for part in (hint, *get_args(hint)) for value in get_args(part) if isinstance(value, str)
+        ]
+        for name, hint in get_type_hints(cls).items()
     }
     return {name: values for name, values in allowed.items() if values}
-
-
-def _literal_values(hint: Any) -> tuple[str, ...]:
-    return tuple(value for value in get_args(hint) if isinstance(value, str))
 
 
 # ----------------------------------------------------------------------------- stored with the task

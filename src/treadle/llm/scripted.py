@@ -155,7 +155,10 @@ class _Prepared:
         self.finish: Finish = item.finish or ("tool_calls" if self.calls else "stop")
         parts = item.parts
         if self.finish not in WHOLE:
-            parts = tuple(_truncated(part) if isinstance(part, ToolCall) else part for part in parts)
+            parts = tuple(
+                replace(part, arguments={}, problem="truncated") if isinstance(part, ToolCall) else part
+                for part in parts
+            )
         self.message = Message("assistant", parts)
         self.deltas = _deltas(item)
         self.usage = item.usage or Usage(10, _size(parts) // 4 + 1)
@@ -290,10 +293,6 @@ def _chunks(text: str, size: int) -> list[str]:
             chunks.append("")
         chunks[-1] += piece
     return chunks
-
-
-def _truncated(call: ToolCall) -> ToolCall:
-    return replace(call, arguments={}, problem="truncated")
 
 
 def _size(parts: Sequence[Part]) -> int:
