@@ -235,7 +235,7 @@ async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
 async def _timeline_of(
     runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None
 ) -> Timeline:
-    """Return a timeline that knows the calls made so far and, if the steps have names, their names."""
+    """Return a timeline with the calls made so far and, if the steps have names, their names."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
     events = await events_of(runner, task_id)
     timeline.learn_calls(events)

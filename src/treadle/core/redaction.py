@@ -1,6 +1,6 @@
-r"""How secrets are found in text and hidden: the one rule for errors of providers, answers of models and telemetry.
+r"""Find secrets in text and hide them: the one rule for errors of providers, answers of models and telemetry.
 
-A secret is looked for by its value. What a text looks like decides only where a secret is named (`hide_named`).
+A secret is searched for by its value. The form of a text decides only where a secret is named (`hide_named`).
 
 Theory of operation. A text is read as several *views*: the text itself, and what it says once escapes, markup, base64
 or hexadecimal digits are decoded, several times in a row. In each view only ASCII letters and digits count, without
@@ -29,7 +29,7 @@ from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-SECRET: Final = "[secret]"  # noqa: S105  what stands in the place of one
+SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
 
 SHORTEST: Final = 8
 """Characters of the shortest value that is looked for: shorter ones stand in ordinary text by chance."""
@@ -54,7 +54,7 @@ _HIDDEN: Final = (
 )
 _HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
-_PLACE: Final = re.compile(
+_FILE_PATH: Final = re.compile(
     r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
 )
 """The path of a file: where a secret lies, as in `GOOGLE_APPLICATION_CREDENTIALS`, and none itself."""
@@ -63,7 +63,7 @@ _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether what has this name is a secret, as `api_key`, `Authorization` and `OPENAI_API_KEY` are."""
+    """Return whether a value of this name is a secret, as `api_key`, `Authorization` and `OPENAI_API_KEY` are."""
     return _HIDDEN_NAME.search(name) is not None
 
 
@@ -76,7 +76,7 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             secrets |= named_secrets(cast("Mapping[str, Any]", value))
-        elif isinstance(value, str) and is_secret_name(name) and not _PLACE.fullmatch(value):
+        elif isinstance(value, str) and is_secret_name(name) and not _FILE_PATH.fullmatch(value):
             secrets |= {value, _SCHEME.sub("", value, count=1)}
     return secrets
 
@@ -113,14 +113,14 @@ _NAMED: Final = re.compile(
 
 def hide_named(text: str) -> str:
     """Return a text without what follows a name such as `api_key=` or `Bearer`, and without what looks like a key."""
-    return _NAMED.sub(_kept_before, text)
+    return _NAMED.sub(_name_and_mark, text)
 
 
-def _kept_before(match: re.Match[str]) -> str:
+def _name_and_mark(match: re.Match[str]) -> str:
     return f"{next(filter(None, match.groups()), '')}{SECRET}"
 
 
-# ------------------------------------------------------------------------------------------ what is looked for
+# ------------------------------------------------------------------------------------------ search by value
 
 
 class Secrets:
@@ -136,7 +136,7 @@ class Secrets:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         long_enough = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
-        # The longest first, so that nothing is left of one that begins like another.
+        # The longest first, so that no rest is left of a value that begins like another.
         ordered = sorted(long_enough, key=lambda value: (-len(value), value))
         self._exact = [value for value in ordered if not _is_strong(value)]
         strong = [value for value in ordered if _is_strong(value)]
@@ -158,7 +158,7 @@ class Secrets:
                 may be hostile, such as errors. It takes milliseconds.
         """
         for _ in range(_ROUNDS):
-            view = self._view_with_one(text, deep)
+            view = self._view_with_secret(text, deep)
             if view is None:
                 return text
             text = self._without(view, deep)
@@ -177,8 +177,8 @@ class Secrets:
 
     def open_end(self, text: str) -> int:
         """Return where the end of a text begins that may be the beginning of a secret; its length if none may."""
-        bones = _skeleton(text)
-        tail = bones[-self._near.longest :] if self._near else ""
+        skeleton = _skeleton(text)
+        tail = skeleton[-self._near.longest :] if self._near else ""
         if not any(head in tail for head in self._near.heads):
             return len(text)
         most = 0
@@ -187,33 +187,33 @@ class Secrets:
                 if tail.endswith(form[:size]):
                     most = size
                     break
-        return _places(text)[len(bones) - most] if most else len(text)
+        return _positions(text)[len(skeleton) - most] if most else len(text)
 
-    def _view_with_one(self, text: str, deep: bool) -> str | None:
+    def _view_with_secret(self, text: str, deep: bool) -> str | None:
         if len(text) < SHORTEST or not self:
             return None
         skeletons: list[tuple[str, str]] = []
         for view in _views(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else ()):
-            bones = _skeleton(view)
+            skeleton = _skeleton(view)
             if any(value in view for value in self._exact):
                 return view
-            if any(form in bones for form in (self._all if deep else self._near).forms):
+            if any(form in skeleton for form in (self._all if deep else self._near).forms):
                 return view
-            skeletons.append((view, bones))
-        # A piece is looked for only now, since the view that has the whole is the better one to hide it in.
-        return next((view for view, bones in skeletons if deep and self._all.pieces_in(bones)), None)
+            skeletons.append((view, skeleton))
+        # Pieces are searched only now, since a view that holds the whole secret is the better view to hide it in.
+        return next((view for view, skeleton in skeletons if deep and self._all.pieces_in(skeleton)), None)
 
     def _without(self, view: str, deep: bool) -> str:
         """Return a view without the secrets that stand in it."""
         for value in self._exact:
             view = view.replace(value, SECRET)
-        bones = _skeleton(view)
+        skeleton = _skeleton(view)
         spans = sorted(
-            span for form in (self._all if deep else self._near).forms for span in _spans(form, bones)
+            span for form in (self._all if deep else self._near).forms for span in _spans(form, skeleton)
         )
         if not spans:
             return view
-        positions = _places(view)
+        positions = _positions(view)
         parts: list[str] = []
         end = 0
         for first, last in spans:
@@ -240,9 +240,9 @@ class _Forms:
     def __bool__(self) -> bool:
         return bool(self.forms)
 
-    def pieces_in(self, bones: str) -> bool:
+    def pieces_in(self, skeleton: str) -> bool:
         """Return whether a skeleton holds a piece of a secret."""
-        return any(probe in bones for probe in self.probes)
+        return any(probe in skeleton for probe in self.probes)
 
 
 @lru_cache(maxsize=64)
@@ -255,7 +255,7 @@ NO_SECRETS: Final = Secrets()
 
 _ROUNDS: Final = 8
 _HEAD: Final = 6
-"""Letters and digits of a secret that may be told before it is clear that they begin one."""
+"""Letters and digits of a secret that may be sent before it is clear that they begin a secret."""
 
 _RUN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-")
 
@@ -266,21 +266,21 @@ def _is_worth_hiding(value: str) -> bool:
 
 
 def _is_strong(value: str) -> bool:
-    bones = _skeleton(value)
-    mixed = any(map(str.isdigit, bones)) and any(map(str.isalpha, bones))
-    return len(bones) >= (12 if mixed else 24)
+    skeleton = _skeleton(value)
+    mixed = any(map(str.isdigit, skeleton)) and any(map(str.isalpha, skeleton))
+    return len(skeleton) >= (12 if mixed else 24)
 
 
 # A skeleton is made by two passes that C runs: this table, and the bytes that are left out.
 _LOWER: Final = bytes(range(256)).lower()
-_NOT_BONES: Final = bytes(byte for byte in range(256) if byte > 127 or not chr(byte).isalnum())
+_IGNORED_BYTES: Final = bytes(byte for byte in range(256) if byte > 127 or not chr(byte).isalnum())
 
 
 def _skeleton(text: str) -> str:
-    return text.encode("utf-8", "replace").translate(_LOWER, _NOT_BONES).decode("ascii")
+    return text.encode("utf-8", "replace").translate(_LOWER, _IGNORED_BYTES).decode("ascii")
 
 
-def _places(text: str) -> list[int]:
+def _positions(text: str) -> list[int]:
     """Return where each character of a text's skeleton stands in the text."""
     return [position for position, char in enumerate(text) if char.isascii() and char.isalnum()]
 
@@ -321,27 +321,27 @@ def _probes(form: str) -> Iterator[str]:
     yield from telling or [form]
 
 
-def _spans(form: str, bones: str) -> Iterator[tuple[int, int]]:
+def _spans(form: str, skeleton: str) -> Iterator[tuple[int, int]]:
     """Yield from where to where the skeleton of a text holds a form, or a piece of it."""
     for probe in _probes(form):
         inside = form.find(probe)
-        at_probe = bones.find(probe)
+        at_probe = skeleton.find(probe)
         while at_probe >= 0:
             first, last = at_probe, at_probe + len(probe)
             while (
                 first > 0
                 and first - at_probe + inside > 0
-                and bones[first - 1] == form[first - at_probe + inside - 1]
+                and skeleton[first - 1] == form[first - at_probe + inside - 1]
             ):
                 first -= 1
             while (
-                last < len(bones)
+                last < len(skeleton)
                 and last - at_probe + inside < len(form)
-                and bones[last] == form[last - at_probe + inside]
+                and skeleton[last] == form[last - at_probe + inside]
             ):
                 last += 1
             yield first, last
-            at_probe = bones.find(probe, last)
+            at_probe = skeleton.find(probe, last)
 
 
 # ---------------------------------------------------------------------------------------------------- views

@@ -144,7 +144,7 @@ class MemoryStore(JournalStore):
         self._closed = False
 
     async def close(self) -> None:
-        """Refuse later calls and give up ownership of all tasks."""
+        """Refuse later calls and end the ownership of all tasks."""
         with self._lock:
             self._closed = True
             for task in self._tasks.values():

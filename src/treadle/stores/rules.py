@@ -141,7 +141,7 @@ def admit(
 
 
 def releases(commit: Commit, unread: Collection[str]) -> bool:
-    """Return whether a commit gives up ownership.
+    """Return whether a commit ends the ownership.
 
     Args:
         commit: one with `seal` or `release`; no other needs to be asked about.

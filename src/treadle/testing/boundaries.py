@@ -5,7 +5,8 @@
 
 The agent runs once to learn its boundaries: before, inside and after each write, around each request to its model and
 around each call of a tool. Then, for each of them, a process runs it and is killed there by SIGKILL, and new processes
-resume the task to its end. This process, which is never killed, audits each task; each has to end as the first one did.
+resume the task to its end. This process, which is never killed, audits each task; each has to end as the first task
+did.
 """
 
 from __future__ import annotations

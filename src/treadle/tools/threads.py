@@ -1,7 +1,8 @@
 """Where sync tools run: a process-wide pool of daemon threads that survives tools which never end.
 
-A thread cannot be killed. A call that is given up is therefore *abandoned*: its thread is listed until it really
-ends, and a limit on abandoned threads turns a stall of everything into an error of one call (`core/abandoned.py`).
+A thread cannot be killed. A call that is not waited for any more is therefore *abandoned*: its thread is listed until
+it really ends, and a limit on abandoned threads turns a stall of everything into an error of one call
+(`core/abandoned.py`).
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class _Pool:
             return True
 
     def abandon(self, job: Job[T]) -> _Outcome[T] | None:
-        """Give up a job's thread; or return the outcome, if there is one by now."""
+        """Abandon a job's thread; or return the outcome, if there is one by now."""
         with self._wake:
             if job.outcome is None:
                 call = AbandonedCall(*job.names, since=time.monotonic())
@@ -201,7 +202,7 @@ class _Pool:
             job.report(outcome)
 
     def _is_abandoned(self, job: Job[T], outcome: _Outcome[T]) -> bool:
-        """Take down what a job came to; whether it was given up before."""
+        """Record the outcome of a job; return whether it was abandoned before."""
         with self._wake:
             job.outcome = outcome
             return self._abandoned.remove(job)
@@ -229,12 +230,12 @@ def _forget() -> None:
 
 
 def abandoned() -> tuple[AbandonedCall, ...]:
-    """Return the calls that were given up and still run in their threads."""
+    """Return the abandoned calls that still run in their threads."""
     return _pool.abandoned() if _pool is not None else ()
 
 
 def at_work() -> int:
-    """Return how many calls are in threads just now, or wait for one; those that were given up do not count."""
+    """Return how many calls are in threads just now, or wait for one; abandoned calls do not count."""
     return _pool.at_work() if _pool is not None else 0
 
 
@@ -249,7 +250,7 @@ async def in_thread(
     """Return `work(job)`, done in a thread with the caller's context variables.
 
     When cancelled it tells the job to stop and goes on waiting, so that what the thread did is known; when
-    cancelled again it gives up and lists the call as abandoned; `on_left_behind` is then told how to ask whether it
+    cancelled again it lists the call as abandoned; `on_left_behind` then gets a function that says whether it
     still runs. Work no thread has begun is withdrawn at once.
 
     Raises:

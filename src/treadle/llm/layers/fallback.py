@@ -19,7 +19,7 @@ class Fallback(Layer):
 
     Layers around each model come first: a model whose layers want a retry within `patience` seconds is retried. Then
     the request goes to the next model, as an attempt of its own. That holds also after streaming began: watchers are
-    told to discard the text (`ModelRestarted`). The failure of the last model is the failure of all.
+    asked to discard the text (`ModelRestarted`). The failure of the last model is the failure of all.
 
     Args:
         models: the models, in order; each a model object, or `provider:model` for a model without layers.

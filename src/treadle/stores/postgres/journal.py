@@ -409,7 +409,7 @@ class Group:
         return rules.enter_thread(head.thread, version, head.turn, policy, queued, self._dead_drivers)
 
     def _assign_place(self, head: Head, key: str, entry: QueueEntry | None) -> QueuePosition | None:
-        """Give a task its place in the queue, and take the thread from holders whose drivers died."""
+        """Give a task its place in the queue, and take the thread from holders with dead drivers."""
         if entry is None:
             return None
         for deposed in entry.deposed:
@@ -423,7 +423,7 @@ class Group:
         return entry.position
 
     def _depose(self, task: QueuedTask) -> None:
-        """Take the thread from a task whose driver died: the task stays that driver's, under a newer epoch."""
+        """Take the thread from a task with a dead driver: the task stays that driver's, under a newer epoch."""
         late = self._connection.execute(_LATE, (task.driver,)).fetchone()
         if late is None:
             return

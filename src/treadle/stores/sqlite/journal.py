@@ -350,7 +350,7 @@ class Journal:
         return thread_queue.enter(self._connection, thread, head.row, turn, commit.enter, self._is_living)
 
     def _depose(self, entry: QueueEntry) -> QueuePosition | None:
-        """Take the thread from holders whose drivers died; return the position of the task that now has it."""
+        """Take the thread from holders with dead drivers; return the position of the task that now has it."""
         for task in entry.deposed:
             thread_queue.depose(self._connection, task)
             self._heads.pop(task.task_id, None)

@@ -46,6 +46,6 @@ def enter(
 
 
 def depose(connection: Connection, task: QueuedTask) -> None:
-    """Take the thread from a task whose driver died: it stays that driver's, under an epoch that driver never had."""
+    """Take the thread from a task with a dead driver: it stays that driver's, under an epoch that driver never had."""
     connection.execute(_LATE, (task.driver,))
     connection.execute(_DEPOSE, (task.row,))

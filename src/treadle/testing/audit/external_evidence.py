@@ -21,7 +21,7 @@ from treadle.testing.audit.events import LedgerEntry, Violation
 
 @frozen
 class Acknowledged:
-    """An event that a caller or a watcher was told is durable.
+    """An event that was acknowledged to a caller or a watcher as durable.
 
     Args:
         task: the event's task.

@@ -208,7 +208,7 @@ async def audit_store(
     Args:
         store: an open store.
         evidence: what else is known of its tasks.
-        live: a task's state as a runner holds it at rest, None if it holds none.
+        live: a stopped task's state in the cache of a runner, None if it is not cached.
     """
     evidence = evidence or Evidence()
     violations: list[Violation] = []

@@ -1,6 +1,6 @@
-"""A process that uses a store and dies: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
+"""A process that uses a store and is killed: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
 
-    crash K        make the first K scripted calls, acknowledge each, queue the next, die by SIGKILL
+    crash K        make the first K scripted calls, acknowledge each, queue the next, end by SIGKILL
     hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
     stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record, claim TASK, write the result
                    of each and how many commits were fenced
@@ -65,7 +65,7 @@ def acknowledge(marker: int | str) -> None:
 
 
 async def crash(store: JournalStore, after: int) -> None:
-    """Make some calls of the script; die while the next one is queued, or with nothing queued at the end."""
+    """Make some calls of the script; be killed while the next call is queued, or with an empty queue at the end."""
     await store.open()
     calls = script(store)
     for number, call in enumerate(calls[:after], 1):

@@ -341,7 +341,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         status = await asyncio.to_thread(start, f"{CRASHING}:main", *arguments, output=output)
         assert status == KILLED, output_of(output)
         assert output.read_text().split() == [str(n) for n in range(1, after + 1)]
-        # The call that was queued as the process died may be there as a whole or not at all.
+        # The call that was queued as the process was killed may be there as a whole or not at all.
         allowed = [await _reference(after), await _reference(min(after + 1, CALLS))]
         async with self.opened(tmp_path) as store:
 

@@ -181,7 +181,7 @@ _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null"
 
 
 async def what_is_no_object_never_runs(scripted: Scripted) -> None:
-    """Arguments that are no complete JSON object are marked, or the whole answer is no good; none is mended."""
+    """Arguments that are no complete JSON object are marked, or the whole answer is an error; none is repaired."""
     for raw in _NO_OBJECT:
         with scripted([turn(calls=[call("add", a=1, b=2), call_raw("add", raw)])]) as model:
             try:

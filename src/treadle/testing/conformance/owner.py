@@ -125,7 +125,7 @@ class Owner:
         return await self.send(self.record(count, data, blobs), **fields)
 
     async def release(self) -> None:
-        """Give up ownership."""
+        """End the ownership."""
         await self.send(release=True)
 
 

@@ -17,7 +17,7 @@ NEWER = events.JOURNAL_FORMAT + 1
 
 
 class FormatConformance(StoreSubject):
-    """A row keeps the highest journal format that its task's driver must know; a claim that knows less is refused."""
+    """A row keeps the highest journal format that its task's driver must know; an older version may not claim it."""
 
     async def test_the_row_keeps_the_highest_format_of_its_commits(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

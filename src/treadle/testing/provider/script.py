@@ -18,7 +18,7 @@ what should have followed, or (streams only) an error event of the provider."""
 
 @frozen
 class Text:
-    """Words of the answer."""
+    """Text of the answer."""
 
     text: str
 
@@ -159,7 +159,7 @@ Scripted: TypeAlias = Item | Part | str | Sequence[Part | str]
 
 
 def text(words: str) -> Text:
-    """Words the model says."""
+    """Text that the model writes."""
     return Text(words)
 
 
@@ -169,7 +169,7 @@ def reasoning(words: str, *, signature: str | None = None) -> Reasoning:
 
 
 def refusal(words: str) -> Refusal:
-    """Words with which the model declines to answer."""
+    """Text with which the model declines to answer."""
     return Refusal(words)
 
 

@@ -1,8 +1,8 @@
 """Recorded tasks as tests: the task is run again with the answers and results that were recorded, and compared.
 
-The model gives its recorded answers, and tools return their recorded results: nothing outside is reached. Everything
-else is today's: instructions, tools and their schemas, workers, limits, and this library. A request, a call or an order
-that differs from the recording is a drift, reported with both values.
+The model gives its recorded answers, and tools return their recorded results: no provider and no tool is called.
+Everything else is today's: instructions, tools and their schemas, workers, limits, and this library. A request, a call
+or an order that differs from the recording is a drift, reported with both values.
 """
 
 from __future__ import annotations
