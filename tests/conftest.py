@@ -92,7 +92,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real server for the tests of this process; each takes a schema of its own."""
-    with PostgresServer(fsync="off") as server:
+    with PostgresServer() as server:
         yield server
 
 
