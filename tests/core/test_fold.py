@@ -87,3 +87,16 @@ def test_every_event_has_a_rule() -> None:
 def test_a_request_of_a_function_cannot_follow_in_a_task_without_functions(event: e.Event) -> None:
     with pytest.raises(e.IllegalEvent, match="not functions"):
         state_after(step(), event)
+
+
+def test_an_undo_to_an_accepted_answer_restores_that_no_answer_was_rejected_since() -> None:
+    """The answer ends the count, and the undo goes back to after the answer."""
+    wrong, right = e.TypedAnswer(problem="x: missing"), e.TypedAnswer({"x": 1})
+    state = state_after(
+        *[step(1), answered(text="?", typed=wrong), e.StepCompleted("s1", False)],
+        *[step(2), answered(index=2, text="!", typed=right), e.StepCompleted("s2", True, {"x": 1})],
+        e.InputReceived((Text("and?"),)),
+        *[step(3), answered(index=3, text="?", typed=wrong), e.StepCompleted("s3", False)],
+        *[e.UndoRequested(2, ("s3",), ()), e.Rewound(2, 1, ())],
+    )
+    assert (len(state.steps), state.rejected) == (2, 0)

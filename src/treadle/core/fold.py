@@ -401,11 +401,10 @@ def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     step.status, step.last, step.output = "completed", event.last, event.output
     if event.reason is not None:
         state.reasons.append(event.reason)
-    _close(state, step, event)
     if event.last:
-        state.answered, state.output = True, event.output
+        state.answered, state.output, state.rejected = True, event.output, 0
         state.output_text = answer_text(event.output)
-        state.rejected = 0
+    _close(state, step, event)
 
 
 def _step_failed(state: TaskState, event: e.StepFailed) -> None:

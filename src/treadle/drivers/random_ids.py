@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 
 
 @cache
 def _uuid7() -> Callable[[], object]:
-    from uuid_utils import uuid7
+    if sys.version_info >= (3, 14):
+        from uuid import uuid7
+    else:
+        from uuid_utils import uuid7
 
     return uuid7
 
