@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from treadle import Runner
+from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import IrreversibleStep, StepNotFound
 from treadle.events import PauseRequested, Resumed
+from treadle.ports import InboxItem
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -219,3 +220,13 @@ async def test_a_cancel_reaches_a_tool_in_another_process_soon(tmp_path):
         # On a quiet machine 0.1 s; this one may be busy with other tests.
         assert statistics.median(delays) < 0.5, delays
         assert max(delays) < 2.0, delays
+
+
+async def test_an_undo_that_arrived_after_the_end_does_not_stay_in_the_inbox():
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel(["done"])), "go")
+        item = InboxItem("late", "undo", {"to": 0, "step": None, "force": False, "by": None}, 1)
+        await runner.store.post(result.task_id, item)
+        await asyncio.wait_for(runner.driver.commands.carried_out(result.task_id, "late"), 5)
+        assert await runner.store.inbox(result.task_id) == []
+        assert (await runner.result(result.task_id)).state == "completed"

@@ -95,12 +95,12 @@ class TaskCommands:
         return any(item.item_id == item_id for item in await self._store.inbox(task_id))
 
     async def carried_out(self, task_id: str, item_id: str) -> None:
-        """Return once a command was carried out and the task is at rest, or the task has ended."""
-        row = await self.stopped(task_id)
-        while row.state not in END_STATES and await self.is_unread(task_id, item_id):
-            # It arrived just when the driver had released the task and was about to leave.
+        """Return once a command was carried out and the task is at rest, or the task has ended and dismissed it."""
+        await self.stopped(task_id)
+        while await self.is_unread(task_id, item_id):
+            # It arrived just when the driver had released the task, or had ended it, and was about to leave.
             await self.attend(task_id)
-            row = await self.stopped(task_id)
+            await self.stopped(task_id)
 
     async def answer(self, task_id: str, item_id: str, *, after: int = 0) -> e.Event | None:
         """Return the event, with a number above `after`, that an inbox item became once it was read.
