@@ -36,7 +36,7 @@ class Proxy:
         self._word = COMMIT
         self.is_silent = False
         self.is_mute = self._mutes = False
-        self.said = b""
+        self.said = bytearray()
         """the messages of clients so far"""
 
         self.left: list[socket.socket] = []
@@ -84,7 +84,11 @@ class Proxy:
                 client.close()
                 continue
             server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._server))
+            try:
+                server.connect(str(self._server))
+            except OSError:  # it was stopped
+                client.close()
+                continue
             session = _Session(self, client, server)
             for work in (session.upward, session.downward):
                 threading.Thread(target=work, daemon=True).start()
@@ -112,6 +116,7 @@ class Wire(Proxy):
 
     def failing(self, at: int, fault: WireFault) -> None:
         self.count, self._at, self._fault = 0, at, fault
+        self.said.clear()
 
     def heal(self) -> None:
         self._at = None
