@@ -24,7 +24,6 @@ import re
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from html import unescape
 from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -408,6 +407,8 @@ def _unmarked(text: str) -> Iterator[str]:
 
 
 def _named_characters(text: str) -> Iterator[str]:
+    from html import unescape  # its tables are large, and most processes redact no HTML
+
     yield unescape(text)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
@@ -75,7 +74,9 @@ class StepRequests:
 
     def random(self) -> float:
         """Return a number from 0 up to 1."""
-        return random.random()  # noqa: S311  no secret
+        from random import random  # most processes need none
+
+        return random()  # noqa: S311  no secret
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait in a thread for what the event loop does."""

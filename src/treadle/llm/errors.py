@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from html import unescape
 from math import isfinite
 from typing import Any, cast
 
@@ -269,6 +268,8 @@ def _is_page(body: str) -> bool:
 
 def _about_page(body: str, status: int | None) -> str:
     title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_SEARCHED], re.IGNORECASE)
+    from html import unescape  # its tables are large, and few errors are pages
+
     called = f" called {unescape(title[1]).strip()!r}" if title is not None else ""
     return f"{_answered(status)} and a page of markup{called}, not with an error of its API"
 
