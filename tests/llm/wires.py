@@ -4,9 +4,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from treadle.models import Anthropic, Google, OpenAI, OpenAIChat
+from treadle.testing.conformance.model import SECRET
 from treadle.testing.provider import ProviderServer
-
-SECRET = "a-very-secret-key-0123456789"
 
 
 def chat(server, **options):
