@@ -8,6 +8,9 @@ verify, export. After each round nothing is under way and nothing is stored, so 
 memory, blocks of the allocator, descriptors, threads, asyncio tasks, rows and pages of the file. The first third is
 warm-up. Of memory and blocks the slope of the rest counts; of the others the last third may not all be above all before
 it; and no row may be left.
+
+The descriptors of the store's files are counted apart. The store keeps a connection for each read that was under way at
+one time, so their number may rise at any time, up to what the workers can read at once.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ from treadle.models import call, fail, text
 ROUND_SECONDS = 2.5
 MOST_GROWTH = 0.05
 """Which share of the memory and blocks after warm-up may be added: a runner keeps the newest few hundred agents."""
+READS_OF_A_STORY = 4
+"""How many reads of the store a story has under way at most: a driver and three watchers."""
 TABLES = ("tasks", "records", "inbox", "blobs", "blob_refs", "threads", "members")
 
 
@@ -240,17 +245,29 @@ def left_over(url: str) -> dict[str, float]:
     """Count what is there while nothing is under way."""
     for _ in range(3):
         gc.collect()
+    of_store, others = _descriptors(Path(url).name)
     counted: dict[str, float] = {
         "memory, MiB": int(Path("/proc/self/statm").read_text().split()[1])
         * os.sysconf("SC_PAGE_SIZE")
         / 2**20,
         "blocks": sys.getallocatedblocks(),
-        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "descriptors": others,
+        "descriptors of the store": of_store,
         "threads": threading.active_count(),
         "asyncio tasks": len(asyncio.all_tasks()),
     }
     counted["rows"], counted["pages"] = _rows(url)
     return counted
+
+
+def _descriptors(store: str) -> tuple[int, int]:
+    """Return how many open descriptors are of the store's files, and how many are others."""
+    targets: list[str] = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor of this listing
+            targets.append(descriptor.readlink().name)
+    of_store = sum(target.startswith(store) for target in targets)
+    return of_store, len(targets) - of_store
 
 
 def _rows(url: str) -> tuple[int, int]:
@@ -278,7 +295,7 @@ def growth(samples: list[float]) -> float:
     return sum((x - middle) * (y - mean) for x, y in enumerate(samples)) / spread * (n - 1)
 
 
-def judge(samples: list[dict[str, float]]) -> list[str]:
+def judge(samples: list[dict[str, float]], workers: int) -> list[str]:
     """Print what each figure did after warm-up; return the names of those that grew."""
     steady = samples[len(samples) // 3 :]
     grown: list[str] = []
@@ -291,7 +308,13 @@ def judge(samples: list[dict[str, float]]) -> list[str]:
         else:
             late = len(samples) // 3
             before = max(sample[name] for sample in samples[:-late])
-            bad = max(values) > 0 if name == "rows" else min(values[-late:]) > before * 1.05
+            match name:
+                case "rows":
+                    bad = max(values) > 0
+                case "descriptors of the store":
+                    bad = max(values) > READS_OF_A_STORY * workers + 4  # the writer, and the files beside
+                case _:
+                    bad = min(values[-late:]) > before * 1.05
             summary = f"least {min(values):,.0f}, most {max(values):,.0f}"
         print(f"{name}: {values[0]:,.1f} -> {values[-1]:,.1f}, {summary}{'  GROWS' if bad else ''}")
         grown += [name] if bad else []
@@ -313,7 +336,7 @@ async def soak(url: str, seconds: float, workers: int, seed: int) -> int:
         report = await runner.verify()
     summary = ", ".join(f"{count:,} {name}" for name, count in sorted(stories.told.items()))
     print(f"{sum(stories.told.values()):,} stories in {seconds:.0f} s, {len(samples)} rounds: {summary}")
-    grown = judge(samples)
+    grown = judge(samples, workers)
     print(
         f"findings of verify: {len(report.findings)}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
