@@ -21,8 +21,8 @@ def judged(report, most, refused):
 def longest(report):
     """Two scans and a margin, as far as the machine has time for them.
 
-    A storm alone keeps two cores busy, and these tests run beside others. `python -m tests.chaos.storm` has the machine to
-    itself and judges by one scan.
+    A storm alone keeps two cores busy, and these tests run beside others. `python -m tests.chaos.storm` has the machine
+    to itself and judges by one scan.
     """
     return 2.5 * SCAN * max(1.0, report.load / (os.cpu_count() or 1))
 
