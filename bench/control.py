@@ -55,7 +55,7 @@ async def drive(store: str, tasks: int) -> None:
     """Drive tasks that wait; count wake-ups while nothing happens; then say so and wait for commands."""
     async with Runner(store, agents=[agent]) as runner:
         await runner.start(agent, "Wait", task_id="quiet")
-        runner.driver.owned.watch_store()
+        runner._driver.owned.watch_store()
         await asyncio.sleep(1.0)
         before, began = switches(), time.monotonic()
         await asyncio.sleep(QUIET_SECONDS)

@@ -45,6 +45,18 @@ def test_public_names_are_sorted_unique_and_there():
     assert [name for name in names if not hasattr(treadle, name)] == []
 
 
+def test_completion_shows_every_public_name_and_module_after_one_import():
+    script = """
+import treadle
+shown = dir(treadle)
+assert not [name for name in treadle.__all__ if name not in shown], shown
+print(treadle.models.OpenAI.__name__, treadle.events.ToolEnded.__name__, treadle.errors.TreadleError.__name__,
+      treadle.telemetry.Console.__name__, treadle.testing.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["OpenAI", "ToolEnded", "TreadleError", "Console", "treadle.testing"]
+
+
 AUDIT = """
 import json, pathlib, sys, sysconfig
 

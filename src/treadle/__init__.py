@@ -120,11 +120,21 @@ __all__ = [
 ]
 
 
+_MODULES = ("errors", "events", "models", "telemetry", "testing")
+"""Public modules, which `import treadle` makes available without loading them."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES, "__version__"})
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
         return version("treadle")
+    if name in _MODULES:
+        return import_module(f"treadle.{name}")
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)

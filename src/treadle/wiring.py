@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from treadle.agents.agent import Agent, ModelText
@@ -102,19 +101,10 @@ class Runner(TaskRunner):
         self.sync = SyncRunner(self)
 
     async def __aenter__(self) -> Self:
-        await self.enter()
-        return self
-
-    async def enter(self) -> None:
-        """Open the store and, with `adopt`, begin to adopt: what a `with` block begins with."""
-        await super().enter()
+        await super().__aenter__()
         if self._adopts:
             self.begin_adopting()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+        return self
 
     def __repr__(self) -> str:
         return f"Runner({self.store.url!r})"

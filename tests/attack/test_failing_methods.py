@@ -99,7 +99,7 @@ async def nothing_is_lost(method: str, fault: PortFault, at: int, place: Path | 
                 assert state == "completed"
             except TaskNotFound:
                 assert (await runner.run(agent, "Go.", task_id=task)).state == "completed"
-        assert runner.driver.owned.tasks == {}
+        assert runner._driver.owned.tasks == {}
         rows = [row for row in (await dump(inner)) if (await inner.row(row)).driver is not None]
         assert rows == [], "still owned"
         assert await others(inner) == before

@@ -69,7 +69,7 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_works_again(
         try:
             await runner.run(agent, "Go.", task_id="t", thread_id="thread")
         except StoreUnavailable:
-            assert "t" not in runner.driver.owned.tasks
+            assert "t" not in runner._driver.owned.tasks
         failing.fails = lambda _: False
         assert (await other).state == "completed"
         try:

@@ -111,7 +111,7 @@ async def test_a_backward_clock_extends_no_task_and_makes_no_duration_negative()
     assert result.state == "completed"
     (execution,) = result.tool_executions
     assert 0 <= execution.latency < 5, "it is what passed, and the clock is set back by 7 s at each look"
-    assert 0 <= (await runner.driver.cache.load("t")).state.driven < 5_000_000
+    assert 0 <= (await runner._driver.cache.load("t")).state.driven < 5_000_000
 
 
 @pytest.mark.anyio

@@ -56,4 +56,4 @@ async def test_reading_stopped_tasks_leaves_no_channels_open() -> None:
             pass
         await runner.resume(task)
         await runner.handle(task).result()
-        assert not runner.driver.owned.channels._channels  # pyright: ignore[reportPrivateUsage]
+        assert not runner._driver.owned.channels._channels  # pyright: ignore[reportPrivateUsage]

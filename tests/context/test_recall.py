@@ -81,7 +81,7 @@ async def test_steps_free_runs_and_resumed_tasks_show_the_same(runner: Runner) -
     for number in range(21):
         await runner.run_step(task)
         if number % 4 == 0:
-            runner.driver.cache.forget(task.task_id)  # as another process would find it
+            runner._driver.cache.forget(task.task_id)  # as another process would find it
     assert [roles_and_texts(r.messages) for r in free.model.requests] == [
         roles_and_texts(r.messages) for r in stepped.model.requests
     ]

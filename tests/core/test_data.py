@@ -1,6 +1,7 @@
 """Our data classes do what the standard library's do."""
 
 import copy
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
@@ -8,6 +9,7 @@ import pytest
 
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Image, Text, ToolCall
+from treadle.engine.options import RunOptions
 
 
 @frozen
@@ -161,3 +163,14 @@ def test_a_class_derived_from_a_value_keeps_its_class_and_is_frozen_too() -> Non
     with pytest.raises(FrozenInstanceError, match="cannot assign to 'a': a Derived does not change"):
         derived.a = 2  # pyright: ignore[reportAttributeAccessIssue]
     assert derived != Wide(1, c=5)
+
+
+def test_a_signature_shows_the_types_and_the_values_of_defaults() -> None:
+    shown = inspect.signature(Wide)
+    assert [parameter.annotation for parameter in shown.parameters.values()] == [
+        item.type for item in fields(Wide)
+    ]
+    assert str(shown.parameters["tags"]).endswith("= []")
+    assert "MISSING" not in str(inspect.signature(RunOptions))
+    assert "labels: 'dict[str, str]' = {}" in str(inspect.signature(RunOptions))
+    assert Wide(1).tags is not Wide(1).tags, "a signature's default is shown, never shared"

@@ -150,7 +150,7 @@ async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_reports_it(
         assert turn.task_id == "one"
         assert "are missing" in turn.reason
         await runner.run(AGENT, "go", task_id="three", thread_id="talk")
-        assert len((await runner.driver.cache.load("three")).state.history) == len(readable)
+        assert len((await runner._driver.cache.load("three")).state.history) == len(readable)
         assert "task three begins without the messages of task one" in caplog.text
         assert (await runner.resume("two")).state == "completed"
         findings = (await runner.verify()).findings

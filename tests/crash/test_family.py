@@ -61,13 +61,13 @@ async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Pat
     await kill_at(tmp_path, 4)
     async with Runner(tmp_path / "journal.db") as runner:
         [child] = (await runner.list_tasks(parent="job")).items
-        driven = (await runner.driver.cache.load(child.task_id)).state.driven
+        driven = (await runner._driver.cache.load(child.task_id)).state.driven
         assert driven >= 300_000
-        assert (await runner.driver.cache.load("job")).state.driven < driven
+        assert (await runner._driver.cache.load("job")).state.driven < driven
     result = await drive(tmp_path)
     assert result.final_text == "That is all."
     async with Runner(tmp_path / "journal.db") as runner:
-        assert (await runner.driver.cache.load("job")).state.driven >= driven + 100_000
+        assert (await runner._driver.cache.load("job")).state.driven >= driven + 100_000
         assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 

@@ -160,7 +160,7 @@ async def test_a_task_being_paused_at_a_shutdown_is_released_at_once_and_not_ado
     await one.start(gate.agent, "Through, please", task_id="t")
     await gate.entered.wait()
     pausing = asyncio.ensure_future(one.pause("t"))
-    await until(lambda: one.driver.owned.tasks["t"].state.pausing)
+    await until(lambda: one._driver.owned.tasks["t"].state.pausing)
     async with asyncio.timeout(5):
         await one.drain()  # it does not wait for the call that the pause waits for
     await pausing

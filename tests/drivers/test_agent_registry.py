@@ -77,5 +77,5 @@ async def test_a_limit_on_cost_needs_the_price_of_every_model_that_may_be_asked(
 async def test_a_worker_without_a_registered_agent_is_no_reviewer() -> None:
     async with Runner("memory:", options=RunOptions()) as runner:
         task = await runner.create_task(sayer(), "go")
-        state = (await runner.driver.cache.load(task.task_id)).state
-        assert runner.driver.agents.reviewer_of(state) is None
+        state = (await runner._driver.cache.load(task.task_id)).state
+        assert runner._driver.agents.reviewer_of(state) is None

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 async def kinds_after(agent: Agent, *, options: RunOptions, began_with: Agent) -> list[str]:  # type: ignore[type-arg]
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(began_with, "go")).task_id
-        async with runner.driver.ownership.acquire(task_id) as owned:
+        async with runner._driver.ownership.acquire(task_id) as owned:
             record_agent(owned, agent, None, options)
             record_agent(owned, agent, None, options)
         return [event.kind for event in await journal(runner, task_id)][1:]

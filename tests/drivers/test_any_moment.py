@@ -225,7 +225,7 @@ async def test_a_resume_withdraws_a_stop_request_that_another_driver_has_not_rea
     await store.post("t", InboxItem("said", command, {}, 0))
     resumed = asyncio.ensure_future(there.resume("t"))
     await until(lambda: len(store._tasks["t"].waiting) == 2)
-    here.driver.owned.read_inbox_soon("t")
+    here._driver.owned.read_inbox_soon("t")
     gate.let_go.set()
     async with asyncio.timeout(5):
         assert {(await resumed).state, (await handle.result()).state} == {"completed"}

@@ -590,7 +590,7 @@ async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runn
         await gate.entered.wait()
         pausing = asyncio.ensure_future(handle.pause())
         async with asyncio.timeout(2):
-            while not (await runner.driver.cache.load(f"{handle.task_id}.s1-0")).state.pausing:  # noqa: ASYNC110
+            while not (await runner._driver.cache.load(f"{handle.task_id}.s1-0")).state.pausing:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         gate.entered.clear()
         gate.let_go.set()

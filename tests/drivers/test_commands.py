@@ -227,6 +227,6 @@ async def test_an_undo_that_arrived_after_the_end_does_not_stay_in_the_inbox():
         result = await runner.run(Agent(ScriptedModel(["done"])), "go")
         item = InboxItem("late", "undo", {"to": 0, "step": None, "force": False, "by": None}, 1)
         await runner.store.post(result.task_id, item)
-        await asyncio.wait_for(runner.driver.commands.carried_out(result.task_id, "late"), 5)
+        await asyncio.wait_for(runner._driver.commands.carried_out(result.task_id, "late"), 5)
         assert await runner.store.inbox(result.task_id) == []
         assert (await runner.result(result.task_id)).state == "completed"

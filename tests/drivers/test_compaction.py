@@ -79,7 +79,7 @@ async def test_later_tasks_see_the_summary_and_the_newest_turns(runner: Runner) 
         ("assistant", "answer 4"),
     ]
     assert len(shown) == 1 + 8 + 1
-    runner.driver.cache.forget(report.tasks[0])
+    runner._driver.cache.forget(report.tasks[0])
     assert "summary_requested" in await kinds(runner, report.tasks[0])
     await sound(runner)
 
@@ -166,7 +166,7 @@ async def test_resume_fork_and_undo_stay_valid_after_a_compaction(runner: Runner
     ids = await talk(runner, 4)
     await runner.compact_thread("talk", keep=2, model=summariser())
     for name in (task.task_id, *ids):
-        runner.driver.cache.forget(name)
+        runner._driver.cache.forget(name)
     assert (await runner.resume(task)).state == "completed"
     assert len(stepped.model.requests[-1].messages) == 5
     await runner.undo_step(task)
@@ -231,7 +231,7 @@ async def test_imported_messages_are_a_turn_of_their_thread(runner: Runner) -> N
     task_id = await runner.import_thread("talk", imported)
     assert roles_and_texts(await runner.get_thread("talk"))[2:] == roles_and_texts(imported)
     assert len(await seen(runner)) == 7
-    runner.driver.cache.forget(task_id)
+    runner._driver.cache.forget(task_id)
     assert (await runner.get_task(task_id)).state == "completed"
     await runner.import_thread("new", imported[:1])
     assert [(t.thread_id, t.turns) for t in (await runner.list_threads()).items] == [("new", 1), ("talk", 3)]
@@ -259,7 +259,7 @@ async def test_a_deleted_thread_is_gone_with_its_tasks_and_forks_keep_what_they_
         await runner.get_task(ids[0])
     with pytest.raises(ThreadNotFound):
         await runner.delete_thread("missing")
-    runner.driver.cache.forget(fork.task_id)
+    runner._driver.cache.forget(fork.task_id)
     agent = sayer("", "Forked.", name="forked")
     assert (await runner.resume(fork, agent=agent)).state == "completed"
     assert [w for r, w in roles_and_texts(agent.model.requests[0].messages) if r == "user"] == [

@@ -31,7 +31,7 @@ def test_a_child_is_not_driven_alone() -> None:
 async def test_a_stop_is_lifted_once() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        async with runner.driver.ownership.acquire(task_id) as owned:
+        async with runner._driver.ownership.acquire(task_id) as owned:
             lift_stop(owned, "ada")
             owned.writer.record(e.PauseRequested("ada", None))
             lift_stop(owned, "bob")
@@ -43,7 +43,7 @@ async def test_a_stop_is_lifted_once() -> None:
 async def test_options_are_recorded_when_they_differ_and_a_raised_limit_is_marked() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        async with runner.driver.ownership.acquire(task_id) as owned:
+        async with runner._driver.ownership.acquire(task_id) as owned:
             change_options(owned, None)
             change_options(owned, RunOptions())
             assert owned.state.options is None
@@ -64,7 +64,7 @@ def test_a_fork_has_the_options_of_its_parent_under_those_of_the_caller() -> Non
 async def test_items_that_were_read_meanwhile_are_not_recorded_again() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        async with runner.driver.ownership.acquire(task_id) as owned:
+        async with runner._driver.ownership.acquire(task_id) as owned:
             items = [InboxItem(name, "pause", {"by": name}, 5) for name in ("ada", "bob")]
             await runner.store.post(task_id, items[1])
             await take_from_inbox(runner.store, owned, items)
@@ -76,9 +76,9 @@ async def test_reopening_a_task_removes_it_from_its_thread_and_empties_its_inbox
     async with Runner("memory:") as runner:
         result = await runner.run(sayer(), "go", thread_id="talk")
         await runner.store.post(result.task_id, InboxItem("late", "pause", {"by": "ada"}, 5))
-        async with runner.driver.ownership.acquire(result.task_id) as owned:
+        async with runner._driver.ownership.acquire(result.task_id) as owned:
             await reopen(runner.store, owned, "test", "ada")
             assert owned.state.attempt == 2
             assert list(await runner.get_thread("talk")) == []
         assert await runner.store.inbox(result.task_id) == []
-        assert not (await runner.driver.cache.load(result.task_id)).state.pausing
+        assert not (await runner._driver.cache.load(result.task_id)).state.pausing

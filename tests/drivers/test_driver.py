@@ -177,7 +177,7 @@ async def test_a_run_cancelled_while_its_task_is_created_raises_cancelled_error(
     async with Runner(SlowDisk()) as runner:
         run = asyncio.ensure_future(runner.run(Agent(ScriptedModel(["Hi."])), "go", task_id="mine"))
         await asyncio.sleep(0.01)
-        assert runner.driver.owned.is_owned("mine")
+        assert runner._driver.owned.is_owned("mine")
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -200,7 +200,7 @@ async def test_a_caller_cancelled_twice_while_it_leaves_a_stream_leaves_no_error
             raise OSError("the disk has gone")
 
     async def leave() -> None:
-        async with TaskStream(runner.driver.owned, "mine", work):
+        async with TaskStream(runner._driver.owned, "mine", work):
             await asyncio.sleep(60)
 
     before = others()
@@ -448,7 +448,7 @@ def test_a_loop_that_ends_just_when_a_task_changes_hands_leaves_it_interrupted(t
             handle = await runner.start(agent(call("hang"), "x"), "go", task_id="mine")
             await asyncio.sleep(0.3)
             # Who carries the task on from here has not begun when all tasks are cancelled.
-            runner.driver.owned.tasks["mine"].drive.read_inbox_soon()
+            runner._driver.owned.tasks["mine"].drive.read_inbox_soon()
         asyncio.run(main())
         print(runner.sync.get_task("mine").state, flush=True)
         """,

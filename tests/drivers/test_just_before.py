@@ -227,7 +227,7 @@ class Glance(MemoryStore):
         other, self.other = self.other, None
         if other is None:
             return await super().claim(task_id, enter=enter)
-        async with other.driver.ownership.acquire(task_id):
+        async with other._driver.ownership.acquire(task_id):
             return await super().claim(task_id, enter=enter)
 
 

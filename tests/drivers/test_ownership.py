@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_task_is_owned_for_the_length_of_a_block_also_when_it_raises() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        ownership = runner.driver.ownership
+        ownership = runner._driver.ownership
         owned: OwnedTask | None = None
 
         async def block() -> None:
@@ -40,7 +40,7 @@ async def test_a_task_is_owned_for_the_length_of_a_block_also_when_it_raises() -
 async def test_a_release_reads_the_inbox_first() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        async with runner.driver.ownership.acquire(task_id) as owned:
+        async with runner._driver.ownership.acquire(task_id) as owned:
             await runner.store.post(task_id, InboxItem("i", "pause", {"by": "ada", "reason": None}, 5))
         assert owned.state.pausing
         assert await runner.store.inbox(task_id) == []
@@ -63,11 +63,11 @@ async def test_a_task_that_could_not_be_released_is_released_once_the_store_can_
     async with Runner(store) as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
         with pytest.raises(StoreUnavailable):
-            async with runner.driver.ownership.acquire(task_id) as owned:
+            async with runner._driver.ownership.acquire(task_id) as owned:
                 store.refuses = True
-        assert runner.driver.owned.unreleased == {task_id: owned.writer.epoch}
+        assert runner._driver.owned.unreleased == {task_id: owned.writer.epoch}
         store.refuses = False
-        await until(lambda: not runner.driver.owned.unreleased)
+        await until(lambda: not runner._driver.owned.unreleased)
         row = await store.row(task_id)
         assert (row.driver, row.epoch) == (None, owned.writer.epoch)
 
@@ -76,14 +76,14 @@ async def test_a_driver_that_lost_its_task_reports_that_it_is_alive() -> None:
     store = MemoryStore()
     async with Runner(store) as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        owned = await runner.driver.ownership.claim(task_id)
+        owned = await runner._driver.ownership.claim(task_id)
         await store.close()  # its lease passes
         await store.open()
         claim = await store.claim(task_id)
         owned.writer.record(e.PauseRequested("ada", None))
         owned.writer.flush()
         await until(lambda: owned.writer.failure is not None)
-        await runner.driver.ownership.release(owned)
+        await runner._driver.ownership.release(owned)
         (item,) = await store.inbox(task_id)
         assert (item.kind, item.data) == (SURVIVED, {"epoch": owned.writer.epoch})
         assert claim.epoch == owned.writer.epoch + 1
@@ -93,14 +93,14 @@ async def test_calls_that_the_last_driver_left_open_are_marked_when_a_task_is_cl
     store = MemoryStore()
     async with Runner(store) as runner:
         task_id = (await runner.create_task(calculator(), "go")).task_id
-        owned = await runner.driver.ownership.claim(task_id)
+        owned = await runner._driver.ownership.claim(task_id)
         owned.writer.record(e.StepStarted("s1", 1))
         owned.writer.record(e.ModelStarted("s1", "scripted:x"))
         await owned.writer.durable()
         await store.close()
         await store.open()
-        runner.driver.owned.tasks.pop(task_id)
-        async with runner.driver.ownership.acquire(task_id):
+        runner._driver.owned.tasks.pop(task_id)
+        async with runner._driver.ownership.acquire(task_id):
             pass
         events = [event async for event in runner.handle(task_id).events()]
         stopped = [event for event in events if isinstance(event, e.ModelStopped)]

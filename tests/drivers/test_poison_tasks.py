@@ -160,11 +160,11 @@ async def test_drivers_that_stalled_and_came_back_do_not_count_as_dead_of_the_ta
     stalled = [Runner(path) for _ in range(6)]
     owned = []
     for runner in stalled:
-        owned.append(await runner.driver.ownership.claim("t"))
+        owned.append(await runner._driver.ownership.claim("t"))
         sql(path, "UPDATE drivers SET lease = 1")
     for runner, own in zip(stalled[:5], owned, strict=False):
         with pytest.raises(Fenced):
-            async with runner.driver.ownership.releasing(own):
+            async with runner._driver.ownership.releasing(own):
                 pass
     await stalled[5].aclose()
 
@@ -184,7 +184,7 @@ async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_pa
     await orphaned(path, agent, "t")
     await drivers_die(path, "t", died)
     async with Runner(path, agents=[agent]) as runner:
-        async with runner.driver.ownership.acquire(
+        async with runner._driver.ownership.acquire(
             "t"
         ):  # as one that could not drive it, for want of a key or a server
             pass
@@ -244,7 +244,7 @@ async def test_a_task_that_its_drivers_gave_back_waits_for_no_suspect(tmp_path):
     await drivers_die(path, "a", adopting.SUSPECT - 1)
     async with Runner(path, agents=[agent]) as runner:
         for _ in range(adopting.SUSPECT):
-            async with runner.driver.ownership.acquire("b"):  # as one that could not drive it
+            async with runner._driver.ownership.acquire("b"):  # as one that could not drive it
                 pass
         request_times.clear()
         runner.begin_adopting()
@@ -255,10 +255,10 @@ async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(
     path, (agent, request_times) = tmp_path / "journal.db", worker()
     notices = []
     async with Runner(path, agents=[agent]) as runner:
-        adopter = adopting.Adopter(runner.driver, tell=notices.append)
+        adopter = adopting.Adopter(runner._driver, tell=notices.append)
         await adopter.stop()  # it is to look no more
         await orphaned(path, agent, "t")
-        async with runner.driver.ownership.acquire("t"):
+        async with runner._driver.ownership.acquire("t"):
             pass
         seen = await runner.store.row("t")
         await drivers_die(path, "t", adopting.GIVEN_UP)
@@ -322,7 +322,7 @@ async def left_with(path, agent, *recorded, steps=0):
     await runner.create_task(agent, "Work", task_id="t")
     for _ in range(steps):
         await runner.run_step("t")
-    owned = await runner.driver.ownership.claim("t")
+    owned = await runner._driver.ownership.claim("t")
     for event in recorded:
         owned.writer.record(event)
     await owned.writer.durable()

@@ -28,14 +28,14 @@ class CountingClaims(MemoryStore):
 async def test_a_task_at_rest_is_stopped_by_the_caller() -> None:
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(sayer(), "go")).task_id
-        state = await runner.driver.stopper.stop(task_id, "pause", {"by": "ada", "reason": "lunch"})
+        state = await runner._driver.stopper.stop(task_id, "pause", {"by": "ada", "reason": "lunch"})
         assert (state.pausing, state.stop_reason) == (True, "lunch")
 
 
 async def test_a_task_that_has_ended_is_returned_as_it_ended() -> None:
     async with Runner("memory:") as runner:
         result = await runner.run(sayer(), "go")
-        state = await runner.driver.stopper.stop(result.task_id, "cancel", {})
+        state = await runner._driver.stopper.stop(result.task_id, "cancel", {})
         assert state.ended == "completed"
 
 
@@ -47,6 +47,6 @@ async def test_a_task_that_another_runner_drives_is_cancelled_without_a_try_to_c
         handle = await one.start(agent, "go")
         await asyncio.wait_for(gate.entered.wait(), 5)
         claims = store.claims
-        state = await other.driver.stopper.stop(handle.task_id, "cancel", {"by": "ada", "reason": None})
+        state = await other._driver.stopper.stop(handle.task_id, "cancel", {"by": "ada", "reason": None})
         assert state.ended == "cancelled"
         assert store.claims == claims

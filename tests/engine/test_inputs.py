@@ -72,7 +72,7 @@ async def test_a_known_id_with_the_same_image_is_the_same_task(runner: Runner) -
 async def test_extra_state_is_kept_with_the_task_and_its_forks(runner: Runner) -> None:
     extra = {"ticket": 7, "tags": ["a", None], "deep": {"x": 1.5}}
     task = await runner.create_task(calculator(), "?", extra_state=extra)
-    runner.driver.cache.forget(task.task_id)
+    runner._driver.cache.forget(task.task_id)
     assert (await runner.get_task(task)).extra_state == extra
     await runner.run_step(task)
     assert (await runner.fork(task)).extra_state == extra

@@ -193,10 +193,10 @@ print(runner.run_sync(Agent(ScriptedModel(["Hi."])), "Hello").state)
 async def test_without_observers_no_notice_is_built():
     async with Runner("memory:") as runner:
         handle = await runner.start(agent(), "Go.")
-        owned = runner.driver.owned.tasks[handle.task_id]
+        owned = runner._driver.owned.tasks[handle.task_id]
         assert owned.channel.observed is None
         await handle.result()
-        assert (runner.driver.observers, runner.observers) == (None, ())
+        assert (runner._driver.observers, runner.observers) == (None, ())
 
 
 async def test_a_task_runs_even_if_no_observer_thread_can_be_started(monkeypatch):

@@ -199,7 +199,7 @@ class Engine(Host, RuleBasedStateMachine):
         if not hasattr(self, "runner"):
             return
         self.judge()
-        for key, owned in self.runner.driver.cache._cached.items():
+        for key, owned in self.runner._driver.cache._cached.items():
             state = owned.state
             if self.world.asks is not None and state.agent == "any" and state.ended == "completed":
                 assert state.output == {"right": True}, key

@@ -185,7 +185,7 @@ class UndoForkVerbs(Host):
             self.tasks.append(fork.task_id)
 
     async def forked(self, task: str, chance: random.Random) -> Any:
-        state = (await self.runner.driver.cache.load(task)).state
+        state = (await self.runner._driver.cache.load(task)).state
         text = chance.choice([None, self.words()])
         calls = [call.id for step in state.steps for call in step.calls]
         match chance.randrange(4):
@@ -307,9 +307,9 @@ class UndoForkVerbs(Host):
         self.honest()
 
     async def finished(self, task: str, raised: RunOptions) -> None:
-        if (await self.runner.driver.cache.load(task)).state.undo is not None:
+        if (await self.runner._driver.cache.load(task)).state.undo is not None:
             await self.runner.undo_step(task, force=True)
-        state = (await self.runner.driver.cache.load(task)).state
+        state = (await self.runner._driver.cache.load(task)).state
         if state.ended == "failed" and state.error is not None and state.error.kind == "unknown":
             with suppress(StepNotFound):  # only a person may say what follows from that
                 await self.runner.skip_step(task)
@@ -317,7 +317,7 @@ class UndoForkVerbs(Host):
 
     def has_no_way_on(self, task: str) -> bool:
         """Whether a person skipped a step without which no step can give the answer."""
-        state = self.loop.run_until_complete(self.runner.driver.cache.load(task)).state
+        state = self.loop.run_until_complete(self.runner._driver.cache.load(task)).state
         nodes = state.graph.nodes.values() if state.graph is not None else ()
         return any(node.status == "skipped" and node.given_up_by not in (UNNEEDED, ITSELF) for node in nodes)
 

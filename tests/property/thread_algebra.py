@@ -177,7 +177,7 @@ class CrashChild:
         for thread in {self.talk, *self.model.threads}:
             await self.compare_thread(thread, runner)
         for name, turn in self.model.turns.items():
-            state = (await runner.driver.cache.load(name)).state
+            state = (await runner._driver.cache.load(name)).state
             begins = turn.conversation if turn.began or turn.root else turn.made[0]
             self.expect(f"the conversation of {name}", roles_and_texts(state.messages), begins)
 

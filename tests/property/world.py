@@ -235,7 +235,7 @@ class Host:
             return
         running = asyncio.ensure_future(self.runner.resume(task))
         # What is stopped before it is resumed goes on all the same.
-        while not (running.done() or self.runner.driver.owned.is_owned(task)):  # noqa: ASYNC110  no event announces it
+        while not (running.done() or self.runner._driver.owned.is_owned(task)):  # noqa: ASYNC110  no event announces it
             await asyncio.sleep(0)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -267,11 +267,11 @@ class Host:
 
     def judge(self) -> None:
         """Let the auditor look at all there is."""
-        kept = self.runner.driver.cache._cached
+        kept = self.runner._driver.cache._cached
         for task in list(kept):
             # The cached state of a task whose drive failed is behind its journal until the next read.
             with suppress(TaskNotFound):  # a child that went with its parent
-                self.loop.run_until_complete(self.runner.driver.cache.load(task))
+                self.loop.run_until_complete(self.runner._driver.cache.load(task))
         violations = self.loop.run_until_complete(
             audit_store(
                 self.life.real,

@@ -100,7 +100,7 @@ class Side:
 
     async def open(self) -> None:
         await self.runner.store.open()
-        self.adopter = Adopter(self.runner.driver, tell=self._hear)
+        self.adopter = Adopter(self.runner._driver, tell=self._hear)
         self.adopter._scanning.cancel()
         with suppress(asyncio.CancelledError):
             await self.adopter._scanning

@@ -67,7 +67,7 @@ async def child_at_work(runner: Runner) -> OwnedTask:
     """Return the child of the task, once it is driven."""
     while True:
         await asyncio.sleep(0.01)
-        for owned in runner.driver.owned.tasks.values():
+        for owned in runner._driver.owned.tasks.values():
             if owned.state.parent is not None and owned.drive is not None:
                 return owned
 
@@ -86,7 +86,7 @@ async def main(mode: str, store: str, folder: Path) -> None:
         if mode == "leave":
             options = RunOptions(break_on=[Breakpoint(before_tool="pay")])
             await runner.run(payer, "Pay.", task_id=TASK, options=options)
-            owned = await runner.driver.ownership.claim(TASK)
+            owned = await runner._driver.ownership.claim(TASK)
             lift_stop(owned)
             await leave(owned)
         if mode == "leave_child":

@@ -139,10 +139,10 @@ async def test_the_next_driver_carries_out_a_cancel_that_the_last_driver_left(
     async with Runner(inside) as runner:
         task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
         await runner.run_step(task)
-        owned = await runner.driver.ownership.claim(task.task_id)
+        owned = await runner._driver.ownership.claim(task.task_id)
         owned.writer.record(e.CancelRequested("ada"))
         await owned.writer.commit_alone(None, "running")
-        runner.driver.owned.remove(owned)
+        runner._driver.owned.remove(owned)
         assert [violation.name for violation in await audit_store(inside)] == ["stopped"]
         assert (await runner.cancel(task)).state == "cancelled"
         assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1

@@ -17,7 +17,7 @@ async def test_a_driver_with_a_refused_release_leaves_the_task_to_its_new_owner(
     path = tmp_path / "journal.db"
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")
-        owned = await stalled.driver.ownership.claim("t")
+        owned = await stalled._driver.ownership.claim("t")
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(5_000)
         connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
@@ -25,11 +25,11 @@ async def test_a_driver_with_a_refused_release_leaves_the_task_to_its_new_owner(
 
         with pytest.raises(Fenced):
             await owned.writer.commit_alone(None, "paused")
-        stalled.driver.owned.remove(owned)
+        stalled._driver.owned.remove(owned)
 
         row = await stalled.store.row("t")
         assert row.epoch == epoch
-        assert stalled.driver.owned.unreleased == {}, "it would claim the task to give it back"
+        assert stalled._driver.owned.unreleased == {}, "it would claim the task to give it back"
         assert isinstance(owned.writer.failure, Fenced)
 
 
@@ -37,7 +37,7 @@ async def test_messages_that_a_driver_recorded_after_a_takeover_are_not_shown(tm
     path = tmp_path / "journal.db"
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")
-        owned = await stalled.driver.ownership.claim("t")
+        owned = await stalled._driver.ownership.claim("t")
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(5_000)
         connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
@@ -45,7 +45,7 @@ async def test_messages_that_a_driver_recorded_after_a_takeover_are_not_shown(tm
 
         owned.writer.record(InputReceived((Text("Never heard."),)))
         with pytest.raises(Fenced):
-            async with stalled.driver.ownership.releasing(owned):
+            async with stalled._driver.ownership.releasing(owned):
                 pass
 
         shown = await stalled.result("t")

@@ -11,8 +11,8 @@ from treadle.errors import TaskBusy
 async def test_a_drive_that_ends_late_does_not_hide_the_newer_ownership_that_needs_a_release() -> None:
     async with Runner("memory:") as runner:
         task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
-        owned = runner.driver.owned
-        late = owned.add((await runner.driver.cache.load(task.task_id)).state, Lease(2, b""))
+        owned = runner._driver.owned
+        late = owned.add((await runner._driver.cache.load(task.task_id)).state, Lease(2, b""))
         owned.unreleased[task.task_id] = 3  # it came back, and could not be released yet
         owned.remove(late)
         assert owned.unreleased == {task.task_id: 3}
@@ -29,6 +29,6 @@ async def test_a_task_that_could_not_be_released_does_not_count_as_owned_once_an
         await runner.store.close()  # whose it was, to the store, is as good as dead
         await runner.store.open()
         await runner.store.claim(task.task_id)
-        runner.driver.owned.unreleased[task.task_id] = former.epoch
+        runner._driver.owned.unreleased[task.task_id] = former.epoch
         with pytest.raises(TaskBusy):
-            await runner.driver.ownership.claim(task.task_id)
+            await runner._driver.ownership.claim(task.task_id)

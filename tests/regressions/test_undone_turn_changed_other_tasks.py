@@ -43,7 +43,7 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
         await runner.delete_task(result.task_id)
     async with Runner(store, agents=[agent]) as runner:
         assert await problems(runner) == []
-        state = (await runner.driver.cache.load(two.task_id)).state
+        state = (await runner._driver.cache.load(two.task_id)).state
         assert roles_and_texts(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
         await runner.resume(two)
         assert roles_and_texts(await runner.get_thread("talk")) == [

@@ -10,9 +10,9 @@ async def test_a_cached_state_is_not_replaced_by_an_older_one() -> None:
     agent = Agent(ScriptedModel(["Hi.", "Hi again."]))
     async with Runner("memory:") as runner:
         task = await runner.create_task(agent, "go")
-        older = await runner.driver.cache.take(task.task_id)
+        older = await runner._driver.cache.take(task.task_id)
         await runner.run_step(task)
-        newer = await runner.driver.cache.load(task.task_id)
-        runner.driver.cache.keep(older)
-        assert runner.driver.cache._cached[task.task_id] is newer
+        newer = await runner._driver.cache.load(task.task_id)
+        runner._driver.cache.keep(older)
+        assert runner._driver.cache._cached[task.task_id] is newer
         assert newer.state.seq > older.state.seq

@@ -106,7 +106,7 @@ async def test_the_second_task_of_a_thread_begins_after_the_first_and_sees_its_m
     assert (awaited.holders, entered.base, ended.thread_version) == ((first.task_id,), 1, 2)
     assert [texts for _, texts in roles_and_texts(result.messages)] == ["next", "Second."]
     live = await runner.get_task(second.task_id)
-    runner.driver.cache.forget(second.task_id)
+    runner._driver.cache.forget(second.task_id)
     assert await runner.get_task(second.task_id) == live
     await sound(runner)
 
@@ -267,7 +267,7 @@ async def test_waiting_for_a_thread_is_not_driven_time(runner: Runner) -> None:
     await asyncio.sleep(0.5)
     gate.opened.set()
     assert (await second.result()).state == "completed"
-    state = (await runner.driver.cache.load(second.task_id)).state
+    state = (await runner._driver.cache.load(second.task_id)).state
     assert state.driven < 300_000
 
 
@@ -422,7 +422,7 @@ async def test_a_task_that_could_not_be_released_keeps_its_thread_no_longer_than
     async with Runner(failing) as runner:
         with pytest.raises(StoreUnavailable):
             await runner.run(sayer("First."), "first", thread_id="talk", task_id="first")
-        assert "first" in runner.driver.owned.unreleased
+        assert "first" in runner._driver.owned.unreleased
         failing.fails = lambda _: False
         result = await asyncio.wait_for(runner.run(sayer("Second."), "second", thread_id="talk"), 5)
         assert result.state == "completed"
@@ -496,14 +496,14 @@ async def test_a_task_that_waited_when_it_was_resumed_is_driven_time_again_once_
     first = await gate.hold(runner)
     resumed = asyncio.ensure_future(runner.resume(task))
     await in_line(runner, task.task_id)
-    before = (await runner.driver.cache.load(task.task_id)).state.driven
+    before = (await runner._driver.cache.load(task.task_id)).state.driven
     gate.opened.set()
     await first.result()
     await own.reached.wait()
     await asyncio.sleep(0.1)
     own.opened.set()
     assert (await asyncio.wait_for(resumed, 5)).state == "completed"
-    assert (await runner.driver.cache.load(task.task_id)).state.driven - before > 90_000
+    assert (await runner._driver.cache.load(task.task_id)).state.driven - before > 90_000
 
 
 async def test_the_thread_of_a_fork_holds_the_messages_its_parent_waited_for(runner: Runner) -> None:

@@ -168,7 +168,7 @@ async def test_a_message_to_a_failed_task_that_another_driver_owns_is_queued_and
     with pytest.raises(StepFailed):
         await runner.run_step(task)
     monkeypatch.setattr(runner.store, "post", counted)
-    async with runner.driver.ownership.acquire(task.task_id) as owned:
+    async with runner._driver.ownership.acquire(task.task_id) as owned:
         sending = asyncio.create_task(runner.send(task, "Try again."))
         await asyncio.sleep(0.05)
         assert not sending.done()

@@ -128,7 +128,7 @@ async def test_an_unread_settlement_ends_the_undo_before_the_next_verb(runner: R
     owned: list[bool] = []
 
     def reply(request: Any) -> Any:
-        owned.append(runner.driver.owned.is_owned(request.task_id))
+        owned.append(runner._driver.owned.is_owned(request.task_id))
         return ["Hello.", call("book"), "done"][request.turn]
 
     agent = Agent(ScriptedModel(reply), name="clerk", tools=[book])
@@ -205,7 +205,7 @@ async def test_a_step_with_an_unsettled_call_is_not_taken_back_unless_by_force(r
 
 async def undo_arrived(runner: Runner, task_id: str) -> None:
     """Return once the driver of a task has read the request to undo a step, which waits for a running call."""
-    drive = runner.driver.owned.tasks[task_id].drive
+    drive = runner._driver.owned.tasks[task_id].drive
     while not drive._inbox.undo_waits:  # noqa: ASYNC110  the driver announces it nowhere
         await asyncio.sleep(0.01)
 

@@ -150,8 +150,8 @@ async def test_watching_and_leaving_never_affects_a_task(runner: Runner) -> None
     async with asyncio.timeout(2):
         seen = await asyncio.gather(*watchers[1::2])
     assert all(events == seen[0] for events in seen)
-    assert not runner.driver.owned.channels._channels.get(handle.task_id, None) or not (
-        runner.driver.owned.channels._channels[handle.task_id].watchers
+    assert not runner._driver.owned.channels._channels.get(handle.task_id, None) or not (
+        runner._driver.owned.channels._channels[handle.task_id].watchers
     )
 
 
@@ -274,9 +274,9 @@ async def test_a_stream_yields_no_delta_after_a_later_event():
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
         head = (await runner.get_task(task_id)).head
-        watcher = runner.driver.owned.channels.subscribe(task_id)
+        watcher = runner._driver.owned.channels.subscribe(task_id)
         for after in (head - 2, head):
-            runner.driver.owned.channels.of(task_id).tell_watchers(Delta("s1", "draft", f"{after}", after))
+            runner._driver.owned.channels.of(task_id).tell_watchers(Delta("s1", "draft", f"{after}", after))
         watcher.missed = True
 
         async def over(given_back):
@@ -284,7 +284,7 @@ async def test_a_stream_yields_no_delta_after_a_later_event():
 
         items = [
             event.text if isinstance(event, Delta) else event.seq
-            async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
+            async for event in watch(runner._driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
     assert items == [*range(1, head + 1), f"{head}"]
 
@@ -294,7 +294,7 @@ async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
         head = (await runner.get_task(task_id)).head
-        watcher = runner.driver.owned.channels.subscribe(task_id)
+        watcher = runner._driver.owned.channels.subscribe(task_id)
         watcher.missed = True
         looks = 0
 
@@ -303,7 +303,7 @@ async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
             looks += 1
             if looks == 2:
                 for after in (head - 2, head):
-                    runner.driver.owned.channels.of(task_id).tell_watchers(
+                    runner._driver.owned.channels.of(task_id).tell_watchers(
                         Delta("s1", "draft", f"{after}", after)
                     )
             watcher.look = True
@@ -311,6 +311,6 @@ async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
 
         items = [
             event.text if isinstance(event, Delta) else event.seq
-            async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
+            async for event in watch(runner._driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
     assert items == [*range(1, head + 1), f"{head}"]

@@ -113,7 +113,7 @@ async def test_a_task_starts_from_what_its_thread_holds_when_it_begins_not_when_
     await runner.run(sayer("Earlier.", name="other"), "Second?", thread_id="talk")
     await runner.run_step(task)
     await runner.run(sayer("Later.", name="other"), "Third?", thread_id="talk")
-    runner.driver.cache.forget(task.task_id)
+    runner._driver.cache.forget(task.task_id)
     await runner.resume(task)
     before = [("user", "Second?"), ("assistant", "Earlier."), ("user", "First?")]
     assert [roles_and_texts(request.messages)[:3] for request in agent.model.requests] == [before] * 3
@@ -395,7 +395,7 @@ async def test_a_task_that_began_before_an_undo_in_its_thread_keeps_the_messages
     task = await runner.create_task(agent, "Again?", thread_id="talk")
     await runner.run_step(task)
     await runner.undo_step(taken.task_id)
-    runner.driver.cache.forget(task.task_id)
+    runner._driver.cache.forget(task.task_id)
     await runner.run_step(task)
     assert [len(request.messages) for request in agent.model.requests] == [7, 9]
     assert_well_formed(agent.model.requests[1].messages)

@@ -1,11 +1,15 @@
 """Verbs: called on the class, or used without `await`, they say what to write instead."""
 
 import asyncio
+import inspect
+import pydoc
 from typing import Any
 
 import pytest
 
+from treadle import Runner
 from treadle.errors import ConfigurationError, MisusedVerb
+from treadle.runner.sync import SyncHandle
 from treadle.runner.verbs import on_instances, verb
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +89,76 @@ def test_a_verb_called_on_the_class_says_to_make_a_runner_first(name: str) -> No
 async def test_a_verb_called_on_the_class_with_an_instance_is_the_function() -> None:
     add: Any = Counter.add
     assert (Counter.double(Counter(), 4), await add(Counter(), 3)) == (8, 3)
+
+
+# ---------------------------------------------------------------------- what a REPL and an IDE are shown
+
+
+INTERNAL = {"desk", "driver", "hold", "enter", "at_rest", "stopped", "typed_of", "drive_with"}
+NOT_ASYNC = {"begin_adopting", "events", "handle", "partials", "run_stream", "run_sync", "stream_step"}
+
+
+def public_methods() -> list[Any]:
+    runner = Runner("memory:")
+    handle = runner.handle("t")
+    return [
+        pytest.param(where, name, getattr(each, name), id=f"{where}.{name}")
+        for where, each in (
+            ("runner", runner),
+            ("runner.sync", runner.sync),
+            ("handle", handle),
+            ("runner.sync.handle", SyncHandle(handle)),
+        )
+        for name in dir(each)
+        if not name.startswith("_") and callable(getattr(each, name))
+    ]
+
+
+@pytest.mark.parametrize(("where", "name", "method"), public_methods())
+def test_a_public_verb_shows_its_signature_its_types_and_its_docstring(
+    where: str, name: str, method: Any
+) -> None:
+    assert inspect.ismethod(method)
+    assert method.__name__ == name
+    shown = inspect.signature(method)
+    assert all(parameter.annotation is not parameter.empty for parameter in shown.parameters.values())
+    assert shown.return_annotation is not shown.empty
+    assert "how" not in shown.parameters, "keyword arguments are named one by one"
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown.parameters.values())
+    documentation = inspect.getdoc(method) or ""
+    assert len(documentation) > 20
+    assert not documentation.startswith("See "), "a reader is not sent on"
+    assert inspect.iscoroutinefunction(method) == ("sync" not in where and name not in NOT_ASYNC)
+    helped = pydoc.plain(pydoc.render_doc(method))
+    assert f"{name}(" in helped
+    assert documentation.splitlines()[0] in helped
+
+
+def test_help_shows_what_run_takes() -> None:
+    helped = pydoc.plain(pydoc.render_doc(Runner("memory:").run))
+    for shown in ("async run(agent:", "input:", "thread_id: 'str | None' = None", "Args:", "Raises:"):
+        assert shown in helped
+
+
+@pytest.mark.parametrize("each", [Runner("memory:"), Runner("memory:").sync, Runner("memory:").handle("t")])
+def test_a_public_object_shows_no_internals(each: Any) -> None:
+    assert INTERNAL.isdisjoint(dir(each))
+
+
+def test_the_verbs_of_a_handle_take_the_arguments_of_the_runner_without_the_task() -> None:
+    runner = Runner("memory:")
+    handle = runner.handle("t")
+    for name in ("resume", "undo_step", "fork", "pause", "interrupt", "cancel", "send", "settle"):
+        theirs = list(inspect.signature(getattr(runner, name)).parameters.values())[1:]
+        for ours in (getattr(handle, name), getattr(SyncHandle(handle), name)):
+            assert list(inspect.signature(ours).parameters.values()) == theirs, name
+            assert "the task, or its id" not in (ours.__doc__ or "")
+
+
+async def test_iterating_over_a_verb_that_was_not_awaited_says_to_await_it() -> None:
+    runner = Runner("memory:")
+    with pytest.raises(MisusedVerb, match=r"await runner\.list_tasks\(\.\.\.\)"):
+        list(runner.list_tasks())
+    with pytest.raises(MisusedVerb, match=r"await runner\.list_tasks\(\.\.\.\)"):
+        async for _ in runner.list_tasks():
+            pass

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from treadle.errors import ToolArgumentsInvalid
+from treadle import RequestContext, RunContext, StepContext
+from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
 from treadle.tools import tool
 
@@ -328,3 +329,12 @@ def test_no_json_value_makes_validation_fail_in_another_way(arguments: Any) -> N
     else:
         text = "fits"
     assert 0 < len(text) <= 1_000
+
+
+@pytest.mark.parametrize("other", [RunContext, RunContext[int], StepContext[int] | None, RequestContext])
+def test_the_context_of_something_else_is_refused_with_the_one_that_tools_get(other: Any) -> None:
+    def price(ctx: Any, item: str) -> None: ...
+
+    price.__annotations__["ctx"] = other
+    with pytest.raises(ToolDefinitionError, match=r"'price'.*'ctx' is a \w+Context.*ToolContext"):
+        tool(price)

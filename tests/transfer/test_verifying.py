@@ -197,10 +197,10 @@ async def test_a_long_journal_is_read_some_megabytes_at_a_time() -> None:
 
 async def test_a_conversation_that_no_provider_would_take_is_found(store: Path) -> None:
     async with Runner(store) as runner:
-        owned = await runner.driver.ownership.claim("fork")
+        owned = await runner._driver.ownership.claim("fork")
         owned.writer.record(e.MessagesImported((Message("assistant", (ToolCall("x", "page", {}),)),)))
         await owned.writer.commit_alone(None, "running")
-        runner.driver.owned.remove(owned)
+        runner._driver.owned.remove(owned)
         findings = (await runner.verify()).findings
         assert {(finding.task_id, finding.problem) for finding in findings} == {("fork", "conversation")}
         assert any("no results for ['x']" in finding.text for finding in findings)

@@ -27,6 +27,7 @@ from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
+from treadle.runner.views import driver_of
 
 
 @frozen(kw_only=True)
@@ -253,7 +254,7 @@ class ResumeStream(EventStream):
         async def work() -> RunResult:
             return await runner.resume(row.task_id, agent=agent, options=options)
 
-        super().__init__(runner.driver.owned, row.task_id, work)
+        super().__init__(driver_of(runner).owned, row.task_id, work)
         self._row_head = row.head
 
     async def _head(self) -> int:
@@ -319,7 +320,10 @@ class _DrivenTask:
         SIGTERM releases the task, so that another driver can adopt it, and the stream ends by itself.
         """
         loop, runner = asyncio.get_running_loop(), self._runner
-        loop.add_signal_handler(signal.SIGTERM, lambda: runner.hold(asyncio.ensure_future(runner.drain())))
+        draining: list[asyncio.Future[None]] = []
+        loop.add_signal_handler(
+            signal.SIGTERM, lambda: draining.append(asyncio.ensure_future(runner.drain()))
+        )
         try:
             async with stream:
                 async for event in stream:

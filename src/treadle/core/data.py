@@ -88,7 +88,7 @@ def _made(cls: type[Any], kw_only: bool, shared: dict[str, Any]) -> type[Any]:
 
 def _constructor(cls: type[Any], *, is_frozen: bool) -> Callable[..., None]:
     """Return an `__init__` that takes the fields of a class and sets each of them."""
-    namespace: dict[str, Any] = {"_missing": MISSING}
+    namespace = dict[str, Any]()
     items = fields(cls)
     opens = is_frozen and len(items) >= WORTH_OPENING
     positional, keyword, body = ["self"], list[str](), list[str]()
@@ -110,6 +110,7 @@ def _constructor(cls: type[Any], *, is_frozen: bool) -> Callable[..., None]:
     lines = [f"def __init__({', '.join(positional + keyword)}):", *body, " return None"]
     exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
     init = namespace["__init__"]
+    init.__annotations__ = {item.name: item.type for item in items} | {"return": None}
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__module__ = cls.__module__
     return init
@@ -119,12 +120,24 @@ def _parameter(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, str]:
     """Return how a field is written among the parameters, and what is set for it."""
     name = item.name
     if item.default_factory is not MISSING:
-        namespace[f"_new_{name}"] = item.default_factory
-        return f"{name}=_missing", f"_new_{name}() if {name} is _missing else {name}"
+        namespace[f"_new_{name}"] = _New(item.default_factory)
+        return f"{name}=_new_{name}", f"_new_{name}.make() if {name} is _new_{name} else {name}"
     if item.default is not MISSING:
         namespace[f"_default_{name}"] = item.default
         return f"{name}=_default_{name}", name
     return name, name
+
+
+class _New:
+    """The default of a field that gets a new value each time; a signature shows that value."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    def __repr__(self) -> str:
+        return repr(self.make())
 
 
 def _reading(names: list[str]) -> Callable[[Any], Any]:

@@ -120,7 +120,7 @@ class StepVerbs(ViewVerbs):
             if code.function_worker is not None and only is None:
                 next_steps = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(next_steps) or None
-            drive = await self.driver.drive(owned, "step", code, context, only)
+            drive = await self._driver.drive(owned, "step", code, context, only)
         return _outcome_of_step(owned.state, drive, only)
 
     async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
@@ -191,7 +191,7 @@ class StepVerbs(ViewVerbs):
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
             agent = self._agents.reviewer_of(state)
-            await self.driver.drive(owned, "finalize", agent, None)
+            await self._driver.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:

@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
+from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
+from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.runner.control import ControlVerbs
 from treadle.runner.run_and_resume import RunVerbs
-from treadle.runner.stream import watch
+from treadle.runner.stream import EventStream, watch
 from treadle.runner.undo_fork import UndoForkVerbs
-from treadle.runner.verbs import on_instances
-from treadle.runner.views import Input, Role
+from treadle.runner.verbs import documented_by, on_instances
+from treadle.runner.views import Input, Role, driver_of
 
 
 class TaskVerbs(RunVerbs, ControlVerbs, UndoForkVerbs):
     """The verbs on one task."""
 
 
+@documented_by(Runner=TaskVerbs, EventStream=EventStream)
 class RunHandle:
     """A task under its id. Watching never affects it; the verbs are those of the runner."""
 
-    def __init__(self, runner: TaskVerbs, task_id: str) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        runner: TaskVerbs,
+        task_id: str,
+        driven: asyncio.Task[RunResult] | None = None,
+        epoch: int | None = None,
+    ) -> None:
         self.task_id = task_id
-        self._driven: asyncio.Task[RunResult] | None = None
-        self._epoch: int | None = None
+        self._runner = runner
+        self._driver = driver_of(runner)
+        self._driven = driven
+        """the asyncio task that drives it in this event loop, if one does"""
+
+        self._epoch = epoch
+        """the ownership under which that drives it"""
 
     def __repr__(self) -> str:
         return f"RunHandle({self.task_id!r})"
-
-    def drive_with(
-        self, work: Coroutine[Any, Any, RunResult], epoch: int | None = None
-    ) -> asyncio.Task[RunResult]:
-        """Drive the task in this event loop, under this epoch, and return the asyncio task that does."""
-        self._driven, self._epoch = asyncio.ensure_future(work), epoch
-        return self._driven
 
     @on_instances
     def events(
@@ -55,10 +60,15 @@ class RunHandle:
             deltas: also yield what the model is writing just now, which is never stored.
             raw: also yield what the provider sends, as it sends it, in requests that begin from now on.
         """
-        at_rest = partial(self._runner.at_rest, self.task_id)
         return watch(
-            self._runner.driver.owned, self.task_id, after=after, deltas=deltas, raw=raw, over=at_rest
+            self._driver.owned, self.task_id, after=after, deltas=deltas, raw=raw, over=self._is_at_rest
         )
+
+    async def _is_at_rest(self, released: bool) -> bool:
+        """Whether the task has no driver; if it was just `released` here, the store need not be asked."""
+        if self._driver.owned.is_owned(self.task_id):
+            return False
+        return released or not self._driver.owned.is_driven(await self._driver.cache.row(self.task_id))
 
     async def partials(self) -> AsyncGenerator[Json, None]:
         """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.
@@ -67,7 +77,8 @@ class RunHandle:
         """
         from treadle.runner.partials import partials
 
-        typed = await self._runner.typed_of(self.task_id)
+        agents, row = self._driver.agents, await self._driver.cache.row(self.task_id)
+        typed = agents.typed_of(agents.of(row.agent, None, row.task_id))
         async with aclosing(self.events()) as events:
             async for value in partials(events, typed):
                 yield value
@@ -76,10 +87,14 @@ class RunHandle:
         """Return how the task stands once it stops; `interrupted` also when the process that drives it crashes."""
         driven = self._driven
         if driven is None or driven.get_loop() is not asyncio.get_running_loop():
-            return await self._runner.stopped(self.task_id)
+            return await self._stopped()
         if driven.done() and await self._went_on(driven):
-            return await self._runner.stopped(self.task_id)
+            return await self._stopped()
         return await asyncio.shield(driven)
+
+    async def _stopped(self) -> RunResult:
+        await self._driver.commands.stopped(self.task_id)
+        return await self._runner.result(self.task_id)
 
     async def _went_on(self, driven: asyncio.Task[RunResult]) -> bool:
         """Whether the task was driven again since the drive that began with this handle."""
@@ -100,9 +115,16 @@ class RunHandle:
         """See `Runner.pause`."""
         return await self._runner.pause(self.task_id, reason=reason, by=by)
 
-    async def resume(self, **how: Any) -> RunResult:
+    async def resume(
+        self,
+        *,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        options: RunOptions | None = None,
+        by: str | None = None,
+    ) -> RunResult:
         """See `Runner.resume`."""
-        return await self._runner.resume(self.task_id, **how)
+        return await self._runner.resume(self.task_id, agent=agent, context=context, options=options, by=by)
 
     async def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.interrupt`."""
@@ -122,10 +144,38 @@ class RunHandle:
         """See `Runner.settle`."""
         await self._runner.settle(self.task_id, request_id, verdict, by=by)
 
-    async def undo_step(self, **how: Any) -> UndoReport:
+    async def undo_step(
+        self,
+        *,
+        to: int | str | None = None,
+        step: int | str | None = None,
+        force: bool = False,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        by: str | None = None,
+    ) -> UndoReport:
         """See `Runner.undo_step`."""
-        return await self._runner.undo_step(self.task_id, **how)
+        return await self._runner.undo_step(
+            self.task_id, to=to, step=step, force=force, agent=agent, context=context, by=by
+        )
 
-    async def fork(self, **how: Any) -> Task:
+    async def fork(
+        self,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> Task:
         """See `Runner.fork`."""
-        return await self._runner.fork(self.task_id, **how)
+        return await self._runner.fork(
+            self.task_id,
+            at=at,
+            agent=agent,
+            input=input,
+            replace=replace,
+            thread_id=thread_id,
+            options=options,
+        )

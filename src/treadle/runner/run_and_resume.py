@@ -93,7 +93,7 @@ class RunVerbs(StepVerbs):
             ENCLOSING_TASKS.set(())  # the caller does not wait for it
         try:
             try:  # no context manager: every run comes this way
-                await self.driver.drive(owned, "end", agent, context)
+                await self._driver.drive(owned, "end", agent, context)
             finally:
                 await self._ownership.release(owned)
         except Fenced as refusal:
@@ -266,7 +266,7 @@ class RunVerbs(StepVerbs):
             await reopen(self._store, owned, "resume", by)
         change_options(owned, options)
         lift_stop(owned, by)
-        await self.driver.drive(owned, "end", code, context)
+        await self._driver.drive(owned, "end", code, context)
         return self._result_of(state, results.resting_word(state))
 
 

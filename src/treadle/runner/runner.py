@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
 
 from treadle.agents.agent import Agent
 from treadle.core.abandoned import AbandonedCall
@@ -15,6 +17,7 @@ from treadle.drivers.new_task import NewRun
 from treadle.engine.abandoned import still_running
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
+from treadle.engine.results import RunResult
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.threads import ThreadVerbs
@@ -40,11 +43,16 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
         """Reports on this runner's observers: what they were told, what was dropped, and how often they raised."""
-        return self.driver.observers.reports() if self.driver.observers is not None else ()
+        return self._driver.observers.reports() if self._driver.observers is not None else ()
 
-    async def enter(self) -> None:
-        """Open the store: what a `with` block begins with."""
+    async def __aenter__(self) -> Self:
         await self.store.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it.
@@ -52,10 +60,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         Observers are told the rest, for at most 2 seconds.
         """
         await self.drain()
-        await self.driver.close()
+        await self._driver.close()
         await self._store.close()
-        if self.driver.observers is not None:
-            await self.driver.observers.aclose()
+        if self._driver.observers is not None:
+            await self._driver.observers.aclose()
 
     @verb
     async def drain(self, grace: float = 0.0) -> None:
@@ -68,7 +76,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         """
         arguments.seconds("drain: grace", grace)
         stopping = [
-            self.driver.stop(owned, grace)
+            self._driver.stop(owned, grace)
             for owned in list(self._owned.tasks.values())
             if self._owned.is_owned(owned.state.task_id)
         ]
@@ -87,7 +95,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
                 `treadle.adopting`.
         """
         arguments.count("begin_adopting: at_most", at_most)
-        self._adopter = Adopter(self.driver, at_most=at_most, tell=tell)
+        self._adopter = Adopter(self._driver, at_most=at_most, tell=tell)
 
     @verb
     async def start(
@@ -104,19 +112,19 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         new = NewRun(agent, parts_of(input), thread_id, task_id, options)
         owned = await self._create_or_none(new)
         if owned is None:
-            handle = RunHandle(self, str(task_id))
-            self.hold(handle.drive_with(self._run_existing(new, context, detached=True)))
-            return handle
-        handle = RunHandle(self, owned.state.task_id)
-        work = self._drive_to_end(owned, agent, context, detached=True)
-        self.hold(handle.drive_with(work, owned.writer.epoch))
+            work = self._in_background(self._run_existing(new, context, detached=True))
+            return RunHandle(self, str(task_id), work)
+        work = self._in_background(self._drive_to_end(owned, agent, context, detached=True))
+        handle = RunHandle(self, owned.state.task_id, work, owned.writer.epoch)
         await owned.writer.durable()
         return handle
 
-    def hold(self, work: asyncio.Future[Any]) -> None:
-        """Refer to work in the background, so that it is not collected; its error is raised by the handle."""
-        self._background.add(work)
-        work.add_done_callback(self._background.discard)
+    def _in_background(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
+        """Begin work in this event loop, and refer to it, so that it is not collected; the handle raises its error."""
+        begun = asyncio.ensure_future(work)
+        self._background.add(begun)
+        begun.add_done_callback(self._background.discard)
+        return begun
 
     @on_instances
     def handle(self, task: Ref) -> RunHandle:

@@ -30,7 +30,9 @@ from treadle.engine.results import (
 from treadle.ports import Model
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
+from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
+from treadle.runner.verbs import documented_by
 
 if TYPE_CHECKING:
     from treadle.transfer.exporting import ExportReport
@@ -42,7 +44,6 @@ S = TypeVar("S", bound="TaskStream[Any]")
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from treadle.runner.runner import TaskRunner
     from treadle.runner.views import Input, Ref, Role
 
 
@@ -65,6 +66,7 @@ class SyncStream(Generic[S]):
         return one_by_one(aiter(self.inner))
 
 
+@documented_by(EventStream=EventStream)
 class SyncRun(SyncStream[EventStream]):
     """A run with its events."""
 
@@ -78,6 +80,7 @@ class SyncRun(SyncStream[EventStream]):
         return self.inner.result
 
 
+@documented_by(StepStream=StepStream)
 class SyncStep(SyncStream[StepStream]):
     """One step with its events."""
 
@@ -97,6 +100,7 @@ def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
         yield event
 
 
+@documented_by(RunHandle=RunHandle, Runner=TaskRunner)
 class SyncHandle:
     """A `RunHandle` without asyncio."""
 
@@ -121,13 +125,24 @@ class SyncHandle:
         """See `RunHandle.result`."""
         return BRIDGE.run(self._handle.result())
 
+    def get_artifact(self, artifact_id: str) -> File:
+        """See `Runner.get_artifact`."""
+        return BRIDGE.run(self._handle.get_artifact(artifact_id))
+
     def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.pause`."""
         return BRIDGE.run(self._handle.pause(reason=reason, by=by))
 
-    def resume(self, **how: Any) -> RunResult:
+    def resume(
+        self,
+        *,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        options: RunOptions | None = None,
+        by: str | None = None,
+    ) -> RunResult:
         """See `Runner.resume`."""
-        return BRIDGE.run(self._handle.resume(**how))
+        return BRIDGE.run(self._handle.resume(agent=agent, context=context, options=options, by=by))
 
     def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.interrupt`."""
@@ -145,15 +160,40 @@ class SyncHandle:
         """See `Runner.settle`."""
         BRIDGE.run(self._handle.settle(request_id, verdict, by=by))
 
-    def undo_step(self, **how: Any) -> UndoReport:
+    def undo_step(
+        self,
+        *,
+        to: int | str | None = None,
+        step: int | str | None = None,
+        force: bool = False,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        by: str | None = None,
+    ) -> UndoReport:
         """See `Runner.undo_step`."""
-        return BRIDGE.run(self._handle.undo_step(**how))
+        return BRIDGE.run(
+            self._handle.undo_step(to=to, step=step, force=force, agent=agent, context=context, by=by)
+        )
 
-    def fork(self, **how: Any) -> Task:
+    def fork(
+        self,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> Task:
         """See `Runner.fork`."""
-        return BRIDGE.run(self._handle.fork(**how))
+        return BRIDGE.run(
+            self._handle.fork(
+                at=at, agent=agent, input=input, replace=replace, thread_id=thread_id, options=options
+            )
+        )
 
 
+@documented_by(Runner=TaskRunner)
 class SyncRunner:
     """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
 
@@ -161,7 +201,7 @@ class SyncRunner:
         self._runner = runner
 
     def __enter__(self) -> Self:
-        BRIDGE.run(self._runner.enter())
+        BRIDGE.run(self._runner.__aenter__())
         return self
 
     def __exit__(
@@ -213,7 +253,7 @@ class SyncRunner:
         context: Any = None,
         raw: bool = False,
     ) -> SyncRun:
-        """See `Runner.run_stream`."""
+        """See `Runner.run_stream`; here it is a plain `with` and a plain `for`."""
         how: dict[str, Any] = {
             "thread_id": thread_id,
             "task_id": task_id,

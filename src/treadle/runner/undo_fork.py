@@ -111,7 +111,7 @@ class UndoForkVerbs(ViewVerbs):
                 await reopen(self._store, owned, "undo", request.by)
             lift_stop(owned, request.by)
             owned.writer.record(plan.event)
-            await self.driver.drive(owned, "undo", code, context)
+            await self._driver.drive(owned, "undo", code, context)
         report = undo_plan.report(state, plan.event)
         if not report.complete and owned.state.ended == "cancelled":
             raise _cancelled(task_id)

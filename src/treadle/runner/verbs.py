@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import update_wrapper
-from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from types import MethodType, TracebackType
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from treadle.drivers.arguments import ArgumentChecks
 from treadle.errors import MisusedVerb, TreadleError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):
@@ -35,12 +39,24 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
     def close(self) -> None:
         self._coroutine.close()
 
+    def __repr__(self) -> str:
+        return f"<{self._name}(...), to be awaited>"
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "cr_", "gi_")):  # Python and asyncio look what kind of awaitable it is
             raise AttributeError(name)
+        raise self._misused(f"so it has no {name!r}")
+
+    def __iter__(self) -> Any:
+        raise self._misused("so there is nothing to iterate over")
+
+    def __aiter__(self) -> Any:
+        raise self._misused("so there is nothing to iterate over")
+
+    def _misused(self, why: str) -> MisusedVerb:
         self._coroutine.close()
-        raise MisusedVerb(
-            f"{self._name}(...) was not awaited, so it has no {name!r}: write `await runner.{self._name}(...)`, "
+        return MisusedVerb(
+            f"{self._name}(...) was not awaited, {why}: write `await runner.{self._name}(...)`, "
             f"or `runner.sync.{self._name}(...)` without asyncio"
         )
 
@@ -52,44 +68,40 @@ def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine
 
 def on_instances(function: Callable[P, R]) -> Callable[P, R]:
     """Make a plain method raise an error that says what to write instead when it is called on the class."""
-    return cast("Callable[P, R]", _OnInstances(function))
+    return cast("Callable[P, R]", _Method(function))
 
 
-class _OnInstances:
+class _Method:
+    """A function as Python and its tools see one, bound to its instance when it is taken from one.
+
+    It has what `inspect` asks a function for, its code among it. So a bound verb is a method that shows the signature,
+    the docstring and the source of its function, and a coroutine function if that is one.
+    """
+
+    __name__: str
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function, self._checks = function, ArgumentChecks(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
+        self.__code__ = function.__code__
+        self.__defaults__ = function.__defaults__
+        self.__kwdefaults__ = function.__kwdefaults__
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        function, checks = self._function, self._checks
-        if instance is None:
-            return _on_the_class(owner, function)
+        return _on_the_class(owner, self._function) if instance is None else MethodType(self, instance)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            checks.check(args, kwargs)
-            return function(instance, *args, **kwargs)
-
-        return call
+    def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self._checks.check(args, kwargs)
+        return self._function(instance, *args, **kwargs)
 
 
-class _Verb:
-    def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self._function, self._checks = function, ArgumentChecks(function)
-        update_wrapper(cast("Callable[..., Any]", self), function)
-
-    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        function, checks, name = self._function, self._checks, self._function.__name__
-        if instance is None:
-            return _on_the_class(owner, function)
-
-        def call(*args: Any, **kwargs: Any) -> Awaited[Any]:
-            try:
-                checks.check(args, kwargs)
-            except TreadleError as refusal:
-                return Awaited(_refused(refusal), name)
-            return Awaited(function(instance, *args, **kwargs), name)
-
-        return call
+class _Verb(_Method):
+    def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Awaited[Any]:
+        try:
+            self._checks.check(args, kwargs)
+        except TreadleError as refusal:
+            return Awaited(_refused(refusal), self.__name__)
+        return Awaited(self._function(instance, *args, **kwargs), self.__name__)
 
 
 async def _refused(refusal: TreadleError) -> Any:
@@ -105,4 +117,37 @@ def _on_the_class(owner: type, function: Callable[..., Any]) -> Callable[..., An
             f"`{owner.__name__}().{function.__name__}(...)`"
         )
 
+    if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(function):
+        call = inspect.markcoroutinefunction(call)
     return cast("Callable[..., Any]", update_wrapper(call, function))
+
+
+_REFERENCE: Final = re.compile(r"See `(\w+)\.(\w+)`(?:\.|;\s+)?")
+
+
+def documented_by(**sources: type) -> Callable[[type[T]], type[T]]:
+    """Make a class decorator that replaces each docstring "See `X.name`." by that of the method it names.
+
+    What follows the reference stays, as the last paragraph. The argument `task` is left out where a method has none.
+
+    Args:
+        **sources: the classes by the names that references use.
+    """
+
+    def document(cls: type[T]) -> type[T]:
+        for member in vars(cls).values():
+            described: Any = member.fget if isinstance(member, property) else member
+            reference = _REFERENCE.match(getattr(described, "__doc__", None) or "")
+            if reference is None:
+                continue
+            remark = (described.__doc__ or "")[reference.end() :].strip()
+            text = inspect.cleandoc(getattr(sources[reference[1]], reference[2]).__doc__ or "")
+            if "task" not in inspect.unwrap(described).__code__.co_varnames:
+                text = text.replace("    task: the task, or its id.\n", "")
+            text = f"{text}\n\n{remark[0].upper()}{remark[1:]}" if remark else text
+            described.__doc__ = text
+            if isinstance(member, property):
+                member.__doc__ = text
+        return cls
+
+    return document

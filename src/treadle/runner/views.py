@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from treadle.core.graph import Graph
 from treadle.core.ids import planned_step_id, step_id
@@ -24,9 +24,6 @@ from treadle.errors import (
 from treadle.ports import JournalStore, TaskFilter, TaskRow
 from treadle.runner.verbs import verb
 
-if TYPE_CHECKING:
-    from treadle.engine.typed_answers import TypedAnswers
-
 Input = str | Content | Sequence[str | Content]
 Ref = str | Task
 """A task, or its id."""
@@ -43,7 +40,7 @@ class ViewVerbs:
     """The verbs that read, and the parts of the driver that every group of verbs uses."""
 
     def __init__(self, parts: Dependencies) -> None:
-        self.driver = driver = TaskDriver(parts)
+        self._driver = driver = TaskDriver(parts)
         self._store = parts.store
         self._clock = parts.clock
         self._load_parts = parts.load_parts
@@ -61,17 +58,6 @@ class ViewVerbs:
         """Where journals are stored."""
         return self._store
 
-    async def at_rest(self, task_id: str, released: bool = False) -> bool:
-        """Whether the task has no driver; if it was just `released` here, the store need not be asked."""
-        if self._owned.is_owned(task_id):
-            return False
-        return released or not self._owned.is_driven(await self._cache.row(task_id))
-
-    async def stopped(self, task_id: str) -> RunResult:
-        """Return how a task stands once it is at rest."""
-        await self._commands.stopped(task_id)
-        return await self.result(task_id)
-
     @verb
     async def result(self, task: Ref) -> RunResult:
         """Return how a task stands now, from its journal, without driving it."""
@@ -79,11 +65,6 @@ class ViewVerbs:
         row = await self._cache.row(task_id)
         loaded = await self._cache.load(task_id, row)
         return self._result_of(loaded.state, results.word_of(row))
-
-    async def typed_of(self, task: Ref) -> TypedAnswers | None:
-        """Return how a task's answers are asked for and read; None when they are text. Raises `AgentUnknown`."""
-        row = await self._cache.row(id_of(task))
-        return self._agents.typed_of(self._agents.of(row.agent, None, row.task_id))
 
     def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
         return results.run_result(state, word, self._agents.output_type_of(state))
@@ -185,6 +166,11 @@ class ViewVerbs:
 
     async def _existing(self, task: Ref) -> str:
         return (await self._cache.row(id_of(task))).task_id
+
+
+def driver_of(verbs: ViewVerbs) -> TaskDriver:
+    """Return what drives the tasks of a runner: for handles, and for commands that watch what they drive."""
+    return verbs._driver  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its users have no use for it
 
 
 # --------------------------------------------------------------------------------- the next step

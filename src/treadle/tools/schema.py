@@ -9,9 +9,9 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, cast
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
@@ -75,7 +75,12 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
     for position, parameter in enumerate(signature.parameters.values()):
         _check_kind(parameter, position, fn, name)
         hint = scope.resolve(parameter.annotation, name, parameter.name)
-        if not _is_context(hint):
+        if (other := _named(hint, _OTHER_CONTEXTS)) is not None:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameter {parameter.name!r} is a {other}, which tools are not passed: "
+                f"annotate it as ToolContext (`from treadle import ToolContext`)"
+            )
+        if _named(hint, _CONTEXT) is None:
             fields[parameter.name] = _field(hint, parameter.default)
         elif context is None:
             context = parameter.name
@@ -180,16 +185,20 @@ class _Scope:
         return names
 
 
-def _is_context(hint: Any) -> bool:
-    """Return whether a type is `ToolContext`, with or without its argument, optional or annotated."""
+_CONTEXT: Final = frozenset({"ToolContext"})
+_OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
+
+
+def _named(hint: Any, names: Set[str]) -> str | None:
+    """Return which of our classes of these names a type is, with or without its argument, optional or annotated."""
     origin = typing.get_origin(hint)
-    if hint is ToolContext or origin is ToolContext:
-        return True
     if origin is typing.Annotated:
-        return _is_context(typing.get_args(hint)[0])
+        return _named(typing.get_args(hint)[0], names)
     if origin in (typing.Union, types.UnionType):
-        return any(_is_context(member) for member in typing.get_args(hint))
-    return False
+        return next((name for member in typing.get_args(hint) if (name := _named(member, names))), None)
+    cls = hint if origin is None else origin
+    is_ours = isinstance(cls, type) and cls.__module__.startswith("treadle.")
+    return cls.__name__ if is_ours and cls.__name__ in names else None
 
 
 def _field(hint: Any, default: Any) -> Any:

@@ -19,6 +19,7 @@ from treadle.core.events import Event
 from treadle.core.messages import Json, Message
 from treadle.errors import ImportRefused
 from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
 from treadle.testing.replay.journals import journal_of
 from treadle.wiring import Runner
 
@@ -87,7 +88,7 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
         JournalCorrupt: its journal was changed, lost or cut.
     """
     events = await journal_of(runner.store, task_id)
-    state = (await runner.driver.cache.load(task_id)).state
+    state = (await driver_of(runner).cache.load(task_id)).state
     is_same = agent is not None and agent.fingerprint == state.fingerprint
     declared = declaration(agent) if agent is not None and is_same else None
     return Recording(task_id, tuple(events), tuple(state.history), declared)
