@@ -72,11 +72,13 @@ def test_resume_attaches_to_a_task_of_another_process(patient, begin, treadle, e
     assert ended_process(patient).code == 0
 
 
-def test_pause_of_a_completed_task_changes_nothing_and_reports_that(treadle):
-    treadle("run", "math", "hi")
-    ended = treadle("pause", "last", "--json")
-    assert ended.code == 0
+@pytest.mark.parametrize("verb", ["pause", "interrupt", "cancel"])
+def test_a_stop_of_a_completed_task_changes_nothing_and_exits_with_a_sentence(treadle, verb):
+    treadle("run", "math", "hi", "--task-id", "sum")
+    ended = treadle(verb, "sum", "--json")
+    assert ended.code == 2
     assert ended.document["state"] == "completed"
+    assert "error: task sum has ended (completed): it cannot be" in ended.err
     assert treadle("send", "last", "more").code == 2
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from treadle.cli.command import ByOption, Session, command, json_argument, text_argument
+from treadle.cli.command import USAGE, ByOption, Session, command, json_argument, text_argument
 from treadle.cli.outcome import print_outcome
-from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.cli.task_lookup import TaskArgument, find_task, root_of
+from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ConfigurationError
 from treadle.ports import TaskRow
@@ -49,10 +50,13 @@ async def _stop(
     reason: str | None,
     by: str | None,
 ) -> int:
-    """Stop a task and print how it stands; return 0 if it reached the wanted state, else the code of its state."""
+    """Stop a task and print how it stands; return 0 if it reached the wanted state, else the code of its state.
+
+    A completed task exits as wrong usage: it is not what was asked for.
+    """
     async with session.runner() as runner:
         row = await find_task(runner, task)
-        root = await _root(runner, row)
+        root = await root_of(runner, row)
         stop = {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[target]
         try:
             result = await stop(row.task_id, reason=reason, by=by)
@@ -61,7 +65,14 @@ async def _stop(
             session.screen.note(f"not waited for: the command to the task stands; {show} shows its state")
             raise
         code = print_outcome(session, result, printed=result.final_text, root=root)
-        return 0 if result.state == target else code
+        if result.state == target:
+            return 0
+        if result.state in END_STATES:
+            session.screen.note(
+                ("error: ", "red"),
+                f"task {row.task_id} has ended ({result.state}): it cannot be {target} any more",
+            )
+        return code or USAGE
 
 
 @command
@@ -116,14 +127,5 @@ async def _print_recorded(session: Session, runner: TaskRunner, row: TaskRow) ->
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)
     driven = (await runner.get_task(row.task_id)).driven
-    root = await _root(runner, row)
+    root = await root_of(runner, row)
     print_outcome(session, result, printed=result.final_text, driven=driven, root=root)
-
-
-async def _root(runner: TaskRunner, row: TaskRow) -> str | None:
-    """Return the task to resume for a child: its topmost ancestor; None for a task without a parent."""
-    root = None
-    while row.parent is not None:
-        root = row.parent
-        row = await runner.store.row(root)
-    return root

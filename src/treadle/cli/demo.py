@@ -151,7 +151,7 @@ class DemoScreen(Screen):
 
     def whole_line(self, *parts: str | tuple[str, str]) -> None:
         """Print a line that a person may copy: however long, it is neither cut nor wrapped."""
-        super().line(*parts)
+        self.out.print(styled(parts))
         time.sleep(self.pace * 0.3)
 
     def part(self, title: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import Session, command
-from treadle.cli.screen import Screen, short
+from treadle.cli.screen import Screen, short, some
 from treadle.core.data import mutable
 from treadle.errors import StoreError
 from treadle.llm.providers import installed
@@ -195,33 +195,56 @@ def _facts(agent: Agent[Any]) -> dict[str, Any]:
 
 
 def _print(screen: Screen, diagnosis: Diagnosis) -> None:
-    screen.line(
-        ("versions     ", "bold"),
-        ", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()),
-    )
-    facts = {name: value for name, value in diagnosis.store.items() if name != "url"}
-    details = ", ".join(f"{name} {value}" for name, value in facts.items())
-    url = diagnosis.store["url"]
-    screen.line(
-        ("store        ", "bold"),
-        f"{url} ({details})" if details else url,
-    )
-    screen.line(("extras       ", "bold"), _present(diagnosis.extras))
-    screen.line(("environment  ", "bold"), _present(diagnosis.environment))
-    screen.line(("model        ", "bold"), diagnosis.model or "none")
+    def line(name: str, text: str, style: str = "bold") -> None:
+        screen.line((f"{name:<13}", style), text)
+
+    line("versions", ", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()))
+    line("store", diagnosis.store["url"])
+    for fact in _store_facts(diagnosis.store):
+        line("", fact)
+    for name, names in (("extras", diagnosis.extras), ("environment", diagnosis.environment)):
+        present = [part for part, is_present in names.items() if is_present]
+        missing = [part for part, is_present in names.items() if not is_present]
+        line(name, ", ".join(present) or "none")
+        if missing:
+            screen.line((f"{'':<13}not: {', '.join(missing)}", "dim"))
+    line("model", diagnosis.model or "none")
     for agent in diagnosis.agents:
         tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
         offer = f" (offered by {agent['offer']})" if agent["offer"] else ""
-        screen.line(("agent        ", "bold"), f"{agent['name']} on {agent['model']}: {tools}{offer}")
+        line("agent", f"{agent['name']} on {agent['model']}: {tools}{offer}")
     for hint in diagnosis.hints:
-        screen.line(("hint         ", "yellow"), hint)
+        line("hint", hint, "yellow")
     for problem in diagnosis.problems:
-        screen.line(("problem      ", "red"), problem)
+        line("problem", problem, "red")
     if not diagnosis.problems:
         screen.line(("nothing needs fixing", "green"))
 
 
-def _present(names: dict[str, bool]) -> str:
-    present = [name for name, is_present in names.items() if is_present]
-    missing = [name for name, is_present in names.items() if not is_present]
-    return f"{', '.join(present) or 'none'}" + (f" (not: {', '.join(missing)})" if missing else "")
+def _store_facts(store: dict[str, Any]) -> list[str]:
+    """Return what was found out about a store, as sentences and readable settings."""
+    if not store.get("exists", True):
+        return ["does not exist yet: the first `treadle run` creates it"]
+    facts: list[str] = []
+    if "tasks" in store:
+        facts.append(some(store["tasks"], "task"))
+    if "bytes" in store:
+        facts.append(f"{_size(store['bytes'])}, readable by {_readers(store['mode'])} (mode {store['mode']})")
+    if "integrity" in store:
+        facts.append(
+            "its pages are whole" if store["integrity"] == "ok" else f"damaged: {store['integrity']}"
+        )
+    known = ("url", "exists", "tasks", "bytes", "mode", "integrity")
+    settings = [f"{name} {value}" for name, value in store.items() if name not in known]
+    return [*facts, ", ".join(settings)] if settings else facts
+
+
+def _readers(mode: str) -> str:
+    return "others too" if int(mode, 8) & 0o077 else "its owner alone"
+
+
+def _size(size: int) -> str:
+    amount, units = float(size), ["bytes", "kB", "MB", "GB"]
+    while amount >= 1_000 and len(units) > 1:
+        amount, units = amount / 1_000, units[1:]
+    return f"{amount:.0f} {units[0]}" if amount >= 10 or units[0] == "bytes" else f"{amount:.1f} {units[0]}"

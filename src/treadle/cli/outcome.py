@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Final
+
 from treadle.cli.command import CODES, Session
 from treadle.cli.screen import STYLES, Screen, clean, dollars, some
 from treadle.cli.timeline import call_arguments
+from treadle.core.events import LimitReached
 from treadle.engine.results import RunResult, TaskUsage
+
+LIMIT_OPTIONS: Final = ("steps", "tokens", "seconds", "model_calls", "tool_calls", "cost", "repeats")
+"""The limits that `run` and `resume` have options for."""
 
 
 def print_outcome(
@@ -16,6 +23,7 @@ def print_outcome(
     printed: str = "",
     driven: bool = False,
     root: str | None = None,
+    limit: LimitReached | None = None,
 ) -> int:
     """Print how a task stands and return the exit code for its state.
 
@@ -26,6 +34,7 @@ def print_outcome(
         printed: the model's text that is on the screen already.
         driven: whether a driver process works on the task, so that it goes on by itself.
         root: for a child, the task to resume instead of it.
+        limit: the limit that was reached last: a task that it paused goes on with a higher one.
     """
     screen = session.screen
     screen.document(result)
@@ -34,14 +43,37 @@ def print_outcome(
     print_state(screen, result, f"{result.task_id}  ")
     if result.state == "waiting":
         print_pending(session, result)
-    resume = session.command_line("resume", root or result.task_id, agent=agent)
+    print_next(session, result, agent=agent, driven=driven, root=root, limit=limit)
+    return CODES.get(result.state, 0)
+
+
+def print_next(
+    session: Session,
+    result: RunResult,
+    *,
+    agent: str | None = None,
+    driven: bool = False,
+    root: str | None = None,
+    limit: LimitReached | None = None,
+) -> None:
+    """Print the command that goes on with a task, if it can go on; the arguments are those of `print_outcome`."""
+    screen = session.screen
+    raised = _raised(limit) if limit is not None and result.state == "paused" else {}
+    resume = session.command_line("resume", screen.short(root or result.task_id), agent=agent, **raised)
     if driven:
         screen.line(("  a driver process works on it", "dim"))
     elif result.state in ("interrupted", "paused", "failed", "created", "running", "waiting"):
-        screen.line(("  go on with: ", "dim"), resume)
+        screen.command("  go on with: ", resume)
     elif result.state == "answered":
-        screen.line(("  end the task with: ", "dim"), resume)
-    return CODES.get(result.state, 0)
+        screen.command("  end the task with: ", resume)
+
+
+def _raised(limit: LimitReached) -> dict[str, str | None]:
+    """Return the option that gives a task twice the room of the limit it reached; nothing for one without an option."""
+    value = Decimal(str(max(limit.used, limit.allowed))) * 2
+    if limit.limit not in LIMIT_OPTIONS:
+        return {}
+    return {f"max-{limit.limit.replace('_', '-')}": f"{value.normalize():f}"}
 
 
 def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
@@ -62,13 +94,14 @@ def print_pending(session: Session, result: RunResult) -> None:
         if item.kind in ("timer", "subagent"):
             line(("  ? ", "yellow"), item.text)
             if item.kind == "subagent":
-                line(("    look at it:      ", "dim"), session.command_line("show", item.request_id))
+                look = session.command_line("show", session.screen.short(item.request_id))
+                session.screen.command("    look at it:      ", look)
             continue
         line(("  ? ", "yellow"), f"{item.tool}({call_arguments(item.arguments)}): {item.text}")
         line(("    its key was:     ", "dim"), item.idempotency_key or "")
-        settle = session.command_line("settle", result.task_id, item.request_id)
-        line(("    it took effect:  ", "dim"), f"{settle} --happened '<JSON of its result>'")
-        line(("    it did not:      ", "dim"), f"{settle} --not-happened")
+        settle = session.command_line("settle", session.screen.short(result.task_id), item.request_id)
+        session.screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
+        session.screen.command("    it did not:      ", f"{settle} --not-happened")
 
 
 def usage_summary(usage: TaskUsage) -> str:

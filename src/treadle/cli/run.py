@@ -312,7 +312,10 @@ class _DrivenTask:
         return state_code if code is None else code
 
     def _print(self, result: RunResult) -> int:
-        return print_outcome(self._session, result, agent=self._agent, printed=self._timeline.last_text)
+        timeline = self._timeline
+        return print_outcome(
+            self._session, result, agent=self._agent, printed=timeline.last_text, limit=timeline.limit
+        )
 
     async def _watch(self, stream: TaskStream[Any]) -> bool:
         """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is durable by then.
@@ -334,5 +337,6 @@ class _DrivenTask:
                 current.uncancel()  # the report that follows is not cancelled
             return False
         finally:
+            self._timeline.stop()
             loop.remove_signal_handler(signal.SIGTERM)
         return True

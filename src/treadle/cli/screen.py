@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Generator, Iterable, Sequence
@@ -14,11 +15,14 @@ from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from typing import Any, Final, TextIO, cast
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from treadle.cli.json_output import as_document
+from treadle.cli.spinner import Spinner
+from treadle.cli.wrapping import wrapped
 
 STYLES: Final = {
     "completed": "green",
@@ -32,6 +36,13 @@ STYLES: Final = {
     "answered": "blue",
 }
 """The colour of each task state."""
+
+
+SHORTEST_ID: Final = 7
+"""How many characters of the end of an id are shown: enough for some thousand tasks."""
+
+_MADE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_WHOLE_ID: Final = 24
 
 
 def clean(text: str) -> str:
@@ -67,6 +78,26 @@ def short(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
 
 
+def short_ids(task_ids: Iterable[str]) -> dict[str, str]:
+    """Return for each id the end of it that is shown on a screen with all these ids, long enough to tell them apart.
+
+    Ids that Treadle makes begin with their time and end at random: of one batch the beginnings are alike. An id that a
+    caller chose is shown whole if it is not long.
+    """
+    ids = set(task_ids)
+    size = SHORTEST_ID
+    while True:
+        shown = {task_id: _end_of(task_id, size) for task_id in ids}
+        if len(set(shown.values())) == len(ids):
+            return shown
+        size += 1
+
+
+def _end_of(task_id: str, size: int) -> str:
+    root, dot, child = task_id.partition(".")
+    return root[-size:] + dot + child if _MADE_ID.fullmatch(root) or len(root) > _WHOLE_ID else task_id
+
+
 class Screen:
     """The two streams of a command.
 
@@ -81,14 +112,30 @@ class Screen:
         self._lines: TextIO | None = None
         self.out = _console(sys.stderr if json else sys.stdout)
         self.err = _console(sys.stderr)
+        self.spinner = Spinner(self.out)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print a line of texts, some of them with a style; no text is read as markup."""
-        self.out.print(styled(parts))
+        self.spinner.stop()
+        self.out.print(_fitted(styled(parts), self.out))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
         """Print a line on standard error: it is not part of the result."""
-        self.err.print(styled(parts))
+        self.spinner.stop()
+        self.err.print(_fitted(styled(parts), self.err))
+
+    def command(self, label: str, command: str) -> None:
+        """Print a command to type, on a line of its own if it does not fit behind its label: it is never broken."""
+        self.spinner.stop()
+        line = styled(((label, "dim"), command))
+        if self.out.is_terminal and cell_len(line.plain) > self.out.width:
+            self.out.print(styled(((label.rstrip(), "dim"),)))
+            line = styled((command,))
+        self.out.print(line)
+
+    def short(self, task_id: str) -> str:
+        """Return a task's id as it is shown to people: its end on a terminal, all of it elsewhere."""
+        return short_ids([task_id])[task_id] if self.out.is_terminal else task_id
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None
@@ -105,12 +152,16 @@ class Screen:
                 for row in rows:  # not through the console, which turns tabs into spaces
                     self.out.file.write("\t".join([" ".join(clean(cell).split()) for cell in row]) + "\n")
             return
-        table = Table(*columns, box=None, padding=(0, 2, 0, 0))
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
+        for number, name in enumerate(columns, 1):
+            is_last = number == len(columns)
+            table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if is_last else None)
         for row in rows:
-            cells = [Text(clean(cell)) for cell in row]
+            cells = [Text(" ".join(clean(cell).split())) for cell in row]
             if state_column is not None:
                 cells[state_column].style = STYLES.get(row[state_column], "")
             table.add_row(*cells)
+        self.spinner.stop()
         self.out.print(table, soft_wrap=False)
 
     def document(self, value: Any) -> None:
@@ -136,6 +187,11 @@ class Screen:
             if self._document is not None:
                 out.write(as_document(self._document) + "\n")
                 out.flush()
+
+
+def _fitted(line: Text, console: Console) -> Text:
+    """Return a line as it is printed: on a terminal no wider than that, else on one line for programs to read."""
+    return wrapped(line, console) if console.is_terminal else line
 
 
 def styled(parts: Iterable[str | tuple[str, str]]) -> Text:

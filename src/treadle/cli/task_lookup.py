@@ -68,3 +68,12 @@ async def _rows_where(runner: TaskRunner, matches: Callable[[str], bool]) -> lis
         if len(page) < _PAGE:
             return rows
         cursor = page[-1].task_id
+
+
+async def root_of(runner: TaskRunner, row: TaskRow) -> str | None:
+    """Return the task to resume for a child: its topmost ancestor; None for a task without a parent."""
+    root = None
+    while row.parent is not None:
+        root = row.parent
+        row = await runner.store.row(root)
+    return root

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from treadle.cli import agents
 from treadle.cli.command import CODES, Session, command, text_argument
 from treadle.cli.screen import clean, some
+from treadle.cli.times import seconds_of
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, ThreadNotFound
 
@@ -18,7 +19,6 @@ threads = typer.Typer(
     no_args_is_help=True, help="Conversations: list, show, compact, import, delete.", add_completion=False
 )
 ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="Id of a thread.")]
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @threads.command("list")
@@ -127,7 +127,7 @@ async def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> int:
     """Delete what ended long ago: whole threads, and tasks that left no messages in their threads."""
-    seconds, labels = _seconds(older_than), dict(_label(item) for item in label or [])
+    seconds, labels = seconds_of(older_than, "AGE"), dict(_label(item) for item in label or [])
     states: dict[str, Any] = {"states": state} if state else {}
     async with session.runner() as runner:
         report = await runner.prune(seconds, labels=labels, dry_run=dry_run, **states)
@@ -183,10 +183,3 @@ def _label(item: str) -> tuple[str, str]:
     if not equals or not key:
         raise ConfigurationError(f"--label takes KEY=TEXT, not {item!r}")
     return key, value
-
-
-def _seconds(age: str) -> float:
-    number, unit = age[:-1], age[-1:]
-    if unit not in _UNITS or not number.replace(".", "", 1).isdecimal():
-        raise ConfigurationError(f"AGE is a number and one of {', '.join(_UNITS)}, such as 30d, not {age!r}")
-    return float(number) * _UNITS[unit]

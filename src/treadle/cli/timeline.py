@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, cast
 
-from rich.text import Text as RichText
-
 from treadle.cli.graph import StepNames, why_skipped
 from treadle.cli.screen import Screen, clean, dollars, short
+from treadle.cli.times import clock_time, duration
+from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
 from treadle.core.ids import undone_call
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
@@ -60,6 +60,11 @@ class Timeline:
         self._undone = undone
         self._calls: dict[str, ToolCall] = {}
         self._started: dict[str, int] = {}
+        self._asked: dict[str, e.ModelStarted] = {}
+        self._awaited: dict[str, str] = {}
+        """what runs now, by step or call, as the spinner names it"""
+
+        self._flow = WordFlow(screen.out)
         self._streaming = ""
         """the step and channel whose text is being printed"""
 
@@ -69,6 +74,9 @@ class Timeline:
         self._event_step: str | None = None
         self.last_text = ""
         """the text of the model's newest answer"""
+
+        self.limit: e.LimitReached | None = None
+        """the limit that was reached last, since the task went on"""
 
     def learn_steps(self, events: Iterable[e.Event]) -> None:
         """Learn the names of steps from events that are not shown."""
@@ -84,7 +92,38 @@ class Timeline:
                 self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
-        """Print the lines for an event."""
+        """Print the lines for an event; on a live screen a spinner then tells what is awaited."""
+        self._show(event)
+        if not self._live:
+            return
+        self._note_awaited(event)
+        if not self._awaited:
+            self._screen.spinner.stop()
+        elif not self._flow.is_open:
+            self._screen.spinner.show(" · ".join(self._awaited.values()))
+
+    def stop(self) -> None:
+        """End what is being printed: no more events follow."""
+        self._end_stream()
+        self._awaited.clear()
+        self._screen.spinner.stop()
+
+    def _note_awaited(self, event: e.Event | e.Ephemeral) -> None:
+        match event:
+            case e.ModelStarted():
+                self._awaited[event.call or event.step] = f"{event.model} thinks"
+            case e.ModelReturned() | e.ModelFailed() | e.ModelStopped():
+                self._awaited.pop(event.call or event.step, None)
+            case e.ToolStarted():
+                self._awaited[event.call] = f"{self._name(event.call)} runs"
+            case e.ToolEnded() | e.ToolStopped():
+                self._awaited.pop(event.call, None)
+            case e.TaskEnded() | e.PauseRequested():
+                self._awaited.clear()
+            case _:
+                pass
+
+    def _show(self, event: e.Event | e.Ephemeral) -> None:
         self._event_step = getattr(event, "step", None)
         if isinstance(event, e.Event):
             self._names.see(event)
@@ -132,11 +171,11 @@ class Timeline:
         if self._streaming != f"{delta.step} {delta.channel}":
             self._end_stream()
             self._print_step_name(delta.step)
-            self._screen.out.print("  ", end="")
+            self._screen.spinner.stop()
             self._streaming = f"{delta.step} {delta.channel}"
         if delta.is_text:
             self._streamed += delta.text
-        self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
+        self._flow.write(clean(delta.text), style)
 
     def _restarted(self, event: e.ModelRestarted) -> None:
         """Print that the answer starts again: the text streamed so far is not part of it."""
@@ -146,8 +185,7 @@ class Timeline:
             self._line((f"  ↻ from its beginning (attempt {event.attempt}):", "dim"))
 
     def _end_stream(self) -> None:
-        if self._streaming:
-            self._screen.out.print()
+        self._flow.end()
         self._streaming = ""
 
     def _returned(self, event: e.ModelReturned) -> None:
@@ -175,10 +213,18 @@ class Timeline:
             )
             if call.problem and call.meta == IN_WORDS:
                 self._line(("    it wrote: ", "dim"), (short(call.raw or "", _DATA_SHOWN), "dim"))
-        if event.cost is not None and not self._live:
-            about = "about " if event.usage.estimated else ""
-            used = f"{event.usage.input_tokens} + {event.usage.output_tokens} tokens"
-            self._line((f"  {about}{used}, {dollars(as_dollars(event.cost))}", "dim"))
+        if not self._live:
+            self._line((f"  {self._facts(event)}", "dim"))
+
+    def _facts(self, event: e.ModelReturned) -> str:
+        """Return which model answered, how long it took and what it used."""
+        asked = self._asked.get(event.call or event.step)
+        about = "about " if event.usage.estimated else ""
+        facts = [event.model or (asked.model if asked is not None else "")]
+        facts += [duration(event.time - asked.time)] if asked is not None else []
+        facts.append(f"{about}{event.usage.input_tokens} + {event.usage.output_tokens} tokens")
+        facts += [dollars(as_dollars(event.cost))] if event.cost is not None else []
+        return " · ".join(filter(None, facts))
 
     def _print_reasoning(self, message: Message) -> None:
         """Print the reasoning that the model wrote as text; other reasoning stays hidden."""
@@ -229,14 +275,16 @@ class Timeline:
         attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
         node = self._names.of(event.step)
         self._printed_step = event.step
+        began = (f"  {clock_time(event.time)}", "dim")
         if node is None:
-            self._line((f"step {event.index}{attempt}", "bold"))
+            self._line((f"step {event.index}{attempt}", "bold"), began)
             return
         after = ", ".join(self._names.before(node))
         self._line(
             (f"step {node.index}{attempt}: ", "bold"),
             (node.plan.name, "bold"),
             (f"  after {after}" if after else "", "dim"),
+            began,
         )
 
     def _step_completed(self, event: e.StepCompleted) -> None:
@@ -258,6 +306,7 @@ class Timeline:
             )
 
     def _model_started(self, event: e.ModelStarted) -> None:
+        self._asked[event.call or event.step] = event
         if event.final:
             self._line(("  asked for a final answer, without tools", "yellow"))
         elif event.attempt > 1:
@@ -284,20 +333,20 @@ class Timeline:
 
     def _tool_ended(self, event: e.ToolEnded, name: str) -> None:
         began = self._started.get(event.call)
-        duration = (f"  {event.call}" + (f" {_seconds(event.time - began)}" if began else ""), "dim")
+        where = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
-            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), duration)
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), where)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
             self._line(
                 ("  ? ", "yellow"),
                 (f"{name}: its outcome is unknown ", "yellow"),
                 _reason(event.error),
-                duration,
+                where,
             )
         else:
-            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), duration)
+            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
 
     def _print_files(self, event: e.ToolEnded | e.StepCompleted, prefix: str) -> None:
         """Print the sources and artifacts of a result; an artifact's id is `<prefix>-a<number>`."""
@@ -335,8 +384,10 @@ class Timeline:
                 why = f": {event.reason}" if event.reason else ""
                 self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), why)
             case e.Resumed():
+                self.limit = None
                 self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
             case e.LimitReached():
+                self.limit = event
                 detail = event.detail or f"{event.used:g} of {event.allowed:g}"
                 self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({detail})")
             case e.UndoRequested():
@@ -397,10 +448,6 @@ def _artifact(file: File) -> str:
 
 def _by(person: str | None) -> tuple[str, str]:
     return (f"  by {person}" if person else "", "dim")
-
-
-def _seconds(microseconds: int) -> str:
-    return f"{microseconds / 1e6:.1f} s" if microseconds >= 1_000_000 else f"{microseconds / 1e3:.0f} ms"
 
 
 def _failure(error: e.Failure) -> str:

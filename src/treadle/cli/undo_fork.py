@@ -60,7 +60,7 @@ async def undo(
         print_pending(session, result)
         # Settling a call may complete the undo; another `undo` would then take back one more step.
         verb = "resume" if result.pending else "undo"
-        screen.line(("  go on with: ", "dim"), session.command_line(verb, row.task_id, agent=agent))
+        screen.command("  go on with: ", session.command_line(verb, screen.short(row.task_id), agent=agent))
         return CODES["waiting"]
 
 
@@ -120,8 +120,8 @@ async def fork(
         if run:
             return await drive_on(session, runner, new_task.task_id, agent=agent, model=model)
         screen.document(new_task)
-        resume = session.command_line("resume", new_task.task_id, agent=agent, model=model)
-        screen.line(("  run it with: ", "dim"), resume)
+        resume = session.command_line("resume", screen.short(new_task.task_id), agent=agent, model=model)
+        screen.command("  run it with: ", resume)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -10,11 +9,12 @@ import typer
 from treadle.cli.command import Session, command
 from treadle.cli.graph import draw
 from treadle.cli.json_output import as_json
-from treadle.cli.outcome import print_pending, print_state, usage_summary
+from treadle.cli.outcome import print_next, print_pending, print_state, usage_summary
 from treadle.cli.screen import STYLES, Screen, dollars, short
-from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline, content_text
-from treadle.core.events import Event, Rewound, UndoRequested
+from treadle.cli.times import age, duration, local_time
+from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary
@@ -67,24 +67,16 @@ Row: TypeAlias = tuple[str, str, str, str, str, str, str]
 def _row(item: TaskSummary, task: Task | None) -> Row:
     if task is None:
         damaged = "(damaged: see `treadle verify`)"
-        return item.task_id, item.state, item.agent, "?", "?", _age(item.created), damaged
+        return item.task_id, item.state, item.agent, "?", "?", age(item.created), damaged
     cost = "?" if task.usage.cost is None else dollars(task.usage.cost)
     text = short(content_text(task.input), 60)
-    return item.task_id, item.state, item.agent, str(task.steps), cost, _age(item.created), text
+    return item.task_id, item.state, item.agent, str(task.steps), cost, age(item.created), text
 
 
 def _item(item: TaskSummary, task: Task | None) -> Json:
     """Return a task of a list as JSON: its summary, and its steps, usage and cost."""
     spent = {"steps": task.steps, "usage": task.usage, "cost": task.usage.cost} if task is not None else {}
     return {**as_json(item), **as_json(spent)}
-
-
-def _age(created: int) -> str:
-    seconds = max(0.0, time.time() - created / 1e6)
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
 
 
 # ---------------------------------------------------------------------------------------------- show
@@ -99,7 +91,8 @@ async def show(
     """Show a task: its steps, calls and results, what it has spent and what it waits for."""
     screen = session.screen
     async with session.runner() as runner:
-        task_id = (await find_task(runner, task)).task_id
+        row = await find_task(runner, task)
+        task_id, root = row.task_id, await root_of(runner, row)
         journal = await events_of(runner, task_id)
         snapshot, result = await runner.get_task(task_id), await runner.result(task_id)
         steps, upcoming = await _steps(runner, task_id), await runner.get_upcoming_steps(task_id)
@@ -110,7 +103,7 @@ async def show(
     if events:
         document["events"] = journal
     screen.document(document)
-    _print_header(screen, snapshot)
+    _print_header(screen, snapshot, journal)
     timeline = Timeline(screen, undone=undone_steps(journal))
     for event in journal:
         timeline.show(event)
@@ -118,6 +111,7 @@ async def show(
     _print_children(screen, children)
     print_state(screen, result)
     print_pending(session, result)
+    print_next(session, result, driven=snapshot.driven, root=root, limit=timeline.limit)
     return 0
 
 
@@ -178,17 +172,20 @@ async def _steps(runner: TaskRunner, task_id: str) -> list[TaskStepOutput]:
     return steps + [await runner.get_step(task_id, info.step_id) for info in begun]
 
 
-def _print_header(screen: Screen, task: Task) -> None:
+def _print_header(screen: Screen, task: Task, journal: list[Event]) -> None:
     style = STYLES.get(task.state, "")
     screen.line(("task ", "dim"), (task.task_id, "bold"), "  ", (task.state, style), f"  {task.agent}")
-    facts = [f"thread {task.thread_id}", f"attempt {task.attempt}", f"created {_age(task.created)} ago"]
+    began = f"created {local_time(task.created)} ({age(task.created)} ago)"
+    facts = [f"thread {task.thread_id}", f"attempt {task.attempt}", began]
+    if isinstance(journal[-1], TaskEnded):
+        facts.append(
+            f"ended {local_time(journal[-1].time)}, after {duration(journal[-1].time - task.created)}"
+        )
     if task.forked_from is not None:
         facts.append(f"forked from {task.forked_from} at event {task.forked_at}")
     if task.parent is not None:
         facts.append(f"child of {task.parent}")
     facts += [f"{key}={value}" for key, value in task.labels.items()]
-    if task.driven:
-        facts.append("a driver process works on it")
     screen.line((" · ".join(facts), "dim"))
 
 

@@ -1,0 +1,102 @@
+"""Lines no wider than the terminal: broken between words, never inside one that would fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+_MARK: Final = re.compile(r"\s*(?:[^\w\s(\[{'\"<$/`@#-]+ +)?")
+"""What a line begins with: its indentation, and a mark such as an arrow."""
+
+_WORDS: Final = re.compile(r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+")
+"""A line end, blanks, a wide character (text of these has no blanks), or a word."""
+
+
+def wrapped(line: Text, console: Console) -> Text:
+    """Return a text whose lines fit the console; what goes on in a next line is indented as the first one is."""
+    width = console.width
+    if cell_len(line.plain) <= width and "\n" not in line.plain:
+        return line
+    parts: list[Text] = []
+    for part in line.split("\n", allow_blank=True):
+        mark = _MARK.match(part.plain)
+        indent = cell_len(mark[0]) if mark is not None and cell_len(mark[0]) < width // 2 else 0
+        if cell_len(part.plain) <= width:
+            parts.append(part)
+            continue
+        characters = len(mark[0]) if mark is not None and indent else 0
+        body = part[characters:] if characters else part
+        first, *rest = body.wrap(console, width - indent)
+        parts.append(Text.assemble(part[:characters], first) if characters else first)
+        parts += [Text.assemble(" " * indent, piece) for piece in rest]
+    for part in parts:
+        part.rstrip()
+    return Text("\n").join(parts)
+
+
+class WordFlow:
+    """Text that arrives in pieces, printed as it arrives: a word waits until it is whole.
+
+    Args:
+        out: where to print.
+        indent: what each line begins with.
+    """
+
+    def __init__(self, out: Console, indent: str = "  ") -> None:
+        self._out = out
+        self._indent = indent
+        self._column = 0
+        self._blank = self._word = self._style = ""
+        self.is_open = False
+        """whether a line has begun and not ended"""
+
+    def write(self, text: str, style: str = "") -> None:
+        """Print a piece of text; its last word once more text follows, or at the end."""
+        if not self.is_open:
+            self.is_open, self._column = True, cell_len(self._indent)
+            self._print(self._indent)
+        self._style = style
+        for match in _WORDS.finditer(text):
+            token = match[0]
+            if token == "\n":  # noqa: S105 - a line end
+                self._put_word()
+                self._print("\n" + self._indent)
+                self._column, self._blank = cell_len(self._indent), ""
+            elif token.isspace():
+                self._put_word()
+                self._blank += token
+            elif token >= "\u2e80":  # noqa: S105
+                self._put_word()
+                self._word = token
+                self._put_word()
+            else:
+                self._word += token
+                if cell_len(self._word) >= self._out.width:
+                    self._put_word()  # it fits no line, so it need not wait
+
+    def end(self) -> None:
+        """Print what waits, and end the line."""
+        if self.is_open:
+            self._put_word()
+            self._print("\n")
+        self.is_open, self._blank = False, ""
+
+    def _put_word(self) -> None:
+        if not self._word:
+            return
+        size = cell_len(self._blank + self._word)
+        if self._column + size > self._out.width and self._column > cell_len(self._indent):
+            self._print("\n" + self._indent)
+            self._column, size, self._blank = cell_len(self._indent), cell_len(self._word), ""
+        self._print(self._blank + self._word)
+        self._column += size
+        if self._column > self._out.width:  # the terminal has broken a word that is longer than a line
+            self._column %= self._out.width
+        self._word = self._blank = ""
+
+    def _print(self, text: str) -> None:
+        self._out.print(Text(text, self._style if text.strip() else ""), end="", soft_wrap=True)
