@@ -1,9 +1,9 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
+# Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
 # keys, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys docs postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys docs site postgres environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -57,6 +57,9 @@ keys: .venv
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs
+
+site: .venv
+	$(RUN)/python -m tests.docs.site
 
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py

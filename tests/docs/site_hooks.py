@@ -1,0 +1,104 @@
+"""Hooks of the documentation site (`mkdocs.yml`): pages of files that are not in docs/, and links between them.
+
+The examples, the changelog, the contributing page and the list of decisions become pages. A link to a file of the
+repository becomes a link to its page. A block that is written to a file shows the file's name.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
+FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+WRITTEN = re.compile(r"^( *)<!-- file: (\S+) -->\n\1```(\w+)$", re.MULTILINE)
+
+
+def pages_outside_of_docs() -> dict[str, Path]:
+    """Return the files of the repository that are pages of the site, by their address there."""
+    examples = sorted((ROOT / "examples").glob("*.py"))
+    project = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+    return {
+        **{f"examples/{path.stem}.md": path for path in examples},
+        **{f"project/{path.stem.lower()}.md": path for path in project},
+    }
+
+
+def page_of_example(source: str, name: str) -> str:
+    """Return an example as a page: its docstring, then the program."""
+    title, _, rest = (ast.get_docstring(ast.parse(source)) or name).partition("\n")
+    return f'# {title.rstrip(".")}\n\n{rest.strip()}\n\n```python title="{name}"\n{source}```\n'
+
+
+def title_of(path: Path) -> str:
+    """Return the heading of a page."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def list_of_decisions() -> str:
+    """Return the page that lists all decisions, newest first."""
+    pages = sorted((DOCS / "decisions").glob("0*.md"), reverse=True)
+    links = "\n".join(
+        f"- {path.name[:4]} [{title_of(path).rpartition(': ')[2]}]({path.name})" for path in pages
+    )
+    return f"# Decisions\n\nWhat was decided, and why.\n\n{links}\n"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the examples into the navigation."""
+    for section in config.nav or ():
+        if "Examples" in section:
+            section["Examples"] += [page for page in pages_outside_of_docs() if page.startswith("examples/")]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in docs/."""
+    for uri, path in pages_outside_of_docs().items():
+        text = path.read_text(encoding="utf-8")
+        is_code = path.suffix == ".py"
+        page = page_of_example(text, f"examples/{path.name}") if is_code else text
+        files.append(File.generated(config, uri, content=page))
+    files.append(File.generated(config, "decisions/index.md", content=list_of_decisions()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links to files of the repository into links between pages, and show the names of written files."""
+    uri = page.file.src_uri
+    source = pages_outside_of_docs().get(uri, DOCS / uri)
+    titled = WRITTEN.sub(r'\1```\3 title="\2"', markdown)
+    parts: list[str] = []
+    end = 0
+    for fence in FENCE.finditer(titled):
+        parts += [with_links_of_the_site(titled[end : fence.start()], source, uri), fence.group()]
+        end = fence.end()
+    return "".join([*parts, with_links_of_the_site(titled[end:], source, uri)])
+
+
+def with_links_of_the_site(text: str, source: Path, uri: str) -> str:
+    """Return the text of a page with its links to files of the repository as links between pages of the site."""
+    moved = {path: page for page, path in pages_outside_of_docs().items()}
+
+    def link(match: re.Match[str]) -> str:
+        target = (source.parent / match[2]).resolve()
+        if target in moved:
+            address = moved[target]
+        elif target.is_relative_to(DOCS):
+            address = target.relative_to(DOCS).as_posix()
+        else:
+            return match[0]
+        return f"{match[1]}{posixpath.relpath(address, posixpath.dirname(uri) or '.')}{match[3]}"
+
+    return LINK.sub(link, text)

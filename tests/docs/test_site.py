@@ -1,0 +1,83 @@
+"""What the documentation site needs of the sources of its pages. `make site` checks the pages themselves."""
+
+import pkgutil
+import re
+import unicodedata
+from pathlib import Path
+
+from tests.docs.public_names import names_in_the_reference, public_names, undescribed
+from tests.docs.site import problems
+from tests.docs.test_code_blocks import DOCUMENTS, ROOT, name, without_code
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as the site and GitHub make it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", letters).strip().lower())
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", without_code(document.read_text(encoding="utf-8")), re.MULTILINE)
+    return {anchor(heading) for heading in headings}
+
+
+def test_links_to_headings_lead_to_headings():
+    links = [
+        (document, match)
+        for document in DOCUMENTS
+        for match in re.finditer(
+            r"\]\(([^)#:\s]*)#([^)\s]+)\)", without_code(document.read_text(encoding="utf-8"))
+        )
+    ]
+    assert len(links) > 50
+    assert [
+        f"{name(document)}: {match.group()}"
+        for document, match in links
+        if match[2] not in anchors((document.parent / match[1]).resolve() if match[1] else document)
+    ] == []
+
+
+def test_each_public_name_is_on_a_page_of_the_reference():
+    asked = names_in_the_reference()  # of a module: for all its names
+    missing = [name for name in undescribed(public_names(), asked) if name.rpartition(".")[0] not in asked]
+    assert missing == [], "write `::: NAME` into the page of docs/reference where a reader looks for it"
+
+
+def test_the_reference_describes_only_what_is_there():
+    assert len(public_names()) > 150
+    for described in names_in_the_reference():
+        assert resolves(described), described
+
+
+def resolves(dotted: str) -> bool:
+    try:
+        return pkgutil.resolve_name(dotted) is not None
+    except (AttributeError, ImportError):
+        return False
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = set(
+        re.findall(r"^ *- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in pages if not page.startswith("decisions/0")} - listed == set()
+
+
+def test_the_check_of_a_built_site_reports_what_is_broken(tmp_path: Path):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "page.html").write_text(
+        """<h1 id="here">A page</h1><a href="#here">fine</a><a href="#gone">x</a><a href="reference/names.html">fine</a>
+        <a href="lost.html">x</a><a href="https://example.org/elsewhere">not ours</a><img src="lost.svg">
+        <script src="https://example.org/script.js"></script><link rel="stylesheet" href="//example.org/font.css">"""
+    )
+    (tmp_path / "reference" / "names.html").write_text("".join(f'<p id="{n}">' for n in public_names()[1:]))
+    assert list(problems(tmp_path)) == [
+        "page.html: loads https://example.org/script.js",
+        "page.html: loads //example.org/font.css",
+        "page.html: #gone names no anchor of that page",
+        "page.html: lost.html leads nowhere",
+        "page.html: lost.svg leads nowhere",
+        f"reference: {public_names()[0]} is on no page",
+    ]
