@@ -14,18 +14,34 @@ from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError, VersionRefused
 
 
+def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> bool:
+    """Return whether an agent is another version than the one its task has; nothing is recorded.
+
+    Args:
+        state: of the task.
+        agent: with which the task is to go on.
+        options: those that the task goes on under.
+
+    Raises:
+        VersionRefused: the options refuse another version, or its worker could not go on from the task's steps.
+    """
+    if not state.fingerprint or state.fingerprint == agent.fingerprint:
+        return False
+    if options.on_version_change == "refuse":
+        message = (
+            f"task {state.task_id} began with version {state.fingerprint} of agent {agent.name!r} and this is "
+            f"version {agent.fingerprint}; options say on_version_change='refuse'"
+        )
+        raise VersionRefused(message, task_id=state.task_id)
+    _check_kind_of_worker(state, agent)
+    return True
+
+
 def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
     """Record the agent's version and instructions, where they differ from those of the task."""
     state, record = owned.state, owned.writer.record
-    changed = bool(state.fingerprint) and state.fingerprint != agent.fingerprint
+    changed = check_version(state, agent, options)
     if changed:
-        if options.on_version_change == "refuse":
-            message = (
-                f"task {state.task_id} began with version {state.fingerprint} of agent {agent.name!r} and this is "
-                f"version {agent.fingerprint}; options say on_version_change='refuse'"
-            )
-            raise VersionRefused(message, task_id=state.task_id)
-        _check_kind_of_worker(state, agent)
         record(e.VersionChanged(agent.fingerprint, state.fingerprint))
     if state.instructions is not None and not changed:
         return

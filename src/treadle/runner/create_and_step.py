@@ -10,7 +10,7 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
-from treadle.drivers.agent_version import record_agent
+from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import check_not_a_child, lift_stop, reopen
 from treadle.drivers.new_task import NewRun
@@ -114,6 +114,7 @@ class StepVerbs(ViewVerbs):
             code = agent or self._agents.version_for(owned.state, registered)
             if owned.state.ended in (None, "failed"):
                 await self._agents.check_prices(code, owned.state)
+                check_version(owned.state, code, from_json(owned.state.options))
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._load_parts(parts)))

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
+from treadle.drivers.agent_version import check_version
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.random_ids import new_id
 from treadle.engine import results
-from treadle.engine.options import RunOptions
+from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult
 from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import Fenced, TaskBusy
@@ -211,9 +212,7 @@ class RunVerbs(StepVerbs):
                     if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
                         # It ended or was paused just before it was acquired here.
                         return self._result_of(owned.state, results.resting_word(owned.state))
-                    if before and owned.state.ended is None:
-                        await take_from_inbox(self._store, owned, before)
-                    return await self._resume(owned, registered, agent, context, options, by)
+                    return await self._resume(owned, registered, agent, context, options, by, before)
             except Fenced as refusal:
                 if owned is None:
                     continue
@@ -258,10 +257,15 @@ class RunVerbs(StepVerbs):
         context: Any,
         options: RunOptions | None,
         by: str | None,
+        before: Sequence[InboxItem],
     ) -> RunResult:
         state = owned.state
         code = agent or self._agents.version_for(state, registered)
         await self._agents.check_prices(code, state, options)
+        stored = from_json(state.options)
+        check_version(state, code, stored if options is None else options.over(stored))
+        if before and state.ended is None:
+            await take_from_inbox(self._store, owned, before)
         if state.ended is not None:
             await reopen(self._store, owned, "resume", by)
         change_options(owned, options)
