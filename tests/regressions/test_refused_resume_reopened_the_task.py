@@ -1,4 +1,4 @@
-"""A resume that `on_version_change="refuse"` refused had reopened its task, emptied its thread and stored the option."""
+"""A resume that `on_version_change="refuse"` refused reopened its task, emptied its thread and stored the option."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.runner.cases import adder
 from treadle import Agent, Runner, ScriptedModel
-from treadle.errors import TaskNotFound, TaskParked
+from treadle.errors import TaskNotFound, TaskParked, TaskUnfinished
 from treadle.llm.scripted import text
 
 
@@ -73,3 +73,14 @@ def test_steering_and_stopping_without_asyncio(store: Any) -> None:
         sync.send(handle.task_id, "hurry")
         assert sync.interrupt(handle.task_id).state == "interrupted"
         assert sync.cancel(handle.task_id).state == "cancelled"
+
+
+def test_a_stream_without_its_block_says_in_sync_words_how_to_open_it() -> None:
+    with Runner("memory:").sync as sync:
+        task = sync.create_task(adder(), "1 + 2?")
+        run, step = sync.run_stream(adder(), "1 + 2?"), sync.stream_step(task)
+        reads = [lambda: list(run), lambda: list(run.partials()), lambda: run.result]
+        for read in [*reads, lambda: list(step), lambda: step.output]:
+            with pytest.raises(TaskUnfinished, match="is not open: write `with ") as told:
+                read()
+            assert "async" not in str(told.value)

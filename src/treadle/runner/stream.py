@@ -100,6 +100,9 @@ async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
 class TaskStream(Generic[R]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 
+    statement = "async with"
+    """what opens the stream, for messages"""
+
     def __init__(
         self,
         tasks: OwnedTasks,
@@ -147,8 +150,12 @@ class TaskStream(Generic[R]):
 
     def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:
         if self._events is None:
-            raise TaskUnfinished("a stream is opened with `async with`", task_id=self.task_id)
+            raise self._not_open()
         return self._events
+
+    def _not_open(self) -> TaskUnfinished:
+        text = f"the stream is not open: write `{self.statement} ... as stream:`, and iterate over it in that block"
+        return TaskUnfinished(text, task_id=self.task_id)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -183,7 +190,9 @@ class TaskStream(Generic[R]):
     def _value(self) -> R:
         if self._left is not None:
             return self._left
-        if self._task is None or not self._task.done():
+        if self._task is None:
+            raise self._not_open()
+        if not self._task.done():
             raise TaskUnfinished(
                 "the stream has not ended yet: read it to its end first", task_id=self.task_id
             )

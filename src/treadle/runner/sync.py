@@ -52,6 +52,7 @@ class SyncStream(Generic[S]):
 
     def __init__(self, inner: S) -> None:
         self.inner = inner
+        inner.statement = "with"
 
     def __enter__(self) -> Self:
         BRIDGE.run(self.inner.__aenter__())
