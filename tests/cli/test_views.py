@@ -10,9 +10,23 @@ def test_tasks_lists_newest_first_with_state_agent_and_input(treadle):
     treadle("run", "math", "1 + 2?")
     treadle("step", "steppy", "add\nmany numbers")
     newest, oldest = treadle("tasks").out.splitlines()
-    assert newest.split("\t")[1:4] == ["running", "steppy", "1"]
+    assert newest.split("\t")[1:4] == ["between steps", "steppy", "1"]
     assert newest.endswith("add many numbers")
     assert oldest.split("\t")[1:4] == ["completed", "math", "2"]
+
+
+def test_a_task_that_no_process_drives_is_between_steps_in_every_view(treadle):
+    stepped = treadle("step", "steppy", "hi")
+    assert "● between steps" in stepped.out
+    assert treadle("tasks").out.split("\t")[1] == "between steps"
+    shown = treadle("show", "last").out
+    assert "between steps  steppy" in shown
+    assert "● between steps" in shown
+    document = treadle("show", "last", "--json").document
+    for part in ("task", "result"):
+        assert (document[part]["state"], document[part]["driven"]) == ("running", False)
+    [item] = treadle("tasks", "--json").document["items"]
+    assert (item["state"], item["driven"]) == ("running", False)
 
 
 def test_tasks_are_filtered_and_paged(treadle):

@@ -1,7 +1,11 @@
 """Results and steps as callers see them."""
 
+import asyncio
+import time
+
 import pytest
 
+from tests.runner.acts import Gate, gate_agent
 from tests.runner.cases import (
     Ledger,
     add,
@@ -72,6 +76,96 @@ async def test_a_step_output_holds_everything_the_step_did(runner: Runner) -> No
     assert roles_and_texts(last.messages) == [("assistant", "405")]
 
 
+async def test_a_running_task_that_no_process_drives_is_between_steps(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    task = await runner.create_task(gate_agent(gate), "?")
+    stepping = asyncio.ensure_future(runner.run_step(task))
+    await gate.entered.wait()
+    for view in (
+        await runner.get_task(task),
+        await runner.result(task),
+        (await runner.list_tasks()).items[0],
+    ):
+        assert (view.state, view.driven, view.state_text) == ("running", True, "running")
+    gate.let_go.set()
+    await stepping
+    for view in (
+        await runner.get_task(task),
+        await runner.result(task),
+        (await runner.list_tasks()).items[0],
+    ):
+        assert (view.state, view.driven, view.state_text) == ("running", False, "between steps")
+    assert str(await runner.result(task)) == "between steps"
+    result = await runner.resume(task, agent=gate_agent(gate))
+    assert (result.state, result.driven, result.state_text) == ("completed", False, "completed")
+
+
+async def test_a_result_and_its_steps_have_times(runner: Runner) -> None:
+    before = time.time_ns() // 1000
+    task = await runner.create_task(calculator(), "?")
+    assert ((await runner.result(task)).started_at, (await runner.result(task)).ended_at) == (None, None)
+    first = await runner.run_step(task)
+    stepped = await runner.result(task)
+    assert (stepped.started_at, stepped.ended_at) == (first.started_at, None)
+    [upcoming] = await runner.get_upcoming_steps(task)
+    assert (upcoming.started_at, upcoming.ended_at) == (None, None)
+    result = await runner.resume(task)
+    steps = await runner.get_completed_steps(task)
+    times = [before, *[time for step in steps for time in (step.started_at, step.ended_at)], result.ended_at]
+    assert None not in times
+    assert times == sorted(times)
+    assert times[-1] <= time.time_ns() // 1000
+    assert result.started_at == steps[0].step.started_at
+    assert steps[0].duration == (steps[0].ended_at - steps[0].started_at) / 1e6
+    assert 0 < result.duration <= (result.ended_at - before) / 1e6
+    assert await runner.result(task) == result, "it is the same when it is read from the journal"
+    fork = await runner.fork(task, at="s1")
+    assert ((await runner.result(fork)).started_at, (await runner.result(fork)).ended_at) == (None, None)
+    forked = await runner.resume(fork)
+    assert result.ended_at < forked.started_at == (await runner.get_step(fork, 2)).started_at
+    await runner.undo_step(task)
+    assert (await runner.result(task)).ended_at is None, "it has not ended any more"
+
+
+async def test_the_calls_of_a_child_are_among_those_of_its_parent(runner: Runner) -> None:
+    leaf = calculator(name="leaf")
+    stem = Agent(
+        ScriptedModel(
+            [[call("add", a=1, b=2), call("leaf", input="compute")], call("add", a=3, b=4), "stem"]
+        ),
+        name="stem",
+        tools=[add],
+        subagents=[leaf],
+    )
+    root = Agent(
+        ScriptedModel([[call("stem", input="go"), call("add", a=5, b=6)], "root"]),
+        name="root",
+        tools=[add],
+        subagents=[stem],
+    )
+    result = await runner.run(root, "?", task_id="job")
+    seen = [(run.name, run.output, run.depth, run.path, run.task_id) for run in result.tool_executions]
+    below = ("root", "stem"), "job.s1-0"
+    lowest = ("root", "stem", "leaf"), "job.s1-0.s1-1"
+    assert seen == [
+        ("stem", "stem", 0, ("root",), "job"),
+        ("add", 3, 1, *below),
+        ("leaf", "405", 1, *below),
+        ("multiply", 363, 2, *lowest),
+        ("add", 405, 2, *lowest),
+        ("add", 7, 1, *below),
+        ("add", 11, 0, ("root",), "job"),
+    ]
+    assert all(run.agent == run.path[-1] for run in result.tool_executions)
+    assert len({(run.task_id, run.call_id) for run in result.tool_executions}) == 7
+    assert await runner.result("job") == result
+    assert len(seen) == result.usage.tool_calls
+    fork = await runner.fork("job", at="s1")
+    assert [run.task_id for run in (await runner.result(fork)).tool_executions[1:3]] == ["job.s1-0"] * 2
+    await runner.undo_step("job", to=0, force=True)
+    assert (await runner.result("job")).tool_executions == ()
+
+
 async def test_a_result_stays_valid_after_its_task_was_deleted(runner: Runner) -> None:
     result = await runner.run(calculator(), "?")
     await runner.delete_task(result.task_id)
@@ -83,6 +177,6 @@ def test_a_step_and_a_result_read_as_one_line():
     agent = Agent(ScriptedModel([call("add", a=1, b=2), text("3")]), tools=[add])
     runner = Runner("memory:")
     task = runner.sync.create_task(agent, "1 + 2?")
-    assert str(runner.sync.run_step(task)) == "s1 running: add ok"
+    assert str(runner.sync.run_step(task)) == "s1 completed: add ok"
     assert str(runner.sync.run_step(task)) == "3"
     assert str(runner.sync.finalize(task)) == "3"

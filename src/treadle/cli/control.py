@@ -126,6 +126,5 @@ async def _print_recorded(session: Session, runner: TaskRunner, row: TaskRow) ->
     """Print that the command is durable, and how the task stands."""
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)
-    driven = (await runner.get_task(row.task_id)).driven
     root = await root_of(runner, row)
-    print_outcome(session, result, printed=result.final_text, driven=driven, root=root)
+    print_outcome(session, result, printed=result.final_text, root=root)

@@ -21,7 +21,6 @@ def print_outcome(
     *,
     agent: str | None = None,
     printed: str = "",
-    driven: bool = False,
     root: str | None = None,
     limit: LimitReached | None = None,
 ) -> int:
@@ -32,7 +31,6 @@ def print_outcome(
         result: the result of the task.
         agent: the value of `--agent`, for the command that goes on with the task.
         printed: the model's text that is on the screen already.
-        driven: whether a driver process works on the task, so that it goes on by itself.
         root: for a child, the task to resume instead of it.
         limit: the limit that was reached last: a task that it paused goes on with a higher one.
     """
@@ -43,7 +41,7 @@ def print_outcome(
     print_state(screen, result, f"{result.task_id}  ")
     if result.state == "waiting":
         print_pending(session, result)
-    print_next(session, result, agent=agent, driven=driven, root=root, limit=limit)
+    print_next(session, result, agent=agent, root=root, limit=limit)
     return CODES.get(result.state, 0)
 
 
@@ -52,7 +50,6 @@ def print_next(
     result: RunResult,
     *,
     agent: str | None = None,
-    driven: bool = False,
     root: str | None = None,
     limit: LimitReached | None = None,
 ) -> None:
@@ -60,7 +57,7 @@ def print_next(
     screen = session.screen
     raised = _raised(limit) if limit is not None and result.state == "paused" else {}
     resume = session.command_line("resume", screen.short(root or result.task_id), agent=agent, **raised)
-    if driven:
+    if result.driven:  # it goes on by itself
         screen.line(("  a driver process works on it", "dim"))
     elif result.state in ("interrupted", "paused", "failed", "created", "running", "waiting"):
         screen.command("  go on with: ", resume)
@@ -80,7 +77,7 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
     """Print a task's state, size and cost, and why it failed or is degraded."""
     style = STYLES.get(result.state, "")
     steps = f"{some(result.steps, 'step')} · {usage_summary(result.usage)}"
-    screen.line(("● ", style), (result.state, style), f"  {task_id}", (steps, "dim"))
+    screen.line(("● ", style), (result.state_text, style), f"  {task_id}", (steps, "dim"))
     if result.error is not None:
         screen.line(("  ✗ ", "red"), f"{result.error.kind}: {result.error.message}")
     for reason in result.degraded_reasons:

@@ -33,9 +33,10 @@ STYLES: Final = {
     "paused": "cyan",
     "interrupted": "yellow",
     "running": "blue",
+    "between steps": "blue",
     "answered": "blue",
 }
-"""The colour of each task state."""
+"""The colour of each task state, as people read it."""
 
 
 SHORTEST_ID: Final = 7

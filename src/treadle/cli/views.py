@@ -17,7 +17,7 @@ from treadle.cli.times import age, duration, local_time
 from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
-from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary
+from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary, state_text
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.runner.runner import TaskRunner
 
@@ -67,10 +67,10 @@ Row: TypeAlias = tuple[str, str, str, str, str, str, str]
 def _row(item: TaskSummary, task: Task | None) -> Row:
     if task is None:
         damaged = "(damaged: see `treadle verify`)"
-        return item.task_id, item.state, item.agent, "?", "?", age(item.created), damaged
+        return item.task_id, item.state_text, item.agent, "?", "?", age(item.created), damaged
     cost = "?" if task.usage.cost is None else dollars(task.usage.cost)
     text = short(content_text(task.input), 60)
-    return item.task_id, item.state, item.agent, str(task.steps), cost, age(item.created), text
+    return item.task_id, item.state_text, item.agent, str(task.steps), cost, age(item.created), text
 
 
 def _item(item: TaskSummary, task: Task | None) -> Json:
@@ -111,7 +111,7 @@ async def show(
     _print_children(screen, children)
     print_state(screen, result)
     print_pending(session, result)
-    print_next(session, result, driven=snapshot.driven, root=root, limit=timeline.limit)
+    print_next(session, result, root=root, limit=timeline.limit)
     return 0
 
 
@@ -135,6 +135,7 @@ async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any
                 "task_id": execution.task_id,
                 "agent": execution.name,
                 "state": child.state,
+                "driven": child.driven,
                 "usage": child.usage,
                 "text": short(text, 60),
                 "children": await _children(runner, child),
@@ -145,9 +146,10 @@ async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any
 
 def _print_children(screen: Screen, children: list[dict[str, Any]], depth: int = 0) -> None:
     for child in children:
-        state = str(child["state"])
+        state = child["state"]
         head = f"{'   ' * depth}└─ {child['agent']} "
-        screen.line((head, "dim"), (state, STYLES.get(state, "")), f"  {child['text']}")
+        shown = state_text(state, driven=child["driven"])
+        screen.line((head, "dim"), (shown, STYLES.get(state, "")), f"  {child['text']}")
         screen.line((f"{'   ' * depth}   {child['task_id']} · {usage_summary(child['usage'])}", "dim"))
         _print_children(screen, child["children"], depth + 1)
 
@@ -174,7 +176,7 @@ async def _steps(runner: TaskRunner, task_id: str) -> list[TaskStepOutput]:
 
 def _print_header(screen: Screen, task: Task, journal: list[Event]) -> None:
     style = STYLES.get(task.state, "")
-    screen.line(("task ", "dim"), (task.task_id, "bold"), "  ", (task.state, style), f"  {task.agent}")
+    screen.line(("task ", "dim"), (task.task_id, "bold"), "  ", (task.state_text, style), f"  {task.agent}")
     began = f"created {local_time(task.created)} ({age(task.created)} ago)"
     facts = [f"thread {task.thread_id}", f"attempt {task.attempt}", began]
     if isinstance(journal[-1], TaskEnded):

@@ -521,7 +521,7 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     closing = schedule.leave(state, state.graph) if state.graph is not None else []
-    state.ended, state.end_seq = event.state, event.seq
+    state.ended, state.end_seq, state.end_time = event.state, event.seq, event.time
     state.thread_version = event.thread_version
     state.error = event.error
     state.end_reasons = event.reasons

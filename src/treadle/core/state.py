@@ -168,6 +168,7 @@ class TaskState:
     last_undo: tuple[UndoneCall, ...] = ()
     ended: EndState | None = None
     end_seq: int = 0
+    end_time: int = 0
     thread_version: int = 0
     closing: int = 0
     """how many messages its end added: input that no step read, and how the task ended"""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
@@ -23,6 +23,8 @@ from treadle.ports import TaskRow
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
+
+_NO_TASKS: Final[Mapping[str, TaskState]] = {}
 
 StateWord = Literal[
     "created",
@@ -127,7 +129,11 @@ def usage_of(state: TaskState) -> TaskUsage:
 
 @frozen
 class ToolExecution:
-    """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended."""
+    """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended.
+
+    `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
+    that agent's task: `call_id` is unique within it.
+    """
 
     name: str
     call_id: str
@@ -141,6 +147,7 @@ class ToolExecution:
     depth: int = 0
     path: tuple[str, ...] = ()
     display: str | None = None
+    task_id: str = ""
 
 
 @frozen
@@ -187,6 +194,7 @@ class StepInfo:
     """Which step: its id, its index from 1, the messages it read, how often it was tried, and its status.
 
     If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
+    `started_at` and `ended_at` are in microseconds since 1970, UTC; None if that did not happen yet.
     """
 
     step_id: str
@@ -197,11 +205,16 @@ class StepInfo:
     name: str = ""
     given: Json = None
     after: tuple[str, ...] = ()
+    started_at: int | None = None
+    ended_at: int | None = None
 
 
 @frozen
 class TaskStepOutput:
-    """What one step did. `duration` in seconds; `messages` are those this step added to the conversation."""
+    """What one step did. `duration` in seconds; `messages` are those this step added to the conversation.
+
+    `started_at` and `ended_at` are in microseconds since 1970, UTC.
+    """
 
     task_id: str
     step: StepInfo
@@ -221,16 +234,34 @@ class TaskStepOutput:
         """What the step cost, in US dollars; None if some of it is not known."""
         return self.usage.cost
 
+    @property
+    def started_at(self) -> int | None:
+        """When its newest attempt began."""
+        return self.step.started_at
+
+    @property
+    def ended_at(self) -> int | None:
+        """When it ended; None if it has not."""
+        return self.step.ended_at
+
     def __str__(self) -> str:
         if self.output is not None:
             return as_text(self.output)
         calls = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
-        return f"{self.step.step_id} {self.state}{': ' if calls else ''}{calls}"
+        return f"{self.step.step_id} {self.step.status}{': ' if calls else ''}{calls}"
+
+
+def state_text(state: StateWord, *, driven: bool) -> str:
+    """Return a task's state for people to read: a `running` task that no process drives is between steps."""
+    return "between steps" if state == "running" and not driven else state
 
 
 @frozen
 class Task:
-    """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now."""
+    """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
+
+    A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`.
+    """
 
     task_id: str
     agent: str
@@ -249,13 +280,18 @@ class Task:
     extra_state: Json = None
     usage: TaskUsage = field(default_factory=TaskUsage)
 
+    @property
+    def state_text(self) -> str:
+        """The state for people to read: `between steps` if it is `running` and no process drives it."""
+        return state_text(self.state, driven=self.driven)
+
     def __str__(self) -> str:
         return self.task_id
 
 
 @frozen
 class TaskSummary:
-    """A task as a list shows it; `created` in microseconds since 1970, UTC."""
+    """A task as a list shows it; `created` in microseconds since 1970, UTC, `state` and `driven` as those of `Task`."""
 
     task_id: str
     agent: str
@@ -266,6 +302,11 @@ class TaskSummary:
     forked_from: str | None
     labels: dict[str, str]
     parent: str | None = None
+
+    @property
+    def state_text(self) -> str:
+        """The state for people to read: `between steps` if it is `running` and no process drives it."""
+        return state_text(self.state, driven=self.driven)
 
 
 @frozen
@@ -380,7 +421,12 @@ class RunResult:
     `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
     `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is in US
     dollars, None if some of it is not known: `usage.unpriced` names the models without a price. `sources` and
-    `artifacts` are those of the present branch, in call order.
+    `artifacts` are those of the present branch, in call order. `tool_executions` holds the calls of the present branch
+    and, after the call of an agent, those that its task made.
+
+    `driven` tells whether a process was at work on the task. `started_at`, when its first step began, and `ended_at`
+    are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
+    was driven, over all its attempts.
     """
 
     task_id: str
@@ -400,11 +446,20 @@ class RunResult:
     sources: tuple[Json, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     attempt: int = 1
+    driven: bool = False
+    started_at: int | None = None
+    ended_at: int | None = None
+    duration: float = 0.0
+
+    @property
+    def state_text(self) -> str:
+        """The state for people to read: `between steps` if it is `running` and no process drives it."""
+        return state_text(self.state, driven=self.driven)
 
     def __str__(self) -> str:
         if self.final_text:
             return self.final_text
-        return f"{self.state}: {self.error.message}" if self.error is not None else self.state
+        return f"{self.state}: {self.error.message}" if self.error is not None else self.state_text
 
     def raise_for_state(self) -> RunResult:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
@@ -446,8 +501,8 @@ def _resting(state: TaskState) -> Iterable[CallState]:
     return (call for call in calls if call.status == "parked" and call.stopped is not None)
 
 
-def execution(state: TaskState, call: CallState) -> ToolExecution:
-    """Return a call as a caller sees it."""
+def execution(state: TaskState, call: CallState, above: tuple[str, ...] = ()) -> ToolExecution:
+    """Return a call as a caller sees it; `above` are the agents above that of its task, the uppermost first."""
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
     return ToolExecution(
         call.name,
@@ -460,14 +515,36 @@ def execution(state: TaskState, call: CallState) -> ToolExecution:
         state.agent,
         call.attempt,
         state.depth,
-        (state.agent,),
+        (*above, state.agent),
         call.display,
+        state.task_id,
     )
 
 
-def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
-    """Return the tool calls of steps, in call order."""
-    return tuple([execution(state, call) for step in steps for call in step.calls if not call.answers])
+def executions(
+    state: TaskState,
+    steps: Iterable[StepState],
+    below: Mapping[str, TaskState] = _NO_TASKS,
+    above: tuple[str, ...] = (),
+) -> tuple[ToolExecution, ...]:
+    """Return the tool calls of steps in call order, each call of an agent followed by the calls that its task made.
+
+    Args:
+        state: of the task.
+        steps: of the task.
+        below: the tasks below it that are known, by id.
+        above: the agents above that of the task.
+    """
+    made: list[ToolExecution] = []
+    for step in steps:
+        for call in step.calls:
+            if call.answers:
+                continue
+            made.append(execution(state, call, above))
+            child = below.get(call.child) if call.child is not None else None
+            if child is not None:
+                made += executions(child, all_steps(child), below, (*above, state.agent))
+    return tuple(made)
 
 
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
@@ -544,7 +621,10 @@ def moment(time: int) -> str:
 
 def step_info(state: TaskState, step: StepState) -> StepInfo:
     """Return the description of a step."""
-    info = StepInfo(step.id, step.index, step.input, step.attempt, step.status)
+    times = (step.started or None, step.ended or None)
+    info = StepInfo(
+        step.id, step.index, step.input, step.attempt, step.status, started_at=times[0], ended_at=times[1]
+    )
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
     if node is None:  # it is not planned yet
         return info
@@ -622,8 +702,23 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
     )
 
 
-def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> RunResult:
-    """Return the result of a task; with the type of its output, the output is an instance of that type."""
+def run_result(
+    state: TaskState,
+    word: StateWord,
+    typed: OutputType | None,
+    below: Mapping[str, TaskState] = _NO_TASKS,
+    *,
+    driven: bool = False,
+) -> RunResult:
+    """Return the result of a task.
+
+    Args:
+        state: of the task.
+        word: its state, as callers see it.
+        typed: the type of its output, if that is known: the output is then an instance of it.
+        below: the tasks below it that are known, by id.
+        driven: whether a process is at work on it.
+    """
     steps = all_steps(state)
     has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
     output = state.output if has_answer else None
@@ -641,7 +736,7 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
         reasons,
         len(state.steps),
         tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
-        executions(state, steps),
+        executions(state, steps, below),
         subagent_executions(state, steps),
         usage,
         usage.cost,
@@ -649,4 +744,16 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
         sources_of(steps),
         artifacts_of(steps),
         state.attempt,
+        driven,
+        _started_at(state, steps),
+        state.end_time if state.ended is not None else None,
+        state.driven / 1e6,
     )
+
+
+def _started_at(state: TaskState, steps: Iterable[StepState]) -> int | None:
+    """Return when the first step of this task's own began; a fork may go on within one of its parent."""
+    if not state.began and state.step is None and state.graph is None:
+        return None
+    own = [step.started for step in steps if step.started >= state.created]
+    return min(own, default=state.created if state.began else None)

@@ -186,14 +186,14 @@ class StepVerbs(ViewVerbs):
         async with self._ownership.acquire_outside_undo(task_id) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
-                return self._result_of(state, state.ended)
+                return await self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
             agent = self._agents.reviewer_of(state)
             await self._driver.drive(owned, "finalize", agent, None)
-        return self._result_of(state, results.resting_word(state))
+        return await self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None when a task of the caller's id exists."""

@@ -102,7 +102,7 @@ class RunVerbs(StepVerbs):
             if await self._is_to_be_driven_on(row):
                 return await self._drive_on(row.task_id, agent, context, again=False)
             return await self.result(row.task_id)
-        return self._result_of(owned.state, results.resting_word(owned.state))
+        return await self._result_of(owned.state, results.resting_word(owned.state))
 
     async def _run_existing(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult:
         if detached:
@@ -211,7 +211,7 @@ class RunVerbs(StepVerbs):
                 async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
                     if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
                         # It ended or was paused just before it was acquired here.
-                        return self._result_of(owned.state, results.resting_word(owned.state))
+                        return await self._result_of(owned.state, results.resting_word(owned.state))
                     return await self._resume(owned, registered, agent, context, options, by, before)
             except Fenced as refusal:
                 if owned is None:
@@ -271,7 +271,7 @@ class RunVerbs(StepVerbs):
         change_options(owned, options)
         lift_stop(owned, by)
         await self._driver.drive(owned, "end", code, context)
-        return self._result_of(state, results.resting_word(state))
+        return await self._result_of(state, results.resting_word(state))
 
 
 def _stays(state: str | None, options: RunOptions | None, *, again: bool) -> bool:

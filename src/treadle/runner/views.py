@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -17,9 +18,12 @@ from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
 from treadle.engine.results import RunResult, StepInfo, Task, TaskPage, TaskStepOutput, ThreadMessages
 from treadle.errors import (
+    JournalCorrupt,
     StepNotFound,
     TaskBusy,
     TaskFinished,
+    TaskNotFound,
+    TaskTooNew,
 )
 from treadle.ports import JournalStore, TaskFilter, TaskRow
 from treadle.runner.verbs import verb
@@ -64,10 +68,23 @@ class ViewVerbs:
         task_id = id_of(task)
         row = await self._cache.row(task_id)
         loaded = await self._cache.load(task_id, row)
-        return self._result_of(loaded.state, results.word_of(row))
+        driven = row.driver is not None and row.driver.alive
+        return await self._result_of(loaded.state, results.word_of(row), driven=driven)
 
-    def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
-        return results.run_result(state, word, self._agents.output_type_of(state))
+    async def _result_of(
+        self, state: TaskState, word: results.StateWord, *, driven: bool = False
+    ) -> RunResult:
+        below: dict[str, TaskState] = {}
+        await self._load_below(state, below)
+        return results.run_result(state, word, self._agents.output_type_of(state), below, driven=driven)
+
+    async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
+        """Add the tasks of the agents that a task called, and those below them; what cannot be read is left out."""
+        calls = [call for step in results.all_steps(state) for call in step.calls]
+        for child in [call.child for call in calls if call.child is not None]:
+            with suppress(TaskNotFound, JournalCorrupt, TaskTooNew):
+                below[child] = (await self._cache.load(child)).state
+                await self._load_below(below[child], below)
 
     @verb
     async def get_task(self, task: Ref) -> Task:
