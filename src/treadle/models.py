@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from treadle.llm.layers.rate_limit import RateLimit
     from treadle.llm.layers.retry import Retry
     from treadle.llm.layers.timeout import Timeout
+    from treadle.llm.other_providers import ProviderModel
     from treadle.llm.prices import Price, published_price
     from treadle.llm.providers import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel
     from treadle.llm.replay import ReplayModel
@@ -33,6 +34,7 @@ _HOMES = {
     "OpenAI": "treadle.llm.providers",
     "OpenAIChat": "treadle.llm.providers",
     "Price": "treadle.llm.prices",
+    "ProviderModel": "treadle.llm.other_providers",
     "PydanticAIModel": "treadle.llm.providers",
     "RateLimit": "treadle.llm.layers.rate_limit",
     "Retry": "treadle.llm.layers.retry",
@@ -60,6 +62,7 @@ __all__ = [
     "OpenAI",
     "OpenAIChat",
     "Price",
+    "ProviderModel",
     "PydanticAIModel",
     "RateLimit",
     "ReplayModel",

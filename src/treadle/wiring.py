@@ -17,6 +17,7 @@ from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
+from treadle.llm.registry import check_name
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
@@ -24,6 +25,7 @@ from treadle.runner.sync import SyncRunner
 DEFAULT_STORE = Path(".treadle") / "journal.db"
 
 ModelText.show = staticmethod(shown)
+ModelText.check = staticmethod(check_name)
 
 
 class Runner(TaskRunner):

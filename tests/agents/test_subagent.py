@@ -19,11 +19,11 @@ pytestmark = pytest.mark.anyio
 
 def test_a_value_that_is_not_a_subagent_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
-        Agent("test:none", subagents=[3])  # type: ignore[list-item]
+        Agent("openai:none", subagents=[3])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="'work' has the name of another of its tools"):
-        Agent("test:none", tools=[Gate("work").tool], subagents=[answering("work")])
+        Agent("openai:none", tools=[Gate("work").tool], subagents=[answering("work")])
     with pytest.raises(ConfigurationError, match="subagents must be a list"):
-        Agent("test:none", subagents="writer")
+        Agent("openai:none", subagents="writer")
 
 
 def test_an_agent_with_other_subagents_is_another_version() -> None:

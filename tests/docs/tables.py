@@ -1,4 +1,4 @@
-"""Writes the parts of the docs that are made from the code: the table of events and the tree of errors.
+"""Writes the parts of the docs that are made from the code: the tables of events and providers, the tree of errors.
 
     python -m tests.docs.tables
 
@@ -14,6 +14,8 @@ from typing import get_args
 
 from treadle import errors
 from treadle.core import events
+from treadle.llm.finish_words import MEANINGS
+from treadle.llm.other_providers import OTHER_PROVIDERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 START, END = "<!-- made by tests/docs/tables.py -->", "<!-- end of what is made -->"
@@ -46,13 +48,33 @@ def tree_of_errors(cls: type[BaseException] = errors.TreadleError, depth: int = 
     return "\n".join([line, *(tree_of_errors(child, depth + 1) for child in children)])
 
 
+def tables_of_providers() -> str:
+    """The other providers with what each needs, and the words of servers with what each means."""
+    rows = ["| name | install | key |", "|---|---|---|"]
+    for name, needs in sorted(OTHER_PROVIDERS.items()):
+        keys = " or ".join(f"`{key}`" for key in needs.keys) or "see below"
+        install = f"`pip install 'treadle[{needs.extra}]'`"
+        address = f"; the server: `{needs.url}`" if needs.url else ""
+        rows.append(f"| `{name}:NAME` | {install} | {keys}{address} |")
+    rows += ["", "## The words that end an answer", "", "| means | words |", "|---|---|"]
+    for finish in dict.fromkeys(MEANINGS.values()):
+        words = [word for word in MEANINGS if MEANINGS[word] == finish]
+        shown = [f"`{word}`" if word else "none, with the end of the answer" for word in words]
+        rows.append(f"| `{finish}` | {', '.join(shown)} |")
+    return "\n".join(rows)
+
+
 def says(cls: type) -> str:
     """The first paragraph of a docstring, on one line."""
     text = inspect.getdoc(cls) or ""
     return re.sub(r"\s+", " ", text.split("\n\n")[0]).replace("|", "\\|")
 
 
-MADE: dict[str, Callable[[], str]] = {"guide/events.md": table_of_events, "errors.md": tree_of_errors}
+MADE: dict[str, Callable[[], str]] = {
+    "guide/events.md": table_of_events,
+    "guide/providers.md": tables_of_providers,
+    "errors.md": tree_of_errors,
+}
 
 
 def with_made_part(page: str, part: str) -> str:

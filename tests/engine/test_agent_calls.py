@@ -17,6 +17,7 @@ from treadle import (
 from treadle.errors import (
     IrreversibleStep,
 )
+from treadle.llm import providers
 from treadle.llm.scripted import call, fail, text
 
 pytestmark = pytest.mark.anyio
@@ -79,10 +80,13 @@ async def test_the_model_sees_that_a_child_was_cancelled_alone(runner: Runner) -
         await assert_journal_makes_sense(runner, task_id)
 
 
-async def test_a_subagent_without_its_model_is_an_error_that_the_caller_sees(runner: Runner) -> None:
-    result = await runner.run(calling("boss", Agent("missing:none", name="writer")), "go")
+async def test_a_subagent_without_its_model_is_an_error_that_the_caller_sees(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "installed", lambda _: False)
+    result = await runner.run(calling("boss", Agent("groq:none", name="writer")), "go")
     assert result.state == "completed"
-    assert "missing" in result.final_text
+    assert "treadle[groq]" in result.final_text
     assert not (await runner.list_tasks(parent=result.task_id)).items
 
 

@@ -9,7 +9,9 @@ import time
 
 import pytest
 
+from treadle import Agent
 from treadle.errors import ModelUnknown
+from treadle.llm import registry
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import bare_model, default_model, local_ollama
 from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel, ScriptedModel
@@ -36,16 +38,42 @@ def test_a_name_selects_a_provider_and_a_model(name, kind, shown):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("gpt-x", "write provider:model, such as openai:"),
+        ("gpt-x", r"did you mean openai:gpt-x\?"),
+        ("gpt-5", r"'gpt-5' does not name a provider and a model; did you mean openai:gpt-5\?"),
+        ("claude-sonnet-5-5", "did you mean anthropic:claude-sonnet-5-5"),
+        ("llama3", "did you mean ollama:llama3"),
+        ("my-model", "write provider:model, such as openai:"),
         ("openai:", "write provider:model"),
         ("opnai:gpt-x", "did you mean openai:gpt-x"),
-        ("zzz:gpt-x", "known are anthropic, google, ollama, openai"),
+        ("zzz:gpt-x", "known are alibaba, anthropic, azure, .*, zai"),
+        ("nope:x", "known are alibaba"),
+        ("gemini:x", "did you mean google:x"),
+        ("google-vertex:x", "did you mean google-cloud:x"),
+        ("grok:x", "did you mean xai:x"),
+        ("mistralai:x", "did you mean mistral:x"),
+        ("groqq:x", "did you mean groq:x"),
+        ("open-router:x", "did you mean openrouter:x"),
         ("gogle:gemini-x", "did you mean google:gemini-x"),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(name, said):
     with pytest.raises(ModelUnknown, match=said):
         resolve(name)
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "nope:x", "groqq:llama"])
+def test_an_agent_of_an_unknown_model_is_refused_when_it_is_made(name):
+    with pytest.raises(ModelUnknown, match=r"^Agent 'helper': ") as caught:
+        Agent(name, name="helper")
+    assert "Timeout" not in str(caught.value)
+    with pytest.raises(ModelUnknown):
+        Agent("openai:gpt-x").replace(model=name)
+
+
+def test_every_other_name_of_a_provider_stands_for_one_that_is_there():
+    known = {*registry.PROVIDERS, *registry.OTHER_PROVIDERS}
+    assert set(registry._OTHER_NAMES.values()) | {provider for _, provider in registry._FAMILIES} <= known
+    assert set(registry._OTHER_NAMES) & known == set()
 
 
 def test_an_object_that_is_not_a_model_is_refused():

@@ -229,6 +229,9 @@ class Agent(Generic[C]):
         return f"Agent({self.model_name!r}, name={self.name!r}, tools=[{tools}])"
 
 
+def _accept(_name: str) -> None: ...
+
+
 class ModelText(str):
     """The name of a model, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
 
@@ -236,6 +239,9 @@ class ModelText(str):
 
     show: ClassVar[Callable[[str], str]] = str.__repr__
     """Return the `repr` of a name; set by the composition root, which knows the models that names stand for."""
+
+    check: ClassVar[Callable[[str], None]] = _accept
+    """Raise `ConfigurationError` for a name that stands for no model; set by the composition root."""
 
     def __repr__(self) -> str:
         return type(self).show(str(self))
@@ -255,6 +261,10 @@ def _checked_model(name: str, model: Any) -> str | Model:
             raise ConfigurationError(
                 f"Agent {name!r}: model must be like 'openai:gpt-5.4-mini', got {model!r}"
             )
+        try:
+            ModelText.check(model)
+        except ConfigurationError as error:
+            raise type(error)(f"Agent {name!r}: {error}") from None
         return ModelText(model)
     if isinstance(model, type) or not isinstance(model, Model):
         raise ConfigurationError(

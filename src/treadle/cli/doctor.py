@@ -16,12 +16,17 @@ from treadle.cli.command import Session, command
 from treadle.cli.screen import Screen, short, some
 from treadle.core.data import mutable
 from treadle.errors import StoreError
+from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.llm.providers import installed
 from treadle.llm.registry import PROVIDERS
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
-    **{model.extra: ("pydantic_ai", *model.packages) for model in PROVIDERS.values()},
+    **{
+        model.extra: ("pydantic_ai", *model.packages)
+        for model in (*OTHER_PROVIDERS.values(), *PROVIDERS.values())
+        if model.packages
+    },
     "postgres": ("psycopg",),
     "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from ssl import SSLContext
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
@@ -40,8 +41,8 @@ async def refuse_redirect(response: httpx2.Response) -> None:
         return
     url, location = response.request.url, response.headers.get("location", "")
     try:
-        host = url.join(location).netloc.decode("ascii", "replace").rpartition("@")[2][:_HOST_MAX]
-    except (httpx2.InvalidURL, ValueError):
+        host = urlsplit(urljoin(str(url), location)).netloc.rpartition("@")[2][:_HOST_MAX]
+    except ValueError:
         host = ""
     raise ModelError(
         f"{url.host} answered with HTTP status {response.status_code}, a redirect to {host or 'nowhere'}, which is "

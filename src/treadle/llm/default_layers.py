@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.errors import ModelUnknown
 from treadle.llm.layers.retry import Retry
 from treadle.llm.layers.timeout import Timeout
 from treadle.llm.registry import bare_model
@@ -34,12 +33,9 @@ def resolve(model: str | Model | TheirModel) -> Model:
 
 def with_defaults(model: str) -> Retry:
     """Return the model that a text names, with the default layers around it."""
-    return Retry(Timeout(model))
+    return Retry(Timeout(bare_model(model)))  # first: its error is not one of the layers
 
 
 def shown(model: str) -> str:
-    """Return the `repr` of the model that a text names; the `repr` of the text if no provider has that name."""
-    try:
-        return repr(with_defaults(model))
-    except ModelUnknown:
-        return repr(model)
+    """Return the `repr` of the model that a text names."""
+    return repr(with_defaults(model))

@@ -35,12 +35,15 @@ class GeminiModel(GoogleModel):
         name: the model.
         client: the client of Google's SDK.
         connections: the HTTP client that it uses.
+        provider: pydantic-ai's provider object of the client; by default that of the Gemini API.
     """
 
     unsupported_settings: ClassVar[Any] = GoogleModel.unsupported_settings - {"extra_body"}
 
-    def __init__(self, name: str, client: Client, connections: httpx2.AsyncClient) -> None:
-        super().__init__(name, provider=GoogleProvider(client=client))
+    def __init__(
+        self, name: str, client: Client, connections: httpx2.AsyncClient, *, provider: Any = None
+    ) -> None:
+        super().__init__(name, provider=provider or GoogleProvider(client=client))
         self._connections = connections
 
     @asynccontextmanager

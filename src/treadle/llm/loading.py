@@ -30,8 +30,8 @@ def begin(home: str) -> Loading:
     """Begin to load a model class, unless that began before; after a failure, begin again.
 
     Args:
-        home: the module of the model class. Its `NEEDED` names modules that its client would import during the first
-            request; its `prepare_answers` builds what reads an answer.
+        home: the module of the model class. If it is ours, its `NEEDED` names modules that its client would import
+            during the first request; its `prepare_answers` builds what reads an answer.
     """
     with _state.lock:
         loading = _state.begun.get(home)
@@ -76,17 +76,20 @@ def _load(home: str, loading: Loading) -> None:
             for name in (*_SHARED, home):
                 _import(name)
             module = import_module(home)
-            for name in module.NEEDED:
+            for name in getattr(module, "NEEDED", ()):
                 _import_if_installed(name)
             import_module("treadle.llm.connections").tls()
             prices.load()  # pydantic-ai reads its tables when a model is made
         loading.requests.set_result(None)
-        module.prepare_answers()
+        getattr(module, "prepare_answers", _nothing)()
         loading.answers.set_result(None)
     except BaseException as error:  # noqa: BLE001  raised again by `until`
         for future in (loading.requests, loading.answers):
             if not future.done():
                 future.set_exception(error)
+
+
+def _nothing() -> None: ...
 
 
 _SHARED: Final = ("httpx2", "pydantic_ai.messages", "treadle.llm.mapping", "anyio._backends._asyncio")

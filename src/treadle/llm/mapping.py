@@ -43,6 +43,7 @@ from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
+from treadle.llm.finish_words import OF_SERVICE, meaning
 from treadle.llm.settings import WireFormat
 
 _RESPONSE_PART: TypeAdapter[theirs.ModelResponsePart] = TypeAdapter(theirs.ModelResponsePart)
@@ -232,7 +233,12 @@ def _fields(meta: Json, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def our_answer(
-    response: theirs.ModelResponse, request: ModelRequest, wire: WireFormat | None, *, streamed: bool = True
+    response: theirs.ModelResponse,
+    request: ModelRequest,
+    wire: WireFormat | None,
+    *,
+    streamed: bool = True,
+    words: Mapping[str, Finish] = {},
 ) -> ModelAnswer:
     """Return a whole response as our answer; raises `ModelError` if it broke off.
 
@@ -241,8 +247,9 @@ def our_answer(
         request: the request that it answers.
         wire: the wire format, if it is known.
         streamed: whether it was streamed, so that its end may be missing.
+        words: what finish reasons mean that only this server uses.
     """
-    finish = our_finish(response, states_finish=wire is not None, streamed=streamed)
+    finish = our_finish(response, wire, streamed=streamed, words=words)
     if finish == "error" and not any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
         reason = (response.provider_details or {}).get("finish_reason")
         raise ModelError(f"the provider says that the answer went wrong: {reason}", kind=_error_kind(reason))
@@ -256,7 +263,7 @@ def our_answer(
 
 def _error_kind(reason: object) -> ModelErrorKind:
     """Return `server` for an error of the service; other reasons, such as Google's, are errors of the model."""
-    return "server" if reason in ("error", "failed", "cancelled") else "unparsable"
+    return "server" if str(reason).lower() in OF_SERVICE else "unparsable"
 
 
 def _response_meta(response: theirs.ModelResponse) -> Json:
@@ -371,34 +378,47 @@ def _arguments(arguments: Any) -> str:
     return clean(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
-def our_finish(response: theirs.ModelResponse, *, states_finish: bool, streamed: bool = True) -> Finish:
+def our_finish(
+    response: theirs.ModelResponse,
+    wire: WireFormat | None,
+    *,
+    streamed: bool = True,
+    words: Mapping[str, Finish] = {},
+) -> Finish:
     """Return why a response ended; raises `ModelError` if it broke off. The only place that maps finish reasons.
 
     Args:
         response: the assembled response.
-        states_finish: whether this provider always states a finish reason, so that a stream without one was cut.
+        wire: the wire format, if it is known: then a stream that states no reason was cut.
         streamed: whether it was streamed; a whole response without a finish reason is not an answer.
+        words: what words mean that only this server uses.
     """
     details = response.provider_details or {}
-    reason = details.get("finish_reason")
-    if "refusal" in details or reason == "refusal":
+    word: str | None = details.get("finish_reason")
+    if "refusal" in details or word == "refusal":
         return "refusal"
-    broken = response.state not in ("complete", "suspended")
-    if broken or (states_finish and reason is None and response.finish_reason != "content_filter"):
+    stated = word is not None or (
+        response.finish_reason == "content_filter"
+        if wire is None or wire.finish_word
+        else response.finish_reason is not None
+    )
+    if response.state not in ("complete", "suspended") or (wire is not None and not stated):
         if not streamed:
             raise ModelError("the response is not an answer: it states no finish reason", kind="unparsable")
         raise ModelError("the stream ended before the answer was complete", kind="connection")
-    if reason == "error":
-        return "error"
-    called = any(isinstance(part, theirs.ToolCallPart) for part in response.parts)
-    if response.finish_reason == "tool_call" and not called:
-        problem = "the finish reason of the answer is a tool call, but it calls no tool"
-        raise ModelError(problem, kind="unparsable", usage=our_usage(response))
-    if response.finish_reason in (None, "stop") and called and reason is None:
-        return "tool_calls"  # a model class without finish reasons
-    if response.finish_reason is None:
-        return "unknown" if reason is not None else "stop"
-    return "tool_calls" if called and response.finish_reason == "stop" else _FINISHES[response.finish_reason]
+    finish = meaning(word, words) if word is not None else None
+    if finish is None and response.finish_reason is not None:
+        finish = _FINISHES[response.finish_reason]
+    if finish is None:
+        finish = "unknown" if word is not None else "stop"
+    if any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
+        return "tool_calls" if finish == "stop" else finish
+    if finish != "tool_calls":
+        return finish
+    if any(isinstance(part, theirs.TextPart) and part.content.strip() for part in response.parts):
+        return "stop"  # some servers say so of every answer to a request with tools
+    problem = "the finish reason of the answer is a tool call, but it calls no tool"
+    raise ModelError(problem, kind="unparsable", usage=our_usage(response))
 
 
 def our_usage(response: theirs.ModelResponse) -> Usage | None:

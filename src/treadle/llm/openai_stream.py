@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
+from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, Choice, ChoiceDeltaToolCall
 from pydantic_ai.messages import ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.usage import RequestUsage
+
+from treadle.llm.finish_words import NO_WORD
 
 NEEDED = (
     "pydantic_ai.providers.openai",
@@ -41,6 +45,15 @@ class _SeparatedCalls(OpenAIStreamedResponse):
     _open_calls: dict[int, _OpenCall] = field(default_factory=dict[int, _OpenCall], init=False)
     _numbers: set[int] = field(default_factory=set[int], init=False)
 
+    end: _EventsUntilDone | None = field(default=None, init=False)
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        async for event in super()._get_event_iterator():
+            yield event
+        details = self.provider_details or {}
+        if self.end is not None and self.end.done and not self._has_refusal:
+            self.provider_details = {"finish_reason": NO_WORD, **details}
+
     def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
         for delta in choice.delta.tool_calls or ():
             delta.index = self._number(delta)
@@ -64,6 +77,23 @@ class _SeparatedCalls(OpenAIStreamedResponse):
         return call.number
 
 
+class _EventsUntilDone:
+    """The events of a stream; knows whether `[DONE]` was one of them, which the SDK does not tell.
+
+    Args:
+        events: returns the events that the SDK reads.
+    """
+
+    def __init__(self, events: Callable[[], AsyncIterator[Any]]) -> None:
+        self._events = events
+        self.done = False
+
+    async def __call__(self) -> AsyncIterator[Any]:
+        async for event in self._events():
+            self.done = self.done or event.data.startswith("[DONE]")
+            yield event
+
+
 def _begins_another(call: _OpenCall, call_id: str, more: str) -> bool:
     """Whether a delta that names a function begins another call: some servers repeat the name in each delta."""
     if call_id and call.id:
@@ -79,7 +109,22 @@ def _is_complete(arguments: str) -> bool:
 
 
 class ChatModel(OpenAIChatModel):
-    """OpenAI's chat model; its streams separate calls that share an index."""
+    """OpenAI's chat model; its streams separate calls that share an index, and their end may say no word."""
+
+    async def _process_streamed_response(self, response: Any, *args: Any, **options: Any) -> Any:
+        # The SDK keeps `[DONE]` to itself: what it reads has to be watched, and there is no public way.
+        end = response._iter_events = _EventsUntilDone(response._iter_events)  # noqa: SLF001
+        streamed = await super()._process_streamed_response(response, *args, **options)
+        cast("_SeparatedCalls", streamed).end = end
+        return streamed
+
+    def _validate_completion(self, response: ChatCompletion) -> Any:
+        if response.choices and cast("Any", response.choices[0]).finish_reason == NO_WORD:
+            response.choices[0].finish_reason = "stop"  # as for null, which the parent class takes out again
+        return super()._validate_completion(response)
+
+    def _process_provider_details(self, response: ChatCompletion) -> dict[str, Any] | None:
+        return {"finish_reason": NO_WORD, **(super()._process_provider_details(response) or {})}
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:

@@ -9,14 +9,16 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from importlib.util import find_spec
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
-from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.model import Finish, ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.redaction import Secrets, named_secrets, secrets_of, url_secrets
-from treadle.errors import MissingExtra, ModelError
+from treadle.errors import ConfigurationError, MissingExtra, ModelError
 from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
+from treadle.llm.finish_words import checked_words
 from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
@@ -40,12 +42,23 @@ class PydanticAIModel:
         model: an instance; the caller makes and closes its HTTP client.
         name: `provider:model`; by default the name of the instance.
         stream: whether answers are streamed; else each arrives whole, at its end.
+        finish_reasons: see `NamedModel`.
     """
 
-    def __init__(self, model: TheirModel, *, name: str | None = None, stream: bool = True) -> None:
+    def __init__(
+        self,
+        model: TheirModel,
+        *,
+        name: str | None = None,
+        stream: bool = True,
+        finish_reasons: Mapping[str, Finish] | None = None,
+    ) -> None:
         self.name = name or f"{model.system}:{model.model_name}"
         self._model = model
         self._streams = stream
+        self._finish_words = checked_words(type(self).__name__, finish_reasons)
+
+    _api_key: str | None = None
 
     _model_secrets: tuple[TheirModel, frozenset[str]] | None = None
     """the model used last, and the secrets that its client sends"""
@@ -103,10 +116,10 @@ class PydanticAIModel:
                     for safe in hiding.rest(recorder.take() if recorder is not None else ()):
                         yield safe
                     complete = response.get()
-                answer = mapping.our_answer(complete, request, wire)
+                answer = mapping.our_answer(complete, request, wire, words=self._finish_words)
             else:
                 complete = await model.request(history, settings, parameters)
-                answer = mapping.our_answer(complete, request, wire, streamed=False)
+                answer = mapping.our_answer(complete, request, wire, streamed=False, words=self._finish_words)
                 for delta in mapping.whole_deltas(complete):
                     for safe in (*hiding.take(delta), *hiding.rest()):
                         yield safe
@@ -120,7 +133,10 @@ class PydanticAIModel:
     def _secrets(self, model: TheirModel, request: ModelRequest) -> Secrets:
         """Return the secrets that no answer and no error may show: the keys of the request and of this process."""
         if self._model_secrets is None or self._model_secrets[0] is not model:
-            values = frozenset(_keys_of(model) | url_secrets(self._address()) | named_secrets(os.environ))
+            own = {self._api_key} if self._api_key else set[str]()
+            values = frozenset(
+                own | _keys_of(model) | url_secrets(self._address()) | named_secrets(os.environ)
+            )
             self._model_secrets = (model, values)
         values = self._model_secrets[1]
         if request.settings.extra:
@@ -144,6 +160,11 @@ class NamedModel(PydanticAIModel):
         api_key: the secret to send; by default from the environment.
         stream: whether answers are streamed, which some servers do not support; else each arrives whole, at its end,
             and a limit on silence is a limit on the whole answer.
+        finish_reasons: what words mean by which only this server says why an answer ended, such as `{"eot": "stop"}`;
+            an answer that ends with an unknown word leads to no action.
+
+    Raises:
+        ConfigurationError: `base_url` is no address, or `finish_reasons` no words with a meaning.
     """
 
     provider: ClassVar[str]
@@ -157,13 +178,22 @@ class NamedModel(PydanticAIModel):
     url_variable: ClassVar[str]
 
     def __init__(
-        self, name: str, *, base_url: str | None = None, api_key: str | None = None, stream: bool = True
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        stream: bool = True,
+        finish_reasons: Mapping[str, Finish] | None = None,
     ) -> None:
         self.name = f"{self.provider}:{name}"
         self._model_name = name
+        if base_url is not None and (problem := url_problem(base_url)) is not None:
+            raise ConfigurationError(f"{type(self).__name__}: base_url {problem}")
         self._base_url = base_url
         self._api_key = api_key
         self._streams = stream
+        self._finish_words = checked_words(type(self).__name__, finish_reasons)
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
 
     @property
@@ -208,6 +238,8 @@ class NamedModel(PydanticAIModel):
             loading.begin(self.home)
 
     async def _ready(self) -> TheirModel:
+        if self._base_url is None and (url := self._url()) and (problem := url_problem(url)) is not None:
+            raise ModelError(f"the model {self.name}: {self.url_variable} {problem}", kind="invalid_request")
         if not loading.has_begun(self.home):
             self.require()
         await loading.until(loading.begin(self.home).requests)
@@ -280,6 +312,7 @@ class OpenAI(_AtOpenAI):
         base_url: the address of the server; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
+        finish_reasons: see `NamedModel`.
     """
 
     provider, home = "openai-responses", "treadle.llm.responses_stream"
@@ -299,6 +332,7 @@ class OpenAIChat(_AtOpenAI):
         base_url: the address of the server; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
+        finish_reasons: see `NamedModel`.
     """
 
     provider, home = "openai", "treadle.llm.openai_stream"
@@ -333,6 +367,7 @@ class Anthropic(NamedModel):
         base_url: the address of the server; by default `ANTHROPIC_BASE_URL`, else Anthropic.
         api_key: by default `ANTHROPIC_API_KEY`.
         stream: see `NamedModel`.
+        finish_reasons: see `NamedModel`.
     """
 
     provider, extra, packages, home = "anthropic", "anthropic", ("anthropic",), "treadle.llm.anthropic_stream"
@@ -367,6 +402,7 @@ class Google(NamedModel):
         base_url: the address of the server; by default `GOOGLE_GEMINI_BASE_URL`, else Google.
         api_key: by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`.
         stream: see `NamedModel`.
+        finish_reasons: see `NamedModel`.
     """
 
     provider, extra, packages, home = "google", "google", ("google.genai",), "treadle.llm.google_stream"
@@ -390,7 +426,20 @@ class Google(NamedModel):
 
 async def _close(model: TheirModel) -> None:
     close = getattr(model, "aclose", None) or cast("Any", model).client.close
-    await close()
+    if isawaitable(closing := close()):
+        await closing
+
+
+def url_problem(url: object) -> str | None:
+    """Return what is wrong with the address of a server; None if it is an address of HTTP."""
+    if not isinstance(url, str):
+        return f"must be text, got {url!r}"
+    shown = re.sub(r"//[^/@]*@", "//", url)
+    if not re.match(r"https?://", url, re.IGNORECASE):
+        local = re.match(r"(localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|[^/.]+(:\d+)?(/|\Z))", url)
+        hint = "" if "://" in url else f"; did you mean {'http' if local else 'https'}://{shown}?"
+        return f"{shown!r} must begin with http:// or https://{hint}"
+    return None if urlsplit(url).hostname else f"{shown!r} names no host"
 
 
 def installed(package: str) -> bool:

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.errors import ModelUnknown
+from treadle.llm.other_providers import OTHER_PROVIDERS, ProviderModel
 from treadle.llm.providers import (
     Anthropic,
     Google,
@@ -35,7 +36,7 @@ PROVIDERS: Final[Mapping[str, type[NamedModel]]] = {
     "google": Google,
     "ollama": Ollama,
 }
-"""The classes of models that have names, by the provider in the name."""
+"""The classes of the providers that have one of their own, by the provider in the name."""
 
 
 def bare_model(model: str | Model | TheirModel) -> Model:
@@ -55,18 +56,84 @@ def bare_model(model: str | Model | TheirModel) -> Model:
     )
 
 
+def check_name(model: str) -> None:
+    """Raise `ModelUnknown` unless a text names a provider and a model; the packages may be missing."""
+    _named(model)
+
+
 def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
     if not colon or not name:
-        raise ModelUnknown(f"{model!r} does not name a provider: write provider:model, such as {EXAMPLES}")
-    make = PROVIDERS.get(provider)
-    if make is None:
-        closest = get_close_matches(provider, PROVIDERS, n=1)
+        likely = next((found for pattern, found in _FAMILIES if model.startswith(pattern)), None)
         hint = (
-            f"did you mean {closest[0]}:{name}?" if closest else f"known are {', '.join(sorted(PROVIDERS))}"
+            f"did you mean {likely}:{model}?"
+            if likely and not colon
+            else f"write provider:model, such as {EXAMPLES}"
         )
-        raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
-    return make(name)
+        raise ModelUnknown(f"{model!r} does not name a provider and a model; {hint}")
+    if (make := PROVIDERS.get(provider)) is not None:
+        return make(name)
+    if provider in OTHER_PROVIDERS:
+        return ProviderModel(provider, name)
+    names = (*PROVIDERS, *OTHER_PROVIDERS)
+    close = (
+        [_OTHER_NAMES[provider]] if provider in _OTHER_NAMES else get_close_matches(provider, names, 3, 0.7)
+    )
+    hint = (
+        f"did you mean {' or '.join(f'{near}:{name}' for near in close)}?"
+        if close
+        else f"known are {', '.join(sorted(names))}"
+    )
+    raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
+
+
+_FAMILIES: Final = (
+    *((pattern, "openai") for pattern in ("gpt-", "o1", "o3", "o4", "chatgpt-")),
+    ("claude", "anthropic"),
+    ("gemini", "google"),
+    ("mistral", "mistral"),
+    ("magistral", "mistral"),
+    ("codestral", "mistral"),
+    ("grok", "xai"),
+    ("command", "cohere"),
+    ("deepseek", "deepseek"),
+    ("kimi", "moonshotai"),
+    ("glm", "zai"),
+    *((pattern, "ollama") for pattern in ("llama", "qwen", "gemma", "phi")),
+)
+"""The providers of well-known families of models, by how their names begin."""
+
+_OTHER_NAMES: Final = {
+    "aws": "bedrock",
+    "azure-openai": "azure",
+    "azure_openai": "azure",
+    "claude": "anthropic",
+    "dashscope": "alibaba",
+    "fireworks_ai": "fireworks",
+    "gemini": "google",
+    "google-gla": "google",
+    "google-genai": "google",
+    "google-vertex": "google-cloud",
+    "google_genai": "google",
+    "google_vertexai": "google-cloud",
+    "gpt": "openai",
+    "grok": "xai",
+    "hf": "huggingface",
+    "kimi": "moonshotai",
+    "lm-studio": "openai",
+    "local": "ollama",
+    "mistralai": "mistral",
+    "moonshot": "moonshotai",
+    "openai_chat": "openai-chat",
+    "qwen": "alibaba",
+    "together_ai": "together",
+    "vertex": "google-cloud",
+    "vertex_ai": "google-cloud",
+    "vertexai": "google-cloud",
+    "x-ai": "xai",
+    "zhipu": "zai",
+}
+"""Names that other libraries and people use for providers."""
 
 
 def default_model(env: Mapping[str, str] | None = None) -> str | None:

@@ -20,12 +20,16 @@ class WireFormat(NamedTuple):
         settings: the class of its settings, as `module:class`.
         no_arguments: values that mean "no arguments"; with other formats, an empty text means that text got lost.
         parallel: whether the provider can be told to make one call at a time.
+        retries: whether the package can be told for each request not to retry it.
+        finish_word: whether the response tells the provider's own word for why it ended.
     """
 
     name: str
     settings: str
     no_arguments: tuple[str | None, ...] = ()
     parallel: bool = True
+    retries: bool = True
+    finish_word: bool = True
 
 
 _FORMATS = {
@@ -34,6 +38,25 @@ _FORMATS = {
     "AnthropicModel": WireFormat("anthropic", "pydantic_ai.models.anthropic:AnthropicModelSettings", ("",)),
     "GoogleModel": WireFormat(
         "google", "pydantic_ai.models.google:GoogleModelSettings", (None,), parallel=False
+    ),
+    "GroqModel": WireFormat("groq", "pydantic_ai.models.groq:GroqModelSettings"),
+    "MistralModel": WireFormat("mistral", "pydantic_ai.models.mistral:MistralModelSettings"),
+    "CohereModel": WireFormat("cohere", "pydantic_ai.models.cohere:CohereModelSettings", parallel=False),
+    "BedrockConverseModel": WireFormat(
+        "bedrock",
+        "pydantic_ai.models.bedrock:BedrockModelSettings",
+        ("",),
+        parallel=False,
+        retries=False,
+    ),
+    "HuggingFaceModel": WireFormat(
+        "huggingface",
+        "pydantic_ai.models.huggingface:HuggingFaceModelSettings",
+        parallel=False,
+        retries=False,
+    ),
+    "XaiModel": WireFormat(
+        "xai", "pydantic_ai.models.xai:XaiModelSettings", retries=False, finish_word=False
     ),
 }
 
@@ -56,7 +79,7 @@ def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, 
         settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]
         if own_settings.parallel_tool_calls is not None and (wire is None or wire.parallel):
             settings["parallel_tool_calls"] = own_settings.parallel_tool_calls
-    if wire is not None:
+    if wire is not None and wire.retries:
         settings["max_retries"] = 0
     known_fields = _names(wire)
     body: dict[str, Any] = {}

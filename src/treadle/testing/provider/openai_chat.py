@@ -74,7 +74,7 @@ class OpenAIChat(OpenAI):
             message["reasoning_content"] = "".join(part.text for part in thoughts)
         if calls := turn.of(ScriptedCall):
             message["tool_calls"] = [_call(part) for part in calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(turn)}
+        choice = {"index": 0, "message": message, "logprobs": None, **_finish(turn)}
         document = _envelope("chat.completion", body) | {"choices": [choice]}
         if (usage := _usage(turn, body)) is not None:
             document["usage"] = usage
@@ -88,10 +88,9 @@ class OpenAIChat(OpenAI):
             envelope["usage"] = None
         opening = {"role": "assistant", "content": "" if turn.of(Text) else None, "refusal": None}
         deltas = [opening, *_deltas(turn)]
-        finishes = [*(None for _ in deltas), _finish(turn)]
         choices = [
-            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            for delta, finish in zip([*deltas, {}], finishes, strict=True)
+            *({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas),
+            {"index": 0, "delta": {}, "logprobs": None, **_finish(turn)},
         ]
         documents = [envelope | {"choices": [choice]} for choice in choices]
         if counted and (usage := _usage(turn, body)) is not None:
@@ -118,10 +117,12 @@ def _envelope(kind: str, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(turn: ScriptedTurn) -> str:
+def _finish(turn: ScriptedTurn) -> dict[str, str | None]:
     if turn.finish is None:
-        return "tool_calls" if turn.of(ScriptedCall) else "stop"
-    return _FINISH.get(turn.finish, turn.finish)
+        return {"finish_reason": "tool_calls" if turn.of(ScriptedCall) else "stop"}
+    if turn.finish == "absent":
+        return {}
+    return {"finish_reason": None if turn.finish == "null" else _FINISH.get(turn.finish, turn.finish)}
 
 
 def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:

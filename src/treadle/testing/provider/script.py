@@ -197,7 +197,8 @@ def turn(
         usage: tokens to report, in Treadle's sense (cached is part of input, reasoning part of output);
             `"missing"` leaves them out; by default they are estimated from lengths.
         finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, translated to each provider's names;
-            anything else is sent as it is.
+            anything else is sent as it is. In the format of Chat Completions, `null` is sent as JSON's null, and
+            `absent` leaves the field out.
         answers: whether the conversation goes on after it, see `Script`; by default true unless it is cut.
         how: options of `Delivery`.
     """
