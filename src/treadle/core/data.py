@@ -80,7 +80,8 @@ def _made(cls: type[Any], kw_only: bool, shared: dict[str, Any]) -> type[Any]:
     if "__init__" not in cls.__dict__:
         data_class.__init__ = _constructor(data_class, is_frozen=shared is _FROZEN)
     for name, method in shared.items():
-        if name not in cls.__dict__:
+        inherited = name == "__repr__" and cls.__repr__ is not object.__repr__
+        if name not in cls.__dict__ and not inherited:
             setattr(data_class, name, method)
     data_class._compared = staticmethod(_reading([item.name for item in fields(data_class) if item.compare]))  # noqa: SLF001  ours
     return data_class

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
 from treadle.core.ids import undo_id
-from treadle.core.messages import Content, Json, Message
+from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, Timer
@@ -59,7 +60,7 @@ class DamagedTurn:
 
 
 @frozen
-class TaskUsage:
+class TaskUsage(Displayed):
     """What a task spent, over all its attempts and branches.
 
     `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output; `estimated` is
@@ -83,6 +84,23 @@ class TaskUsage:
     def total_tokens(self) -> int:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
+
+    def _view(self) -> View:
+        facts = (
+            ("tokens", self.total_tokens),
+            ("input", self.input_tokens),
+            ("output", self.output_tokens),
+            ("cached", self.cached_tokens),
+            ("reasoning", self.reasoning_tokens),
+            ("model calls", self.model_calls),
+            ("tool calls", self.tool_calls),
+            ("cost", money(self.cost)),
+            ("estimated", self.estimated),
+        )
+        columns = ("agent", "tokens", "model calls", "tool calls", "cost")
+        agents = tuple(self.per_agent.items()) if len(self.per_agent) > 1 else ()
+        tables = (Table("agents", columns, agents, _agent_row),) if agents else ()
+        return View(title="TaskUsage", facts=facts, tables=tables)
 
 
 def _usage(
@@ -128,7 +146,7 @@ def usage_of(state: TaskState) -> TaskUsage:
 
 
 @frozen
-class ToolExecution:
+class ToolExecution(Displayed):
     """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended.
 
     `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
@@ -149,9 +167,24 @@ class ToolExecution:
     display: str | None = None
     task_id: str = ""
 
+    def _view(self) -> View:
+        return View(
+            title="ToolExecution",
+            name=self.name,
+            state=self.outcome or "open",
+            facts=(
+                ("call", self.call_id),
+                ("arguments", self.arguments),
+                ("took", seconds(self.latency)),
+                ("attempt", _later(self.attempt)),
+            ),
+            text=_error_text(self.error) or (as_text(self.output) if self.output is not None else ""),
+            values=(("arguments", self.arguments),),
+        )
+
 
 @frozen
-class SubagentExecution:
+class SubagentExecution(Displayed):
     """One call of an agent, which ran as the task `task_id`, and what became of it.
 
     `outcome` is None as long as it has not ended. `usage` is what it and all below it spent, as far as it is known
@@ -170,9 +203,18 @@ class SubagentExecution:
     depth: int = 1
     path: tuple[str, ...] = ()
 
+    def _view(self) -> View:
+        return View(
+            title="SubagentExecution",
+            name=self.name,
+            state=self.outcome or "open",
+            facts=(("task", self.task_id), ("took", seconds(self.latency)), *_spent(self.usage)),
+            values=(("input", self.input), ("output", self.output), ("error", _error_text(self.error))),
+        )
+
 
 @frozen
-class Pending:
+class Pending(Displayed):
     """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
 
     Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
@@ -188,9 +230,16 @@ class Pending:
     due: int | None = None
     idempotency_key: str | None = None
 
+    def _view(self) -> View:
+        facts = (("tool", self.tool), ("due", moment(self.due) if self.due is not None else None))
+        values = (("arguments", self.arguments),)
+        return View(
+            title="Pending", name=self.request_id, state=self.kind, facts=facts, text=self.text, values=values
+        )
+
 
 @frozen
-class StepInfo:
+class StepInfo(Displayed):
     """Which step: its id, its index from 1, the messages it read, how often it was tried, and its status.
 
     If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
@@ -208,9 +257,14 @@ class StepInfo:
     started_at: int | None = None
     ended_at: int | None = None
 
+    def _view(self) -> View:
+        facts = (("name", self.name), ("attempt", _later(self.attempt)), ("after", ", ".join(self.after)))
+        values = (("input", _texts(self.input)), ("given", self.given))
+        return View(title="StepInfo", name=self.step_id, state=self.status, facts=facts, values=values)
+
 
 @frozen
-class TaskStepOutput:
+class TaskStepOutput(Displayed):
     """What one step did. `duration` in seconds; `messages` are those this step added to the conversation.
 
     `started_at` and `ended_at` are in microseconds since 1970, UTC.
@@ -250,6 +304,25 @@ class TaskStepOutput:
         calls = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
         return f"{self.step.step_id} {self.step.status}{': ' if calls else ''}{calls}"
 
+    def _view(self) -> View:
+        return View(
+            title="TaskStepOutput",
+            name=self.step.step_id,
+            state=self.state,
+            facts=(
+                ("task", self.task_id),
+                ("last", self.is_last),
+                ("took", seconds(self.duration)),
+                *_spent(self.usage),
+            ),
+            text=as_text(self.output) if self.output is not None else _error_text(self.error),
+            tables=(_calls_table(self.tool_executions), _pending_table(self.pending)),
+            values=(
+                ("messages", _messages_table(self.messages)),
+                ("next steps", [step.step_id for step in self.next_steps]),
+            ),
+        )
+
 
 def state_text(state: StateWord, *, driven: bool) -> str:
     """Return a task's state for people to read: a `running` task that no process drives is between steps."""
@@ -257,7 +330,7 @@ def state_text(state: StateWord, *, driven: bool) -> str:
 
 
 @frozen
-class Task:
+class Task(Displayed):
     """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
 
     A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`.
@@ -288,9 +361,30 @@ class Task:
     def __str__(self) -> str:
         return self.task_id
 
+    def _view(self) -> View:
+        return View(
+            title="Task",
+            name=self.task_id,
+            state=self.state_text,
+            facts=(
+                ("agent", self.agent),
+                ("driven", self.driven),
+                ("steps", self.steps),
+                ("attempt", _later(self.attempt)),
+                ("created", moment(self.created)),
+                ("thread", self.thread_id),
+                ("forked from", self.forked_from),
+                ("parent", self.parent),
+                ("labels", _labels(self.labels)),
+                *_spent(self.usage),
+            ),
+            text=one_line(_texts(self.input), 400),
+            values=(("extra state", self.extra_state),),
+        )
+
 
 @frozen
-class TaskSummary:
+class TaskSummary(Displayed):
     """A task as a list shows it; `created` in microseconds since 1970, UTC, `state` and `driven` as those of `Task`."""
 
     task_id: str
@@ -308,13 +402,64 @@ class TaskSummary:
         """The state for people to read: `between steps` if it is `running` and no process drives it."""
         return state_text(self.state, driven=self.driven)
 
+    def _view(self) -> View:
+        facts = (
+            ("agent", self.agent),
+            ("driven", self.driven),
+            ("created", moment(self.created)),
+            ("thread", self.thread_id),
+            ("forked from", self.forked_from),
+            ("parent", self.parent),
+            ("labels", _labels(self.labels)),
+        )
+        return View(title="TaskSummary", name=self.task_id, state=self.state_text, facts=facts)
+
+
+Item = TypeVar("Item")
+
+
+class Page(Displayed, Generic[Item]):
+    """Some items of a list: `for` goes over these, `async for` over these and those of all later pages."""
+
+    __slots__ = ("turn",)
+
+    items: tuple[Item, ...]
+    cursor: str | None
+    turn: Callable[[str], Awaitable[Page[Item]]]
+    """fetches the page after a cursor"""
+
+    def followed_by(self, turn: Callable[[str], Awaitable[Page[Item]]]) -> Self:
+        """Return this page, with what fetches the page after a cursor."""
+        object.__setattr__(self, "turn", turn)
+        return self
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        page: Page[Item] = self
+        while True:
+            for item in page.items:
+                yield item
+            if page.cursor is None:
+                return
+            page = await page.turn(page.cursor)
+
 
 @frozen
-class TaskPage:
-    """Some tasks, newest first; `cursor` asks for the next page, None when there is none."""
+class TaskPage(Page[TaskSummary]):
+    """Some tasks, newest first; `cursor` asks for the next page, None when there is none.
+
+    `for` goes over the tasks of this page, `async for` also over those of all later pages.
+    """
 
     items: tuple[TaskSummary, ...]
     cursor: str | None
+
+    def _view(self) -> View:
+        columns = ("task", "agent", "state", "driven", "created", "thread", "labels")
+        table = Table("tasks", columns, self.items, _task_row)
+        return View(title="TaskPage", facts=(("cursor", self.cursor),), tables=(table,))
 
 
 @frozen
@@ -327,14 +472,24 @@ class ThreadSummary:
 
 
 @frozen
-class ThreadPage:
-    """Some threads, by id; `cursor` asks for the next page, None when there is none."""
+class ThreadPage(Page[ThreadSummary]):
+    """Some threads, by id; `cursor` asks for the next page, None when there is none.
+
+    `for` goes over the threads of this page, `async for` also over those of all later pages.
+    """
 
     items: tuple[ThreadSummary, ...]
     cursor: str | None
 
+    def _view(self) -> View:
+        columns = ("thread", "version", "tasks")
+        table = Table(
+            "threads", columns, self.items, lambda each: (each.thread_id, str(each.version), str(each.turns))
+        )
+        return View(title="ThreadPage", facts=(("cursor", self.cursor),), tables=(table,))
 
-class ThreadMessages(tuple[Message, ...]):
+
+class ThreadMessages(Displayed, tuple[Message, ...]):
     """The messages of a thread, the oldest first.
 
     `damaged` names the tasks of the thread whose journals cannot be read, each with the reason: their messages are
@@ -349,6 +504,10 @@ class ThreadMessages(tuple[Message, ...]):
         thread = super().__new__(cls, messages)
         thread.damaged = damaged
         return thread
+
+    def _view(self) -> View:
+        damaged = [f"{turn.task_id}: {turn.reason}" for turn in self.damaged]
+        return View(title="ThreadMessages", tables=(_messages_table(self),), values=(("damaged", damaged),))
 
 
 @frozen
@@ -415,7 +574,7 @@ class Difference:
 
 
 @frozen
-class RunResult:
+class RunResult(Displayed):
     """The state of a task where it stopped, with its answer and what it spent.
 
     `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
@@ -468,6 +627,122 @@ class RunResult:
             reason = f": {self.error.message}" if self.error is not None else ""
             raise classes[self.state](f"task {self.task_id} is {self.state}{reason}", self)
         return self
+
+    def _view(self) -> View:
+        return View(
+            title="RunResult",
+            name=self.task_id,
+            state=self.state,
+            facts=(
+                ("steps", self.steps),
+                ("attempt", _later(self.attempt)),
+                ("because", ", ".join(self.degraded_reasons)),
+                *_spent(self.usage),
+            ),
+            text=self.final_text or _error_text(self.error),
+            tables=(
+                _calls_table(self.tool_executions),
+                Table("subagents", _CALL_COLUMNS, self.subagent_executions, _call_row),
+                _pending_table(self.pending),
+            ),
+            values=(
+                ("messages", _messages_table(self.messages)),
+                ("sources", self.sources),
+                ("artifacts", [artifact.name for artifact in self.artifacts]),
+            ),
+        )
+
+
+class StepOutputs(Displayed, tuple[TaskStepOutput, ...]):
+    """What several steps did, in order."""
+
+    __slots__ = ()
+
+    def _view(self) -> View:
+        columns = ("step", "name", "text", "calls", "tokens", "cost", "took")
+        facts = (("task", self[0].task_id),) if self else ()
+        return View(title="StepOutputs", facts=facts, tables=(Table("steps", columns, self, _step_row),))
+
+
+# ------------------------------------------------------------------------------ how they show themselves
+
+_CALL_COLUMNS = ("call", "tool", "arguments", "outcome", "result", "took")
+
+
+def _spent(usage: TaskUsage) -> tuple[tuple[str, Any], ...]:
+    return ("tokens", usage.total_tokens), ("cost", money(usage.cost))
+
+
+def _later(attempt: int) -> int | None:
+    """Return the number of an attempt that is not the first."""
+    return attempt if attempt > 1 else None
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ", ".join([f"{name}={value}" for name, value in labels.items()])
+
+
+def _texts(parts: Iterable[Content]) -> str:
+    return " ".join([part.text if isinstance(part, Text) else f"[{type(part).__name__}]" for part in parts])
+
+
+def _error_text(error: e.Failure | None) -> str:
+    return f"{error.kind}: {error.message}" if error is not None else ""
+
+
+def _agent_row(item: tuple[str, TaskUsage]) -> tuple[Any, ...]:
+    name, usage = item
+    counts = (usage.total_tokens, usage.model_calls, usage.tool_calls)
+    return (name, *[f"{count:,}" for count in counts], money(usage.cost))
+
+
+def _calls_table(calls: tuple[ToolExecution, ...]) -> Table:
+    return Table("calls", _CALL_COLUMNS, calls, _call_row)
+
+
+def _call_row(call: ToolExecution | SubagentExecution) -> tuple[Any, ...]:
+    arguments = call.arguments if isinstance(call, ToolExecution) else call.input
+    result = _error_text(call.error) or call.output
+    return call.call_id, call.name, arguments, Word(call.outcome or "open"), result, seconds(call.latency)
+
+
+def _pending_table(pending: tuple[Pending, ...]) -> Table:
+    return Table("pending", ("waits for", "kind", "tool", "arguments", "because"), pending, _pending_row)
+
+
+def _pending_row(item: Pending) -> tuple[Any, ...]:
+    return item.request_id, Word(item.kind), item.tool, item.arguments, item.text
+
+
+def _messages_table(messages: tuple[Message, ...]) -> Table:
+    return Table("messages", ("role", "text", "calls"), messages, _message_row)
+
+
+def _message_row(message: Message) -> tuple[Any, ...]:
+    results = [part.text for part in message.parts if isinstance(part, ToolResult)]
+    calls = [f"{call.name}({as_text(call.arguments)})" for call in message.tool_calls]
+    written = _texts([part for part in message.parts if isinstance(part, (Text, Image, File))])
+    return message.role, " ".join([written, *results]).strip(), "\n".join(calls)
+
+
+def _task_row(task: TaskSummary) -> tuple[Any, ...]:
+    driven = "yes" if task.driven else ""
+    state, created = Word(task.state_text), moment(task.created)
+    return task.task_id, task.agent, state, driven, created, task.thread_id, _labels(task.labels)
+
+
+def _step_row(step: TaskStepOutput) -> tuple[Any, ...]:
+    calls = _calls_table(step.tool_executions)
+    written = " ".join([message.text for message in step.messages if message.role == "assistant"])
+    return (
+        step.step.step_id,
+        step.step.name,
+        as_text(step.output) if step.output is not None else _error_text(step.error) or written.strip(),
+        replace(calls, title=", ".join([call.name for call in step.tool_executions])),
+        f"{step.usage.total_tokens:,}",
+        money(step.usage.cost),
+        seconds(step.duration),
+    )
 
 
 # -------------------------------------------------------------------------------- made from the state

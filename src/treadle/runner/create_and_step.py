@@ -18,7 +18,7 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.options import RunOptions, from_json
-from treadle.engine.results import RunResult, Task, TaskStepOutput
+from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
 from treadle.errors import (
     StepFailed,
     StepNotFound,
@@ -155,7 +155,7 @@ class StepVerbs(ViewVerbs):
         )
 
     @verb
-    async def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
+    async def run_ready_steps(self, task: Ref, *, context: Any = None) -> StepOutputs:
         """Run every step that is ready, beside each other, and return what each did, in order.
 
         Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
@@ -165,12 +165,13 @@ class StepVerbs(ViewVerbs):
         state = await self._state(task_id)
         ready = _may_run(state)
         if len(ready) < 2:
-            return [await self._step(task_id, None, None, None, context)]
+            return StepOutputs([await self._step(task_id, None, None, None, context)])
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
             await self._step(task_id, None, None, None, context, frozenset(ready))
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
-        return [results.step_output(state, steps[step], word, ()) for step in ready if step in steps]
+        outputs = [results.step_output(state, steps[step], word, ()) for step in ready if step in steps]
+        return StepOutputs(outputs)
 
     @verb
     async def finalize(self, task: Ref) -> RunResult:

@@ -20,11 +20,14 @@ from treadle.engine.results import (
     PruneReport,
     RunResult,
     StepInfo,
+    StepOutputs,
     Task,
     TaskPage,
     TaskStepOutput,
+    TaskSummary,
     ThreadMessages,
     ThreadPage,
+    ThreadSummary,
     UndoReport,
 )
 from treadle.ports import Model
@@ -99,6 +102,34 @@ def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
 
     while (event := BRIDGE.run(following())) is not None:
         yield event
+
+
+class SyncTaskPage(TaskPage):
+    """Some tasks, newest first; a plain `for` goes over these and those of all later pages."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, page: TaskPage) -> Self:
+        """Return a page of the runner as one of `runner.sync`."""
+        return cls(page.items, page.cursor).followed_by(page.turn)
+
+    def __iter__(self) -> Iterator[TaskSummary]:
+        return one_by_one(aiter(self))
+
+
+class SyncThreadPage(ThreadPage):
+    """Some threads, by id; a plain `for` goes over these and those of all later pages."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, page: ThreadPage) -> Self:
+        """Return a page of the runner as one of `runner.sync`."""
+        return cls(page.items, page.cursor).followed_by(page.turn)
+
+    def __iter__(self) -> Iterator[ThreadSummary]:
+        return one_by_one(aiter(self))
 
 
 @documented_by(RunHandle=RunHandle, Runner=TaskRunner)
@@ -351,7 +382,7 @@ class SyncRunner:
         """See `Runner.run_step`."""
         return BRIDGE.run(self._runner.run_step(task, input=input, step=step, agent=agent, context=context))
 
-    def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
+    def run_ready_steps(self, task: Ref, *, context: Any = None) -> StepOutputs:
         """See `Runner.run_ready_steps`."""
         return BRIDGE.run(self._runner.run_ready_steps(task, context=context))
 
@@ -374,18 +405,20 @@ class SyncRunner:
         since: int | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> TaskPage:
+    ) -> SyncTaskPage:
         """See `Runner.list_tasks`."""
-        return BRIDGE.run(
-            self._runner.list_tasks(
-                state=state,
-                agent=agent,
-                thread_id=thread_id,
-                parent=parent,
-                forked_from=forked_from,
-                since=since,
-                limit=limit,
-                cursor=cursor,
+        return SyncTaskPage.of(
+            BRIDGE.run(
+                self._runner.list_tasks(
+                    state=state,
+                    agent=agent,
+                    thread_id=thread_id,
+                    parent=parent,
+                    forked_from=forked_from,
+                    since=since,
+                    limit=limit,
+                    cursor=cursor,
+                )
             )
         )
 
@@ -393,7 +426,7 @@ class SyncRunner:
         """See `Runner.get_upcoming_steps`."""
         return BRIDGE.run(self._runner.get_upcoming_steps(task))
 
-    def get_completed_steps(self, task: Ref) -> tuple[TaskStepOutput, ...]:
+    def get_completed_steps(self, task: Ref) -> StepOutputs:
         """See `Runner.get_completed_steps`."""
         return BRIDGE.run(self._runner.get_completed_steps(task))
 
@@ -409,9 +442,9 @@ class SyncRunner:
         """See `Runner.get_thread`."""
         return BRIDGE.run(self._runner.get_thread(thread_id))
 
-    def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
+    def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> SyncThreadPage:
         """See `Runner.list_threads`."""
-        return BRIDGE.run(self._runner.list_threads(limit=limit, cursor=cursor))
+        return SyncThreadPage.of(BRIDGE.run(self._runner.list_threads(limit=limit, cursor=cursor)))
 
     def compact_thread(
         self,

@@ -37,7 +37,8 @@ class ThreadVerbs(RunVerbs):
         await self._store.open()
         rows = await self._store.threads(limit + 1, after=cursor)
         items = tuple([ThreadSummary(row.thread_id, row.version, row.members) for row in rows[:limit]])
-        return ThreadPage(items, items[-1].thread_id if len(rows) > limit else None)
+        page = ThreadPage(items, items[-1].thread_id if len(rows) > limit else None)
+        return page.followed_by(lambda after: self.list_threads(limit=limit, cursor=after))
 
     @verb
     async def compact_thread(

@@ -16,7 +16,15 @@ from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
 from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
-from treadle.engine.results import RunResult, StepInfo, Task, TaskPage, TaskStepOutput, ThreadMessages
+from treadle.engine.results import (
+    RunResult,
+    StepInfo,
+    StepOutputs,
+    Task,
+    TaskPage,
+    TaskStepOutput,
+    ThreadMessages,
+)
 from treadle.errors import (
     JournalCorrupt,
     StepNotFound,
@@ -106,14 +114,23 @@ class ViewVerbs:
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """Return tasks, newest first, that match all these fields; `since` in microseconds since 1970, UTC."""
+        """Return tasks, newest first, that match all these fields; `since` in microseconds since 1970, UTC.
+
+        `for` goes over the tasks of the page, `async for` also over those of later pages. Those of `runner.sync` are a
+        plain `for`, over all pages.
+        """
         arguments.page("list_tasks", limit, cursor)
+        return await self._task_page(
+            TaskFilter(state, agent, thread_id, parent, forked_from, since, limit, cursor)
+        )
+
+    async def _task_page(self, wanted: TaskFilter) -> TaskPage:
         await self._store.open()
         # One more than asked for tells whether there is a next page.
-        wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
-        rows = await self._store.rows(wanted)
-        more = rows[limit - 1].task_id if len(rows) > limit else None
-        return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
+        rows = await self._store.rows(replace(wanted, limit=wanted.limit + 1))
+        more = rows[wanted.limit - 1].task_id if len(rows) > wanted.limit else None
+        page = TaskPage(tuple([results.summary(row) for row in rows[: wanted.limit]]), more)
+        return page.followed_by(lambda after: self._task_page(replace(wanted, cursor=after)))
 
     async def _state(self, task: Ref) -> TaskState:
         row = await self._cache.row(id_of(task))
@@ -125,11 +142,11 @@ class ViewVerbs:
         return upcoming_steps(await self._state(task))
 
     @verb
-    async def get_completed_steps(self, task: Ref) -> tuple[TaskStepOutput, ...]:
+    async def get_completed_steps(self, task: Ref) -> StepOutputs:
         """Return what each completed step of the present branch did, in order."""
         state = await self._state(task)
         word = results.resting_word(state)
-        return tuple([results.step_output(state, step, word, ()) for step in state.steps])
+        return StepOutputs([results.step_output(state, step, word, ()) for step in state.steps])
 
     @verb
     async def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:

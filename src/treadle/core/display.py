@@ -1,0 +1,269 @@
+"""How results and events show themselves: a short line in a REPL, fields for rich, static HTML in a notebook.
+
+A class derives from `Displayed` and returns a `View` of itself. Its `repr` is one bounded line. `__rich_repr__` hands
+the same facts to rich, which is not needed for it. `_repr_html_` makes a fragment of a page: tables, in which long
+values unfold. It holds no script, style sheet or address, every text in it is escaped, and its size is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from treadle.core.data import frozen
+
+LINE: Final = 80
+"""The most characters of a value that is shown on a line."""
+
+TEXT: Final = 4_000
+"""The most characters of a value that is shown unfolded."""
+
+ROWS: Final = 100
+"""The most rows of a table."""
+
+PAGE: Final = 200_000
+"""The most characters of values in one HTML fragment; what comes after them is shown in short."""
+
+
+class Word(str):
+    """A state or an outcome, which is shown in its colour."""
+
+    __slots__ = ()
+
+
+@frozen
+class Table:
+    """Items as a table: `row` makes the cells of an item, each a value or a table of what belongs to it."""
+
+    title: str
+    columns: tuple[str, ...]
+    items: Sequence[Any]
+    row: Callable[[Any], tuple[Any, ...]]
+
+
+@frozen(kw_only=True)
+class View:
+    """What an object shows of itself.
+
+    Args:
+        title: what it is: the name of its class.
+        name: its id.
+        state: its state or outcome.
+        facts: numbers and short texts, by name; what is None or empty is left out.
+        text: the text that matters most, such as an answer.
+        values: longer values and tables, by name, that unfold.
+        tables: what it is made of.
+    """
+
+    title: str
+    name: str = ""
+    state: str | None = None
+    facts: tuple[tuple[str, Any], ...] = ()
+    text: str = ""
+    values: tuple[tuple[str, Any], ...] = ()
+    tables: tuple[Table, ...] = ()
+
+    def present_facts(self) -> Iterator[tuple[str, Any]]:
+        """Yield the facts that say something."""
+        return ((name, value) for name, value in self.facts if value not in (None, "", 0, (), {}, False))
+
+
+class Displayed:
+    """An object that shows itself by its `View`."""
+
+    __slots__ = ()
+
+    def _view(self) -> View:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        view = self._view()
+        shown = [repr(view.name)] if view.name else []
+        shown += [repr(str(view.state))] if view.state else []
+        shown += [repr(cut(view.text))] if view.text else []
+        shown += [f"{name.replace(' ', '_')}={_plain(value)}" for name, value in view.present_facts()]
+        shown += [
+            f"{table.title.replace(' ', '_')}={len(table.items)}" for table in view.tables if table.items
+        ]
+        return _without_secrets(f"{view.title}({', '.join(shown)})")
+
+    def __rich_repr__(self) -> Iterator[Any]:
+        view = self._view()
+        if view.name:
+            yield view.name
+        if view.state:
+            yield str(view.state)
+        if view.text:
+            yield cut(view.text, TEXT)
+        for name, value in view.present_facts():
+            yield name.replace(" ", "_"), value
+        for table in view.tables:
+            if table.items:
+                yield table.title.replace(" ", "_"), list(table.items[:ROWS])
+
+    def _repr_html_(self) -> str:
+        return html_of(self._view())
+
+
+def cut(text: str, most: int = LINE) -> str:
+    """Return a text of at most so many characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_line(text: str, most: int = LINE) -> str:
+    """Return a text on one line of at most so many characters."""
+    return cut(" ".join(text[: 4 * most].split()), most)
+
+
+def money(cost: Decimal | None) -> str:
+    """Return a cost in US dollars; an empty text if it is not known."""
+    return "" if cost is None else f"${cost:.6f}".rstrip("0").rstrip(".")
+
+
+def seconds(duration: float | None) -> str:
+    """Return a time in seconds as people read it; an empty text if there is none."""
+    if duration is None:
+        return ""
+    return f"{duration * 1000:.0f} ms" if duration < 1 else f"{duration:.1f} s"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) and value[:1] in "$0123456789" else cut(repr(value))
+
+
+def shown_value(value: Any, indent: int | None = 1) -> str:
+    """Return a value as text, bounded: text as it is, else JSON; what follows the names of secrets is hidden."""
+    text = value
+    if not isinstance(value, str):
+        try:
+            text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+        except (TypeError, ValueError, RecursionError):
+            text = repr(value)
+    return _without_secrets(cut(text, TEXT))
+
+
+def _without_secrets(text: str) -> str:
+    """Return a text without what follows the names of secrets."""
+    from treadle.core.redaction import hide_named
+
+    return hide_named(text)
+
+
+# ---------------------------------------------------------------------------------------------- HTML
+
+_COLOURS: Final = {
+    **dict.fromkeys(("completed", "ok"), "#1a7f37"),
+    **dict.fromkeys(("degraded", "paused", "waiting", "unknown", "timeout", "abandoned"), "#9a6700"),
+    **dict.fromkeys(("failed", "error", "invalid", "refused", "denied"), "#cf222e"),
+    **dict.fromkeys(("cancelled", "interrupted"), "#8250df"),
+}
+_OTHER_COLOUR: Final = "#0969da"
+_LINE_STYLE: Final = "border:1px solid rgba(128,128,128,.35)"
+_CELL: Final = f"{_LINE_STYLE};padding:3px 8px;text-align:left;vertical-align:top"
+_NARROW: Final = 16
+_ID: Final = 40
+"""The lengths of cells that are not broken into lines: short ones, and ids."""
+
+_PRE: Final = (
+    "margin:4px 0;padding:6px 8px;white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;overflow:auto;"
+    f"font-size:12px;background:rgba(128,128,128,.1);{_LINE_STYLE};border-radius:4px;text-align:left"
+)
+
+
+def html_of(view: View) -> str:
+    """Return a view as HTML that stands by itself."""
+    return _Page().view(view)
+
+
+class _Page:
+    """Makes one fragment, and counts the characters of its values."""
+
+    def __init__(self) -> None:
+        from html import escape
+
+        self._escape = escape
+        self._left = PAGE
+
+    def view(self, view: View) -> str:
+        head = [f"<b>{self._text(view.title)}</b>"]
+        if view.name:
+            head.append(f"<code>{self._text(view.name)}</code>")
+        if view.state:
+            head.append(self._badge(view.state))
+        facts = " · ".join(
+            [f"{self._text(name)} {self._fact(value)}" for name, value in view.present_facts()]
+        )
+        if facts:
+            head.append(f'<span style="opacity:.75">{facts}</span>')
+        parts = [f"<div>{' '.join(head)}</div>"]
+        if view.text:
+            parts.append(f'<pre style="{_PRE}">{self._value(view.text)}</pre>')
+        parts += [self._table(table) for table in view.tables if table.items]
+        for name, value in view.values:
+            if isinstance(value, Table):
+                parts.append(self._folded(name, self._table(value)) if value.items else "")
+            elif value not in (None, "", (), [], {}):
+                parts.append(self._folded(name, f'<pre style="{_PRE}">{self._value(value)}</pre>'))
+        style = (
+            "font-family:system-ui,sans-serif;font-size:13px;line-height:1.5;margin:4px 0;max-width:1100px"
+        )
+        return f'<div style="{style}">{"".join(parts)}</div>'
+
+    def _text(self, text: str) -> str:
+        return self._escape(cut(text, 4 * LINE))
+
+    def _fact(self, value: Any) -> str:
+        return self._text(f"{value:,}" if type(value) is int else str(value))
+
+    def _badge(self, word: str) -> str:
+        colour = _COLOURS.get(word, _OTHER_COLOUR)
+        style = f"background:{colour};color:#fff;border-radius:8px;padding:0 8px;font-size:11px"
+        return f'<span style="{style};white-space:nowrap">{self._text(word)}</span>'
+
+    def _value(self, value: Any) -> str:
+        text = shown_value(value)
+        if len(text) > self._left:
+            text = cut(text)
+        self._left -= len(text)
+        return self._escape(text)
+
+    def _folded(self, summary: str, inside: str) -> str:
+        return (
+            f'<details style="margin:2px 0"><summary style="cursor:pointer">{self._text(summary)}</summary>'
+            f"{inside}</details>"
+        )
+
+    def _table(self, table: Table) -> str:
+        rows = [table.row(item) for item in table.items[:ROWS]]
+        used = [at for at in range(len(table.columns)) if any(_says_something(row[at]) for row in rows)]
+        head = "".join([f'<th style="{_CELL}">{self._text(table.columns[at])}</th>' for at in used])
+        body = "".join([f"<tr>{''.join([self._cell(row[at]) for at in used])}</tr>" for row in rows])
+        more = len(table.items) - ROWS
+        rest = f'<div style="opacity:.75">and {more:,} more</div>' if more > 0 else ""
+        style = "border-collapse:collapse;margin:4px 0;font-size:inherit"
+        return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}'
+
+    def _cell(self, cell: Any) -> str:
+        style = _CELL
+        if not _says_something(cell):
+            inside = ""
+        elif isinstance(cell, Word):
+            inside = self._badge(cell)
+        elif isinstance(cell, Table):
+            inside = self._folded(cell.title, self._table(cell))
+        else:
+            line = shown_value(cell, indent=None)
+            if len(line) <= LINE and "\n" not in line:
+                self._left -= len(line)
+                inside = self._escape(line)
+                if len(line) < _NARROW or (" " not in line and len(line) <= _ID):
+                    style = f"{_CELL};white-space:nowrap"
+            else:
+                inside = self._folded(one_line(line), f'<pre style="{_PRE}">{self._value(cell)}</pre>')
+        return f'<td style="{style}">{inside}</td>'
+
+
+def _says_something(cell: Any) -> bool:
+    return bool(cell.items) if isinstance(cell, Table) else cell not in (None, "")
