@@ -5,7 +5,7 @@ This module holds no behaviour. An adapter of a port passes that port's conforma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import field
@@ -102,6 +102,12 @@ def model_names(model: Model) -> tuple[str, ...]:
 # ----------------------------------------------------------------------------------------------- tools
 
 
+def _new_state() -> Callable[[], MutableMapping[str, Json]]:
+    """Return what gives one and the same empty state each time: that of a context which no task made."""
+    state: dict[str, Json] = {}
+    return lambda: state
+
+
 @mutable
 class ToolContext(Generic[C]):
     """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.
@@ -110,6 +116,7 @@ class ToolContext(Generic[C]):
         idempotency_key: the same for each attempt of this call, different for every other, also after a fork.
         attempt: 1 for the first start.
         context: the object given to the run; never shown to a model, never stored.
+        open_state: makes `state` at its first use.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
         on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
             cannot be ended, with a function that says whether that work still runs.
@@ -126,6 +133,16 @@ class ToolContext(Generic[C]):
     on_progress: Callable[[Any], None] | None = field(default=None, repr=False)
     cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
+    open_state: Callable[[], MutableMapping[str, Json]] = field(default_factory=_new_state, repr=False)
+
+    @property
+    def state(self) -> MutableMapping[str, Json]:
+        """The task's `extra_state`: JSON data by name, as it was when the call began.
+
+        What the call changes is stored with its end: all of it, or nothing if the call fails or is stopped. In `undo=`
+        and `reconcile=` it is as it is now, and cannot be changed.
+        """
+        return self.open_state()
 
     def progress(self, value: Json) -> None:
         """Report the progress of the call to watchers; safe from any thread, never stored."""

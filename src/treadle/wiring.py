@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from treadle.agents.agent import Agent, ModelText
 from treadle.context.recall import Recall
-from treadle.core.messages import Content, File, Message, Text
+from treadle.core.messages import Content, File, Json, Message, Text, copied
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
 from treadle.engine.options import RunOptions
@@ -40,6 +40,7 @@ class Runner(TaskRunner):
             URL sets for how many seconds after a heartbeat this process counts as alive.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
+        extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
         observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
             those in `treadle.telemetry`; none of them can fail or slow a run.
         context_factory: makes the context of drives whose caller passes none.
@@ -63,6 +64,7 @@ class Runner(TaskRunner):
         *,
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
+        extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
         context_factory: Callable[[], Any] | None = None,
         adopt: bool = False,
@@ -75,6 +77,8 @@ class Runner(TaskRunner):
             raise ConfigurationError("Runner: adopt=True needs agents=[...]: it drives tasks of these agents")
         if options is not None:
             arguments.options("Runner: options", options)
+        if extra_state is not None:
+            arguments.json_object("Runner: extra_state", extra_state)
         if isinstance(agents, Agent):
             raise ConfigurationError("Runner: agents must be a list: Runner(agents=[agent])")
         if context_factory is not None and not callable(context_factory):
@@ -97,6 +101,7 @@ class Runner(TaskRunner):
                 clock,
                 tuple([as_observer(observer) for observer in observers]) if observers else (),
                 pricing(prices),
+                copied(extra_state),
             )
         )
         self._adopts = adopt

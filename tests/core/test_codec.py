@@ -59,6 +59,10 @@ st.register_type_strategy(
 st.register_type_strategy(e.TypedAnswer, st.builds(e.TypedAnswer, JSON, st.none() | WORDS, st.none() | WORDS))
 st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothing, so it cannot be compared
 st.register_type_strategy(int, st.integers(1 - codec.WHOLE, codec.WHOLE - 1))
+st.register_type_strategy(
+    e.StateChange,
+    st.builds(e.StateChange, st.dictionaries(KEYS, JSON, max_size=3), st.lists(WORDS, max_size=2).map(tuple)),
+)
 CONTENTS = st.lists(CONTENT, max_size=3).map(tuple)
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=3)
 

@@ -6,22 +6,36 @@ Functions of a step get a `StepContext` (`workers/step_context.py`), nodes of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from dataclasses import field
 from typing import Generic
 
 from treadle.core.data import frozen
-from treadle.core.messages import Content, Message
+from treadle.core.messages import Content, Json, Message
+from treadle.core.state import TaskState
+from treadle.core.state_view import StateView
 from treadle.ports import C, Tool
 
 
 @frozen
 class RunContext(Generic[C]):
-    """The task, as instructions given as a function see it; they are called once per task, before its first request."""
+    """The task, as instructions given as a function see it; they are called once per task, before its first request.
+
+    `state` is the task's `extra_state`. Instructions may change it; for other functions it can only be read.
+    """
 
     task_id: str
     thread_id: str
     input: tuple[Content, ...]
     context: C
+    state: MutableMapping[str, Json] = field(default_factory=dict[str, Json], kw_only=True, compare=False)
+
+
+def read_only(state: TaskState) -> StateView:
+    """Return a task's `extra_state` as it is now, for a function that may not change it."""
+    return StateView(
+        state, state.seq, "worker or offer=", refusal="tools, steps and instructions may change it"
+    )
 
 
 @frozen

@@ -392,6 +392,24 @@ def _unwritable(value: Any) -> str | None:
     return None
 
 
+def exact_copy(value: Any) -> Any:
+    """Return a copy of JSON data, equal to what comes back from a journal.
+
+    Raises:
+        ValueError: the value is no such data; the message says what it must be, or why it cannot be stored.
+    """
+    try:
+        copy = json.loads(json.dumps(value, allow_nan=False))
+        same = copy == value
+    except (TypeError, ValueError, RecursionError, MemoryError):
+        copy, same = None, False
+    if not same:
+        raise ValueError("must be JSON data (dicts with text keys, lists, text, numbers, booleans, None)")
+    if (beyond := flaw(copy)) is not None:
+        raise ValueError(f"cannot be stored: it is {beyond}")
+    return copy
+
+
 def plain(value: Any) -> Any:
     """Return a value as plain JSON data: models as objects, dates as text. Raises `ValueError` for what is none."""
     if value is None or type(value) in (str, int, bool, float):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
@@ -24,7 +24,7 @@ EndState = Literal["completed", "degraded", "failed", "cancelled"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 
 
-JOURNAL_FORMAT: Final = 2
+JOURNAL_FORMAT: Final = 3
 """The newest journal format that this version knows: with it, a task can be driven on over every event of a journal.
 
 A release that adds a kind of event raises it, and the class says so in `since`: a driver that does not know the kind
@@ -42,6 +42,14 @@ class Failure:
     call: str | None = None
     status: int | None = None
     retry_after: float | None = None
+
+
+@frozen
+class StateChange:
+    """What a call changed in the task's `extra_state`: keys with their new values, and keys that are gone."""
+
+    values: dict[str, Json] = field(default_factory=dict[str, Json])
+    removed: tuple[str, ...] = ()
 
 
 @mutable
@@ -69,6 +77,14 @@ class Event:
 
 class IllegalEvent(ValueError):
     """An event that cannot follow what happened before it."""
+
+
+def _changes_state(event: Any) -> int:
+    """Return the journal format of an event that may change the state: older drivers would go on without the change."""
+    return 1 if event.changes is None else 3
+
+
+_format_of_changes: Any = property(_changes_state)
 
 
 # ------------------------------------------------------------------------------------------ the task
@@ -142,9 +158,11 @@ class MessagesImported(Event):
 
 @mutable
 class InstructionsSet(Event):
-    """The agent's instructions, as they were worked out for this task."""
+    """The agent's instructions, as they were worked out for this task, and what that changed in its `extra_state`."""
 
     text: str
+    changes: StateChange | None = None
+    format = _format_of_changes
 
 
 @mutable
@@ -394,7 +412,7 @@ class ToolEnded(Event):
 
     `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
     call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
-    `unseen` as in `ToolStopped`.
+    `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`.
     """
 
     step: str
@@ -409,6 +427,22 @@ class ToolEnded(Event):
     spent: tuple[SpentBy, ...] = ()
     harmless: bool = False
     unseen: int = 0
+    changes: StateChange | None = None
+    format = _format_of_changes
+
+
+@mutable
+class StateOverwritten(Event):
+    """Two that ran beside each other changed the same `keys` of the task's `extra_state`: the values of `kept` stand.
+
+    `kept` and `lost` are ids of calls, or of steps that are functions; `kept` comes later in call order.
+    """
+
+    since = 3
+    step: str
+    kept: str
+    lost: str
+    keys: tuple[str, ...]
 
 
 @mutable
@@ -436,7 +470,8 @@ class OutcomeUnresolved(Event):
 class StepCompleted(Event):
     """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
 
-    Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself.
+    Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself, and
+    `changes` what it changed in the task's `extra_state`.
     """
 
     step: str
@@ -447,6 +482,8 @@ class StepCompleted(Event):
     next: tuple[NextStep, ...] = ()
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
+    changes: StateChange | None = None
+    format = _format_of_changes
 
 
 @mutable
@@ -766,6 +803,7 @@ TaskEvent: TypeAlias = (
     | OutcomeSettled
     | OutcomeUnresolved
     | ToolEnded
+    | StateOverwritten
     | StepCompleted
     | StepFailed
     | StepSkipped

@@ -38,12 +38,13 @@ from typing import Any, TypeVar
 from treadle.core import events as e
 from treadle.core import model_calls, schedule
 from treadle.core.events import IllegalEvent
+from treadle.core.extra_state import ExtraState, Writer
 from treadle.core.graph import Graph
 from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import results, spoken
-from treadle.core.state import TaskState, UndoState, end_undo, not_running
+from treadle.core.state import TaskState, UndoState, change_extra_state, end_undo, not_running
 from treadle.core.steps import CallState, Checkpoint, StepState, repeat_call
 
 E = TypeVar("E", bound=e.Event)
@@ -107,7 +108,9 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.created = event.time
     state.incarnation = event.incarnation
     state.agent, state.thread, state.base = event.agent, event.thread, event.base
-    state.fingerprint, state.options, state.extra_state = event.fingerprint, event.options, event.extra_state
+    state.fingerprint, state.options = event.fingerprint, event.options
+    if event.extra_state is not None:
+        state.extra_state = ExtraState(event.extra_state)
     state.parent, state.parent_call, state.depth = event.parent, event.parent_call, event.depth
     state.input = event.input
     state.unread.append(e.InputReceived(event.input, seq=event.seq, time=event.time))
@@ -166,6 +169,8 @@ def _messages_imported(state: TaskState, event: e.MessagesImported) -> None:
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
     state.instructions = event.text
+    if event.changes is not None:
+        change_extra_state(state, event.changes, Writer("instructions", "", ((), 0), event.seq))
 
 
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
@@ -304,7 +309,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
         raise _illegal(state, event, call.status)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     if not call.started:
-        call.started = event.time
+        call.started, call.began = event.time, call.began or event.seq
     if event.child is not None:
         if call.child is None:
             call.child, call.since = event.child, state.driven
@@ -377,6 +382,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if event.changes is not None:
+        _change_by_call(state, step, call, event.changes)
     if event.outcome == "ok":
         call.cut_off = 0
     elif event.outcome in ("timeout", "abandoned", "unknown"):
@@ -391,6 +398,19 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         schedule.call_ended(state, state.graph.nodes[step.id], step)
     elif not step.open:
         state.messages.append(results(step.calls[step.answered_calls :]))
+
+
+def _change_by_call(state: TaskState, step: StepState, call: CallState, change: e.StateChange) -> None:
+    path = (step.index,) if state.graph is None else state.graph.nodes[step.id].path
+    place = next(place for place, other in enumerate(step.calls) if other is call)
+    call.changes = change
+    change_extra_state(state, change, Writer(call.id, step.id, (path, place), call.began))
+
+
+def _state_overwritten(state: TaskState, event: e.StateOverwritten) -> None:
+    if not state.overwritten:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind}, and no two writes met")
+    del state.overwritten[0]
 
 
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
@@ -603,11 +623,14 @@ def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
 
 
 def _rewound(state: TaskState, event: e.Rewound) -> None:
-    keep = event.to
+    keep, gone = event.to, list[str]()
     while state.steps and state.steps[-1].index > keep:
-        state.steps.pop()
+        gone.append(state.steps.pop().id)
     if state.step is not None and state.step.index > keep:
+        gone.append(state.step.id)
         state.step = None
+    if state.extra_state is not None:
+        state.extra_state.take_back(gone)
     last = state.steps[-1] if state.steps else None
     checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
     if checkpoint is None:
@@ -689,6 +712,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.OutcomeSettled: _outcome_settled,
     e.OutcomeUnresolved: _outcome_unresolved,
     e.ToolEnded: _tool_ended,
+    e.StateOverwritten: _state_overwritten,
     e.StepCompleted: _step_completed,
     e.StepFailed: _step_failed,
     e.StepSkipped: _step_skipped,

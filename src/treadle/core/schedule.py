@@ -36,12 +36,13 @@ from typing import Any, Final
 
 from treadle.core import events as e
 from treadle.core import model_calls
+from treadle.core.extra_state import Writer
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
 from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import results, spoken
-from treadle.core.state import TaskState, end_undo, not_running
+from treadle.core.state import TaskState, change_extra_state, end_undo, not_running
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 UNNEEDED: Final = "join"
@@ -274,6 +275,10 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
     _add_results(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
     step.sources, step.artifacts = event.sources, event.artifacts
+    if event.changes is not None:
+        place = (node.path, len(step.calls))
+        writer = Writer(step.id, step.id, place, step.started_seq, read_step=True)
+        change_extra_state(state, event.changes, writer)
     node.status, node.reason = "completed", event.reason
     if event.reason is not None:
         state.reasons.append(event.reason)
@@ -601,6 +606,8 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     merged = [node.since for node in gone if node.merged]
     if merged:
         _unmerge(state, graph, min(merged))
+    if state.extra_state is not None:
+        state.extra_state.take_back(ids)
     state.messages = list(state.messages)
     state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]

@@ -18,9 +18,11 @@ from treadle.core.events import (
     IllegalEvent,
     InputReceived,
     Rewound,
+    StateChange,
     UndoneCall,
     UnknownEvent,
 )
+from treadle.core.extra_state import ExtraState, Overwritten, Writer
 from treadle.core.graph import Graph
 from treadle.core.ids import idempotency_key
 from treadle.core.messages import Content, Json, Message, MessageView
@@ -91,7 +93,12 @@ class TaskState:
 
     fingerprint: str = ""
     options: Json = None
-    extra_state: Json = None
+    extra_state: ExtraState | None = None
+    """the JSON object kept with the task; None if there is none and nothing was written to it"""
+
+    overwritten: list[Overwritten] = field(default_factory=list[Overwritten])
+    """writes to it that are hidden by others, and of which no event tells yet"""
+
     instructions: str | None = None
     input: tuple[Content, ...] = ()
 
@@ -267,6 +274,13 @@ def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
     state.answered = last is not None and last.last and not state.unread
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)
+
+
+def change_extra_state(state: TaskState, change: StateChange, writer: Writer) -> None:
+    """Write a change to the JSON object kept with the task, by the event that is being applied."""
+    if state.extra_state is None:
+        state.extra_state = ExtraState()
+    state.overwritten += state.extra_state.write(change, writer, state.seq)
 
 
 def not_running(state: TaskState, event: Any) -> IllegalEvent:

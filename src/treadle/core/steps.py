@@ -9,7 +9,14 @@ from dataclasses import field
 from typing import Final, Literal
 
 from treadle.core.data import mutable
-from treadle.core.events import Failure, InputReceived, ModelRequested, Outcome, TypedAnswer
+from treadle.core.events import (
+    Failure,
+    InputReceived,
+    ModelRequested,
+    Outcome,
+    StateChange,
+    TypedAnswer,
+)
 from treadle.core.ids import repeated_call_id
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
@@ -107,6 +114,9 @@ class CallState:
     effect: EffectClass = "write"
     undo: bool = False
     started: int = 0
+    began: int = 0
+    """the event of its first start; also of the call that this one repeats: each attempt reads the same state"""
+
     ended: int = 0
     outcome: Outcome | None = None
     output: Json = None
@@ -115,6 +125,7 @@ class CallState:
     error: Failure | None = None
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
+    changes: StateChange | None = None
     stopped: Failure | None = None
     """why the last attempt stopped, if it failed"""
 
@@ -167,7 +178,7 @@ def repeat_call(step: StepState, call: CallState) -> CallState:
     """Put a new call in the place of one that ended and is made again, and return it."""
     again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
     again.asked, again.offered = call.asked, call.offered
-    again.effect, again.cut_off = call.effect, call.doubts
+    again.effect, again.cut_off, again.began = call.effect, call.doubts, call.began
     step.calls[step.calls.index(call)] = step.open[again.id] = again
     return again
 

@@ -9,6 +9,7 @@ from treadle.agents.context import RunContext
 from treadle.core import events as e
 from treadle.core.codec import flaw
 from treadle.core.state import TaskState
+from treadle.core.state_view import StateView
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError, VersionRefused
@@ -45,17 +46,19 @@ def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: Run
         record(e.VersionChanged(agent.fingerprint, state.fingerprint))
     if state.instructions is not None and not changed:
         return
-    text = agent.instructions
+    text, changes = agent.instructions, None
     if not isinstance(text, str):
-        text = text(RunContext(state.task_id, state.thread, state.input, context))
+        view = StateView(state, state.seq, f"the instructions of agent {agent.name!r}")
+        text = text(RunContext(state.task_id, state.thread, state.input, context, state=view))
+        changes = view.close()
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {text!r}")
     elif not text and state.instructions is None:
         return
     if (beyond := flaw(text)) is not None:
         raise ConfigurationError(f"Agent {agent.name!r}: instructions cannot be stored: they are {beyond}")
-    if text != state.instructions:
-        record(e.InstructionsSet(text))
+    if text != state.instructions or changes is not None:
+        record(e.InstructionsSet(text, changes))
 
 
 def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:

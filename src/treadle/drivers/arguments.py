@@ -7,7 +7,6 @@ store can hold it, and what was stored in its place would differ from the argume
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
@@ -95,16 +94,9 @@ def json_value(name: str, value: Json) -> None:
     if value is None:
         return  # the usual case, on the way of every run
     try:
-        same = json.loads(json.dumps(value, allow_nan=False)) == value
-    except (TypeError, ValueError, RecursionError, MemoryError):
-        same = False
-    if same and (beyond := flaw(value)) is not None:
-        raise ConfigurationError(f"{name} cannot be stored: it is {beyond}")
-    if not same:
-        raise ConfigurationError(
-            f"{name} must be JSON data (dicts with text keys, lists, text, numbers, booleans, None), "
-            f"got {shown(value)}"
-        )
+        codec.exact_copy(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} {error}, got {shown(value)}") from None
 
 
 def conversation(name: str, messages: Any) -> tuple[Message, ...]:
@@ -317,7 +309,7 @@ def verdict(name: str, value: Any) -> None:
 def json_object(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a dict of JSON data."""
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{name} must be a dict, got {shown(value)}")
+        raise ConfigurationError(f"{name} must be a dict of JSON data, got {shown(value)}")
     json_value(name, cast("Json", value))
 
 
@@ -361,7 +353,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "replace": replacements,
     "agent": agent,
     "options": options,
-    "extra_state": json_value,
+    "extra_state": json_object,
     "verdict": verdict,
     **dict.fromkeys(("after", "keep"), position),
     "role": role,

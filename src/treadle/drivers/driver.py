@@ -13,7 +13,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.decide import function_calling
 from treadle.core import events as e
 from treadle.core.data import frozen
-from treadle.core.messages import Content
+from treadle.core.messages import Content, Json
 from treadle.core.state import TaskState
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.agent_version import record_agent
@@ -58,6 +58,7 @@ class Dependencies:
     clock: Callable[[], int] = system_time
     observers: tuple[Observer, ...] = ()
     price: Pricing = no_price
+    extra_state: dict[str, Json] | None = None
 
 
 DRIVE_BEGIN_TRIES: Final = 100
@@ -99,6 +100,7 @@ class TaskDriver:
             self.agents,
             dependencies.load_parts,
             dependencies.options,
+            dependencies.extra_state,
             clock,
         )
         self.commands = TaskCommands(store, self.cache, self.owned, self.ownership, self.read_inbox, clock)

@@ -9,7 +9,7 @@ from typing import Any
 from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.messages import Content, Json
+from treadle.core.messages import Content, Json, copied
 from treadle.core.state import start
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
@@ -44,7 +44,7 @@ class NewRun:
     thread_id: str | None = None
     task_id: str | None = None
     options: RunOptions | None = None
-    extra_state: Json = None
+    extra_state: dict[str, Json] | None = None
     summarises: e.SummaryRequested | None = None
     """what it is a summary of"""
 
@@ -62,6 +62,7 @@ class TaskCreator:
         agents: where their agents are registered.
         load_parts: reads the local files of an input.
         options: defaults for every task.
+        extra_state: what every task begins with, under its own.
         clock: microseconds since 1970, UTC.
     """
 
@@ -74,6 +75,7 @@ class TaskCreator:
         agents: AgentRegistry,
         load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]],
         options: RunOptions,
+        extra_state: dict[str, Json] | None,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -84,6 +86,7 @@ class TaskCreator:
         self._load_parts = load_parts
         self._clock = clock
         self._options = options
+        self._extra_state = extra_state
         self._stored_options = to_json(options)
 
     async def create(self, new: NewRun, unused_id: str | None = None, *, drives: bool = True) -> OwnedTask:
@@ -122,7 +125,9 @@ class TaskCreator:
         if parent is not None:
             parent.relay(owned)
         stored = self._stored_options if options is self._options else to_json(options)
-        created = e.TaskCreated(agent.name, parts, thread, base, agent.fingerprint, stored, new.extra_state)
+        created = e.TaskCreated(agent.name, parts, thread, base, agent.fingerprint, stored)
+        if new.summarises is None and (self._extra_state is not None or new.extra_state is not None):
+            created.extra_state = copied({**(self._extra_state or {}), **(new.extra_state or {})})
         if new.task_id is not None:
             created.incarnation = new_incarnation()  # a task of this id may have been deleted
         if parent is not None:

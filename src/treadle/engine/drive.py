@@ -200,7 +200,11 @@ class DriveLoop:
             fire_timer(state, self._writer, self._record)
         recorded = 0
         while True:
-            if goal is not None and goal.last_step is not None and not state.cancelling:
+            if (
+                goal is not None
+                and goal.last_step is not None
+                and not (state.cancelling or state.overwritten)
+            ):
                 return await self._park(resting_word(state))
             if effects.running and (allowed := self._allowed_to_go_on()) is not None:
                 await effects.run(allowed)

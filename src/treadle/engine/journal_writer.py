@@ -190,7 +190,8 @@ class JournalWriter:
 
     def _commit(self, record: Record | None, events: Sequence[Event]) -> Commit:
         commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
-        commit.format = max([event.format for event in events], default=1)
+        for event in events:
+            commit.format = max(commit.format, event.format)
         if self._create is not None:
             commit.enter = self._enter
         if self._taken:

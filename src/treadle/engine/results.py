@@ -972,7 +972,7 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
         state.parent,
         row.labels,
         state.seq,
-        state.extra_state,
+        state.extra_state.value() if state.extra_state is not None else None,
         usage_of(state),
     )
 

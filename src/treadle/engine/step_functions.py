@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from treadle.agents.agent import Agent
-from treadle.agents.context import RunContext
+from treadle.agents.context import RunContext, read_only
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import FunctionWorker, checked_result
 from treadle.core import events as e
@@ -61,6 +61,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                 done = checked_result(ctx, state.graph, result)
                 output = _read_output(agent, done.output) if done.is_last else done.output
                 sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
+                changes = ctx.state.close()
             except asyncio.CancelledError:
                 if not self.cancelled_itself():
                     raise
@@ -76,9 +77,11 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         if done.skipped is not None:
             return [_skipped_by_itself(node.id, done.skipped)]
         planned = tuple(done.next_steps)
-        return [
-            e.StepCompleted(node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts)
-        ]
+        end = e.StepCompleted(
+            node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts
+        )
+        end.changes = changes
+        return [end]
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the function is entered again."""
@@ -113,7 +116,9 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
         state, agent = context.state, context.runtime.agent
         worker = agent.custom_worker
         assert isinstance(worker, FunctionWorker), "only such workers are asked"
-        task = RunContext(state.task_id, state.thread, state.input, context.user_context)
+        task = RunContext(
+            state.task_id, state.thread, state.input, context.user_context, state=read_only(state)
+        )
         self.enter()
         try:
             if self.effect.id == "initialize":

@@ -16,6 +16,7 @@ from treadle.core.messages import Content, File, Image, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
 from treadle.core.state import TaskState
+from treadle.core.state_view import StateView
 from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
@@ -31,9 +32,11 @@ from treadle.ports import Tool, ToolContext, ToolOutput
 class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
-    __slots__ = ("_arguments", "_tool")
+    __slots__ = ("_arguments", "_tool", "_view")
 
     _tool: Tool
+    _view: StateView | None
+    """the task's state as the call sees it, once it looks"""
 
     @property
     def name(self) -> str:
@@ -49,6 +52,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._arguments is None:
             return False
         self._tool = tool = context.runtime.tools[call.name]
+        self._view = None
         spec = tool.spec
         self.timeout = spec.timeout
         record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
@@ -57,7 +61,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     async def run(self) -> list[e.Event]:
         """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
-        ctx = _tool_context(self, call, call.attempt)
+        ctx = _tool_context(self, call, call.attempt, self._open_state)
         try:
             refuse_if_too_many()
             if call.effect != "read":
@@ -65,7 +69,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 await context.durable()
             self.enter()
             result = await self._tool.call(self._arguments, ctx)
-            return [tool_end(call, result, context.runtime.max_chars)]
+            end = tool_end(call, result, context.runtime.max_chars)
+            if self._view is not None:
+                end.changes = self._view.close()
+            return [end]
         except asyncio.CancelledError:
             return self._failed("the tool cancelled itself") if self.cancelled_itself() else self.cut_off()
         except Exception as error:  # noqa: BLE001  what a tool raises is the call's error
@@ -97,6 +104,12 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         """Return that the call failed, and is not repeated."""
         call = self.effect.call
         return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+
+    def _open_state(self) -> StateView:
+        if self._view is None:
+            call = self.effect.call
+            self._view = StateView(self.context.state, call.began, f"tool {call.name!r}")
+        return self._view
 
     def _failed(self, text: str) -> list[e.Event]:
         """Return the end of an attempt that failed: the call may have retries left."""
@@ -131,7 +144,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         context, call, call_id, tool = self.context, self.effect.call, self.effect.id, self._tool
         if tool is None or not tool.spec.undoable:
             return self.broken(f"the agent has no tool {call.name} with undo=")
-        ctx = _tool_context(self, call, call.undo_attempt)
+        ctx = _tool_context(self, call, call.undo_attempt, _read_only(context.state, call, "undo="))
         ctx = replace(ctx, call_id=call_id, idempotency_key=context.state.key_of(call_id))
         try:
             await context.durable()
@@ -181,7 +194,8 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         tool = self.context.runtime.tools[call.name]
         try:
             self.enter()
-            verdict = await tool.reconcile(call.as_tool_call, _tool_context(self, call, call.attempt))
+            view = _read_only(self.context.state, call, "reconcile=")
+            verdict = await tool.reconcile(call.as_tool_call, _tool_context(self, call, call.attempt, view))
         except asyncio.CancelledError:
             if self.cancelled_itself():
                 return self.broken("it cancelled itself")
@@ -274,7 +288,15 @@ def _check_output(result: ToolOutput) -> None:
         raise TypeError("the tool's observation holds what is neither text nor a content part")
 
 
-def _tool_context(in_flight: EffectInFlight[Any], call: CallState, attempt: int) -> ToolContext[Any]:
+def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:
+    """Return what gives a tool's `undo=` or `reconcile=` the task's state, as it is now."""
+    owner, refusal = f"{part} of tool {call.name!r}", "an undo restores it, and a question changes nothing"
+    return lambda: StateView(state, state.seq, owner, refusal=refusal)
+
+
+def _tool_context(
+    in_flight: EffectInFlight[Any], call: CallState, attempt: int, open_state: Callable[[], StateView]
+) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
     context = in_flight.context
     state, channel = context.state, context.channel
@@ -300,4 +322,5 @@ def _tool_context(in_flight: EffectInFlight[Any], call: CallState, attempt: int)
         on_progress=progress,
         cancelled=lambda: in_flight.cancel_reason is not None,
         on_left_behind=left_behind,
+        open_state=open_state,
     )

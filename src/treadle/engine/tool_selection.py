@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from treadle.agents.context import RequestContext
+from treadle.agents.context import RequestContext, read_only
 from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
@@ -53,6 +53,7 @@ def _request_context(context: EffectContext, effect: CallModel) -> RequestContex
         effect.step.index,
         state.view if effect.call.request is None else function_messages(context, effect.call),
         context.runtime.agent.tools,
+        state=read_only(state),
     )
 
 

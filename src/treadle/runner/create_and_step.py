@@ -43,7 +43,7 @@ class StepVerbs(ViewVerbs):
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
-        extra_state: Json = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> Task:
@@ -54,7 +54,8 @@ class StepVerbs(ViewVerbs):
             input: text or content parts.
             thread_id: the conversation to go on with; a new one by default.
             task_id: an id of your own.
-            extra_state: JSON data of your own, stored with the task.
+            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
+                may change it. A known task keeps what it has.
             options: how to run.
             context: never stored; instructions that are a function are called with it now.
 

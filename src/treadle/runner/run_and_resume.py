@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
+from treadle.core.messages import Json
 from treadle.drivers.agent_version import check_version
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
@@ -44,6 +45,7 @@ class RunVerbs(StepVerbs):
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> RunResult:
@@ -56,13 +58,15 @@ class RunVerbs(StepVerbs):
             task_id: an id of your own. A known one never runs twice: created or interrupted, it is driven on; ended,
                 paused or waiting, its stored result is returned; driven elsewhere, its next stop is awaited, and it is
                 driven on here if that driver crashes or is shut down.
+            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
+                may change it. A known task keeps what it has.
             options: how to run; what it leaves open is taken from the runner's.
             context: handed to tools and instructions; never stored, never shown to a model.
 
         Raises:
             TaskConflict: the task id is known with another agent, input or thread.
         """
-        new = NewRun(agent, parts_of(input), thread_id, task_id, options)
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
         return await self._run(new, context)
 
     @on_instances
@@ -73,13 +77,21 @@ class RunVerbs(StepVerbs):
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> RunResult:
         """Run like `run`, without asyncio; works also inside a running event loop."""
-        return BRIDGE.run(
-            self.run(agent, input, thread_id=thread_id, task_id=task_id, options=options, context=context)
+        work = self.run(
+            agent,
+            input,
+            thread_id=thread_id,
+            task_id=task_id,
+            extra_state=extra_state,
+            options=options,
+            context=context,
         )
+        return BRIDGE.run(work)
 
     async def _run(self, new: NewRun, context: Any) -> RunResult:
         owned = await self._create_or_none(new)
@@ -121,6 +133,7 @@ class RunVerbs(StepVerbs):
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
         raw: bool = False,
@@ -130,14 +143,15 @@ class RunVerbs(StepVerbs):
         With `raw`, also what the model's provider sends, as it sends it. Leaving the block early interrupts the task;
         afterwards `stream.result` is what `run` would have returned.
         """
-        new = NewRun(agent, parts_of(input), thread_id, new_id() if task_id is None else task_id, options)
+        unused_id = new_id() if task_id is None else task_id
+        new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state)
 
         async def work() -> RunResult:
             if task_id is not None:
                 return await self._run(new, context)
             # The id was made here, so no other task can have it.
             owned = await self._creator.create(
-                NewRun(agent, new.input, thread_id, None, options), new.task_id
+                NewRun(agent, new.input, thread_id, None, options, extra_state), new.task_id
             )
             return await self._drive_to_end(owned, agent, context)
 

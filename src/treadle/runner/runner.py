@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from treadle.agents.agent import Agent
 from treadle.core.abandoned import AbandonedCall
+from treadle.core.messages import Json
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
@@ -105,11 +106,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> RunHandle:
         """Start a task and return a handle at once; it is driven in this event loop and ends with it."""
-        new = NewRun(agent, parts_of(input), thread_id, task_id, options)
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
         owned = await self._create_or_none(new)
         if owned is None:
             work = self._in_background(self._run_existing(new, context, detached=True))

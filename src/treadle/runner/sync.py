@@ -264,13 +264,20 @@ class SyncRunner:
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> RunResult:
         """See `Runner.run`."""
         return BRIDGE.run(
             self._runner.run(
-                agent, input, thread_id=thread_id, task_id=task_id, options=options, context=context
+                agent,
+                input,
+                thread_id=thread_id,
+                task_id=task_id,
+                extra_state=extra_state,
+                options=options,
+                context=context,
             )
         )
 
@@ -281,6 +288,7 @@ class SyncRunner:
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
         raw: bool = False,
@@ -289,6 +297,7 @@ class SyncRunner:
         how: dict[str, Any] = {
             "thread_id": thread_id,
             "task_id": task_id,
+            "extra_state": extra_state,
             "options": options,
             "context": context,
             "raw": raw,
@@ -314,6 +323,7 @@ class SyncRunner:
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> SyncHandle:
@@ -321,6 +331,7 @@ class SyncRunner:
         how: dict[str, Any] = {
             "thread_id": thread_id,
             "task_id": task_id,
+            "extra_state": extra_state,
             "options": options,
             "context": context,
         }
@@ -353,7 +364,7 @@ class SyncRunner:
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
-        extra_state: Json = None,
+        extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: Any = None,
     ) -> Task:

@@ -27,6 +27,9 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
     """Return what a task wants done next; with `finalize`, an answered task is brought to its end."""
     if state.ended is not None:
         return Wait("ended")
+    if state.overwritten:
+        pair = state.overwritten[0]
+        return e.StateOverwritten(pair.step, pair.kept, pair.lost, pair.keys)
     if state.cancelling:
         return _cancel(state)
     if state.interrupting:

@@ -122,7 +122,7 @@ class Pipeline:
         nodes: in any order.
         output: the node whose value is the answer, or several whose values make an object by name; by default the
             nodes that no other node follows.
-        state: the shared state at first; the task's `extra_state`, if an object, is merged into it.
+        state: the shared state at first; the task's `extra_state`, as it is when a node begins, is merged into it.
 
     Raises:
         ConfigurationError: two nodes have one name, a node follows an unknown one, or nodes form a circle.
@@ -269,9 +269,7 @@ class Pipeline:
     def _state_before(self, node: Node, ctx: StepContext[Any]) -> Mapping[str, Json]:
         """Return the state as the nodes before one left it: updates are merged in the order of the nodes."""
         state = cast("dict[str, Json]", copied(dict(self.state)))
-        extra: Any = ctx.extra_state
-        if isinstance(extra, dict):
-            state |= extra
+        state |= copied(dict(ctx.state))
         updates = [name for name in self._before[node.name] if self._by_name[name].update]
         outputs: Mapping[str, Any] = ctx.outputs(updates) if updates else {}
         for name in updates:

@@ -29,6 +29,7 @@ from treadle.core.messages import Content, Json, Message, ToolCall, content, cop
 from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
 from treadle.core.state import TaskState
+from treadle.core.state_view import StateView
 from treadle.core.steps import CallState, ModelCall
 from treadle.errors import ModelError, NotReproducible, SubagentFailed, ToolCallFailed, WorkerError
 from treadle.ports import C, Tool
@@ -93,9 +94,10 @@ class StepContext(Generic[C]):
 
     `input` is the data with which the step was planned, `task_input` the input of the task. `results` has the outputs
     of the steps it waited for, and of the step that planned it, by name; None for those that failed or were skipped.
-    `failures` has the messages of those that failed. `attempt` counts from 1. `context` is the object passed to the
-    run; it is never stored. `instructions` and `tools` are the agent's. `answer_schema` is the JSON schema of the
-    answer, None for text.
+    `failures` has the messages of those that failed. `state` is the task's `extra_state` as it was when the step began,
+    and as its calls left it; what the function changes is stored with the step's end. `attempt` counts from 1.
+    `context` is the object passed to the run; it is never stored. `instructions` and `tools` are the agent's.
+    `answer_schema` is the JSON schema of the answer, None for text.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class StepContext(Generic[C]):
         self.attempt = step.attempt
         self.input: Json = copied(node.plan.input)
         self.task_input: tuple[Content, ...] = state.input
-        self.extra_state: Json = copied(state.extra_state)
+        self.state: StateView = StateView(state, step.started_seq, f"step {node.plan.name!r}")
         self.context: C = context
         self.results: Mapping[str, Json] = _results(graph, node)
         self.failures: Mapping[str, str] = _failures(graph, node)
@@ -284,6 +286,7 @@ class StepContext(Generic[C]):
             message = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
             error_type = SubagentFailed if call.name in self._tool_of_agent.values() else ToolCallFailed
             raise error_type(message, tool=call.name, call_id=call.id, outcome=str(call.outcome))
+        self.state.see(call)
         return copied(call.output)
 
     async def run_agent(self, agent: NamedAgent | str, input: str, *, key: str | None = None) -> Json:
@@ -313,7 +316,10 @@ class StepContext(Generic[C]):
         for _, ended in requested:
             await ended
         calls = {call.id: call for call in self._step.calls}
-        return tuple([calls[call_id] for call_id, _ in requested])
+        ended = tuple([calls[call_id] for call_id, _ in requested])
+        for call in ended:
+            self.state.see(call)
+        return ended
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was first called under a key; it has to be JSON data."""

@@ -128,7 +128,7 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
             "step", where, "how it ended", then.end.kind, kind if reason is None else f"{kind}: {reason}"
         )
     elif then.end is not None and now.end is not None:
-        for name in ("output", "last", "next"):
+        for name in ("output", "last", "next", "changes"):
             old, new = _plain(getattr(then.end, name, None)), _plain(getattr(now.end, name, None))
             if old != new:
                 yield Drift("step", where, f"its {name}", old, new)
@@ -175,6 +175,9 @@ def _of_calls(then: list[CallTrace], now: list[CallTrace], where: str) -> Iterat
             return
         if old.end is not None and (old.seen, _ran(old)) != (new.seen, _ran(new)):
             yield Drift("result", label, f"what the model is shown of {old.text}", old.seen, new.seen)
+        elif old.end is not None and new.end is not None and old.end.changes != new.end.changes:
+            before, after = _plain(old.end.changes), _plain(new.end.changes)
+            yield Drift("result", label, f"what {old.text} changes in the state", before, after)
 
 
 def _subject_of(old: CallTrace | None, new: CallTrace | None) -> str:

@@ -19,7 +19,7 @@ from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import StepResult
 from treadle.core.data import frozen
 from treadle.core.events import StepSkipped
-from treadle.core.messages import Json, Text
+from treadle.core.messages import Json, Text, copied
 from treadle.core.observation import as_text
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.tools import Unknown
@@ -251,6 +251,10 @@ class _RecordedTool:
         end = call.end
         if end.outcome != "ok":
             raise RecordedFailure(end.error.message if end.error is not None else end.outcome)
+        if end.changes is not None:
+            ctx.state.update(copied(end.changes.values))
+            for key in end.changes.removed:
+                ctx.state.pop(key, None)
         return ToolOutput(end.output, _observation(call), end.display, end.sources, end.artifacts)
 
     async def undo(self, call: Any, ctx: ToolContext[Any]) -> None:
