@@ -28,7 +28,8 @@ TreadleError
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
 ├── WorkerError                     a worker of one's own does what it may not
-│   └── NotReproducible             a key was used for another request when a step was entered again
+│   ├── NotReproducible             a key was used for another request when a step was entered again
+│   └── StepHasNoOutput             the step that is asked about failed or was skipped (also a LookupError)
 └── ToolError                       a tool could not be called
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     │   └── SubagentFailed          an agent that a step ran did not
@@ -338,6 +339,10 @@ class WorkerError(TreadleError):
 
 class NotReproducible(WorkerError):
     """A step that is entered again asks for something else under a key it used before."""
+
+
+class StepHasNoOutput(WorkerError, LookupError):
+    """A step asks for the output of a step that failed or was skipped, or that it does not wait for."""
 
 
 class ToolError(TreadleError):

@@ -300,7 +300,8 @@ async def test_an_optional_step_may_fail(runner: Runner) -> None:
         )
 
     result = await sound(runner, await runner.run(agent_of(worker), "go"))
-    assert (result.state, result.output) == ("completed", [None, None, "b"])
+    assert (result.state, result.output) == ("degraded", [None, "b"])
+    assert result.degraded_reasons == ("step 'a' failed: ValueError: no",)
 
 
 async def test_a_quorum_that_cannot_be_reached_fails_the_task(runner: Runner) -> None:
@@ -330,7 +331,7 @@ async def test_a_failed_step_is_skipped_and_the_other_steps_run(runner: Runner) 
     failed = await runner.run(agent_of(worker), "go")
     await runner.skip_step(failed.task_id)
     result = await sound(runner, await runner.resume(failed.task_id))
-    assert (result.state, result.output) == ("completed", {"start": None, "a": None, "b": "b"})
+    assert (result.state, result.output) == ("completed", {"start": None, "b": "b"})
 
 
 class TaskCache:

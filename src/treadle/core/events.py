@@ -488,17 +488,22 @@ class StepCompleted(Event):
 
 @mutable
 class StepFailed(Event):
-    """A step could not be finished; it stays the next one."""
+    """A step could not be finished; it stays the next one, unless the steps after it can do without it.
+
+    `degrades`: the task is degraded if it goes on without the step, and no other step takes its place.
+    """
 
     step: str
     error: Failure
+    degrades: bool = False
 
 
 @mutable
 class StepSkipped(Event):
     """A step was given up, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
 
-    A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed.
+    A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed, and
+    `degrades` is as in `StepFailed`.
     """
 
     step: str
@@ -506,6 +511,7 @@ class StepSkipped(Event):
     inbox: str | None = None
     reason: str | None = None
     error: Failure | None = None
+    degrades: bool = False
 
 
 @mutable

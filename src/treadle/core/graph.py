@@ -55,6 +55,9 @@ class StepNode:
     given_up_by: str | None = None
     """`StepSkipped.by`, if the step was skipped"""
 
+    given_up_why: str | None = None
+    """`StepSkipped.reason`, if the step was skipped"""
+
     given_up_for: str | None = None
     """the step that made this one unneeded, if one did"""
 

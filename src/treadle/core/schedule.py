@@ -367,6 +367,8 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
         other.waits -= 1
     if waiting and all(other.status != "planned" or other.possible for other in waiting):
         _add_ended(state, graph, node, step)
+        if event.degrades:
+            _degrade(state, graph, node, event.error)
         for other in waiting:
             _make_ready(graph, other)
         return
@@ -396,6 +398,7 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
     step = _ended(graph, node, event)
     _add_results(state, node, step)
     step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
+    node.given_up_why = event.reason
     step.error = event.error or step.error
     _add_ended(state, graph, node, step)
     for other in node.needed_by:
@@ -403,6 +406,17 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
         waiting.waits -= 1
         _count_skipped(waiting, node)
         _make_ready(graph, waiting)
+    if event.degrades and event.error is not None:
+        _degrade(state, graph, node, event.error)
+
+
+def _degrade(state: TaskState, graph: Graph, node: StepNode, error: e.Failure) -> None:
+    """Note that the task goes on without a step that failed, unless others may take its place."""
+    waiting = [graph.nodes[other] for other in node.needed_by]
+    if waiting and all(other.starts_early and other.won + other.waits >= other.need for other in waiting):
+        return
+    node.reason = f"step {node.plan.name!r} failed: {error.message}"
+    state.reasons.append(node.reason)
 
 
 def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:

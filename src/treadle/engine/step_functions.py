@@ -71,11 +71,11 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                 if self.cancel_reason is not None:
                     return []  # it turned its cancellation into another error
                 await ctx.settled()
-                return [e.StepFailed(node.id, _worker_failure(error))]
+                return self._failed(_worker_failure(error))
         except asyncio.CancelledError:
             return []
         if done.skipped is not None:
-            return [_skipped_by_itself(node.id, done.skipped)]
+            return [self._skipped(done.skipped)]
         planned = tuple(done.next_steps)
         end = e.StepCompleted(
             node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts
@@ -89,7 +89,21 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
 
     def broken(self, text: str) -> list[e.Event]:
         """Return that the step failed."""
-        return [e.StepFailed(self.effect.id, e.Failure("worker", "error", text))]
+        return self._failed(e.Failure("worker", "error", text))
+
+    def _failed(self, error: e.Failure) -> list[e.Event]:
+        node, worker = self.effect.node, self.context.runtime.agent.function_worker
+        degrades = bool(node.needed_by) and worker is not None and worker.degrades
+        return [e.StepFailed(node.id, error, degrades)]
+
+    def _skipped(self, why: str | Exception) -> e.StepSkipped:
+        """Return that the step gave itself up."""
+        node, worker = self.effect.node, self.context.runtime.agent.function_worker
+        if not isinstance(why, Exception):
+            return e.StepSkipped(node.id, ITSELF, reason=why)
+        error, degrades = _worker_failure(why), worker is not None and worker.degrades
+        text = f"it failed: {error.message}"
+        return e.StepSkipped(node.id, ITSELF, reason=text, error=error, degrades=degrades)
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the step was given up before its end."""
@@ -138,13 +152,6 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
         """Return that the worker could not be asked."""
         method = "initialize_step" if self.effect.id == "initialize" else "finalize_task"
         return [e.WorkerFailed(e.Failure("worker", "error", f"{method} failed: {text}"))]
-
-
-def _skipped_by_itself(step: str, why: str | Exception) -> e.StepSkipped:
-    if isinstance(why, Exception):
-        error = _worker_failure(why)
-        return e.StepSkipped(step, ITSELF, reason=f"it failed: {error.message}", error=error)
-    return e.StepSkipped(step, ITSELF, reason=str(why))
 
 
 def _worker_failure(error: BaseException) -> e.Failure:

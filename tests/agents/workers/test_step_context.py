@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.engine.function_workers import agent_of, double, last
-from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import Agent, NextStep, Quorum, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.messages import user
+from treadle.errors import StepHasNoOutput
 from treadle.events import ModelRequested
 from treadle.llm.scripted import text
 from treadle.testing.audit import Evidence, audit_store
@@ -38,12 +39,94 @@ async def test_a_step_sees_why_its_optional_dependencies_failed() -> None:
             raise ValueError("no luck")
         if ctx.name == "b":
             return StepResult("luck")
-        return StepResult([dict(ctx.results), dict(ctx.failures)], is_last=True)
+        return StepResult([dict(ctx.results), dict(ctx.failures), dict(ctx.given_up)], is_last=True)
 
     async with Runner("memory:") as runner:
         result = await runner.run(Agent(ScriptedModel([]), worker=worker), "go")
-    assert result.state == "completed"
-    assert result.output == [{"start": None, "a": None, "b": "luck"}, {"a": "ValueError: no luck"}]
+    assert result.state == "degraded"
+    assert result.degraded_reasons == ("step 'a' failed: ValueError: no luck",)
+    given_up = {"a": "it failed: ValueError: no luck"}
+    assert result.output == [{"start": None, "b": "luck"}, {"a": "ValueError: no luck"}, given_up]
+
+
+async def test_a_step_that_was_given_up_is_no_output_of_none() -> None:
+    seen: dict[str, str] = {}
+
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name == "start":
+            join = NextStep("join", after=("none", "failed", "skipped", "itself"), join="optional")
+            return StepResult(next_steps=[*[NextStep(name) for name in join.after], join])
+        if ctx.name == "failed":
+            raise ValueError("no luck")
+        if ctx.name == "skipped":
+            return StepResult(skipped="nothing to do")
+        if ctx.name == "itself":
+            return StepResult(skipped=ValueError("gave up"))
+        if ctx.name == "none":
+            return StepResult(None)
+        assert (ctx.results["none"], "none" in ctx.results) == (None, True)
+        for name in ("failed", "skipped", "itself", "other"):
+            assert (name in ctx.results, ctx.results.get(name, "absent")) == (False, "absent")
+            with pytest.raises(StepHasNoOutput) as told:
+                ctx.results[name]
+            seen[name] = str(told.value)
+        return StepResult(ctx.results, is_last=True)
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel([]), worker=worker), "go")
+    assert result.output == {"start": None, "none": None}
+    assert {name: text.partition("; ")[0] for name, text in seen.items()} == {
+        "failed": "step 'join': the step 'failed' has no output: it failed: ValueError: no luck",
+        "skipped": "step 'join': the step 'skipped' has no output: nothing to do",
+        "itself": "step 'join': the step 'itself' has no output: it failed: ValueError: gave up",
+        "other": "step 'join' does not wait for a step 'other'",
+    }
+    assert "`'failed' in ctx.results` tells" in seen["failed"]
+    assert seen["other"].endswith("it waits for: start, none, failed, skipped, itself")
+    assert result.degraded_reasons == (
+        "step 'failed' failed: ValueError: no luck",
+        "step 'itself' failed: ValueError: gave up",
+    ), "a step that skips itself without an error degrades nothing"
+
+
+async def test_a_failure_that_others_make_up_for_degrades_nothing() -> None:
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name == "start":
+            sources = ("failed", "itself", "good", "better")
+            join = NextStep("join", after=sources, join=Quorum(2))
+            return StepResult(next_steps=[*[NextStep(name) for name in sources], join])
+        if ctx.name == "failed":
+            raise ValueError("no luck")
+        if ctx.name == "itself":
+            return StepResult(skipped=ValueError("gave up"))
+        return StepResult(sorted(ctx.results), is_last=ctx.name == "join")
+
+    async with Runner("memory:") as runner:
+        options = RunOptions(max_parallel_steps=1)
+        result = await runner.run(Agent(ScriptedModel([]), worker=worker), "go", options=options)
+    assert (result.state, result.output) == ("completed", ["better", "good", "start"])
+
+
+async def test_an_undo_of_a_failed_step_takes_its_reason_back(store: Any) -> None:
+    broken = True
+
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name == "start":
+            return StepResult(next_steps=[NextStep("a"), NextStep("end", after=("a",), join="optional")])
+        if ctx.name == "a" and broken:
+            raise ValueError("no luck")
+        return StepResult(sorted(ctx.results), is_last=ctx.name == "end")
+
+    async with Runner(store, agents=[Agent(ScriptedModel([]), worker=worker)]) as runner:
+        result = await runner.run(runner_agent := Agent(ScriptedModel([]), worker=worker), "go")
+        assert (result.state, result.output) == ("degraded", ["start"])
+        fork = await runner.fork(result.task_id)
+        await runner.undo_step(result.task_id, step="a")
+        broken = False
+        again = await runner.resume(result.task_id, agent=runner_agent)
+        assert (again.state, again.output, again.degraded_reasons) == ("completed", ["a", "start"], ())
+        forked = await runner.resume(fork, agent=runner_agent)
+        assert (forked.state, forked.degraded_reasons) == ("degraded", result.degraded_reasons)
 
 
 async def test_a_step_knows_the_tools_and_the_instructions_of_its_agent() -> None:

@@ -31,7 +31,8 @@ class NodeContext(Generic[C]):
         name: the name of the node.
         input: the value of `Node(input=)`.
         text: the task's input, as text.
-        results: the values of the nodes it follows, by name, without those that were skipped or failed.
+        results: the values of the nodes it follows, by name, without those that were skipped or failed: to ask for
+            such a value raises `StepHasNoOutput`.
         state: the shared state, as the nodes before this one left it.
         step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
             value (`step.once`).
@@ -312,7 +313,7 @@ def _value(field: str, ctx: NodeContext[Any]) -> Json:
         value: Any = ctx.text
     elif name in ctx.results:
         value = ctx.results[name]
-    elif name in ctx.step.results:
+    elif name in ctx.step.given_up:
         return None  # the node was skipped
     elif name in ctx.state:
         value = ctx.state[name]

@@ -26,7 +26,7 @@ from treadle.agents.workers.node import (
     text_of,
     tool_name,
 )
-from treadle.agents.workers.step_context import StepContext
+from treadle.agents.workers.step_context import StepContext, StepOutputs
 from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
 from treadle.core.codec import is_writable, plain
 from treadle.core.events import Join, NextStep
@@ -175,7 +175,9 @@ class Pipeline:
         if node is None:
             raise WorkerError(f"the pipeline has no node {ctx.name!r} any more")
         ended = ctx.outputs(node.after)
-        values = {name: ended[name] for name in node.after if name in ended}
+        values = StepOutputs(
+            {name: ended[name] for name in node.after if name in ended}, node.name, ctx.given_up
+        )
         unmet = self._unmet(node, values)
         if unmet is not None:
             return StepResult(skipped=unmet)

@@ -100,6 +100,7 @@ class PlanRefine:
 
     first_steps = (NextStep(FIRST),)
     finalizes_answers = False
+    degrades = False
 
     def initialize_step(self, task: RunContext[Any]) -> NextStep:
         return self.first_steps[0]

@@ -31,7 +31,14 @@ from treadle.core.schedule import seen_by
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateView
 from treadle.core.steps import CallState, ModelCall
-from treadle.errors import ModelError, NotReproducible, SubagentFailed, ToolCallFailed, WorkerError
+from treadle.errors import (
+    ModelError,
+    NotReproducible,
+    StepHasNoOutput,
+    SubagentFailed,
+    ToolCallFailed,
+    WorkerError,
+)
 from treadle.ports import C, Tool
 
 if TYPE_CHECKING:
@@ -93,7 +100,8 @@ class StepContext(Generic[C]):
     """A step, as its function sees it.
 
     `input` is the data with which the step was planned, `task_input` the input of the task. `results` has the outputs
-    of the steps it waited for, and of the step that planned it, by name; None for those that failed or were skipped.
+    of the steps it waited for, and of the step that planned it, by name; a step that failed or was skipped is not among
+    them, and to ask for its output raises `StepHasNoOutput`. `given_up` says of each such step why it has none, and
     `failures` has the messages of those that failed. `state` is the task's `extra_state` as it was when the step began,
     and as its calls left it; what the function changes is stored with the step's end. `attempt` counts from 1.
     `context` is the object passed to the run; it is never stored. `instructions` and `tools` are the agent's.
@@ -124,7 +132,8 @@ class StepContext(Generic[C]):
         self.task_input: tuple[Content, ...] = state.input
         self.state: StateView = StateView(state, step.started_seq, f"step {node.plan.name!r}")
         self.context: C = context
-        self.results: Mapping[str, Json] = _results(graph, node)
+        self.given_up: Mapping[str, str] = _given_up(graph, node)
+        self.results: Mapping[str, Json] = StepOutputs(_results(graph, node), node.plan.name, self.given_up)
         self.failures: Mapping[str, str] = _failures(graph, node)
         self.instructions = state.instructions or ""
         self.tools: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
@@ -443,11 +452,63 @@ class StepContext(Generic[C]):
             )
 
 
+class StepOutputs(dict[str, Json]):
+    """The outputs of steps, by name; to ask for that of a step that has none raises `StepHasNoOutput`.
+
+    Args:
+        outputs: by name.
+        reader: the name of the step that reads them.
+        given_up: of each step without an output why it has none.
+    """
+
+    def __init__(self, outputs: Mapping[str, Json], reader: str, given_up: Mapping[str, str]) -> None:
+        super().__init__(outputs)
+        self._reader = reader
+        self._given_up = given_up
+
+    def __missing__(self, name: str) -> Json:
+        if name in self._given_up:
+            raise StepHasNoOutput(
+                f"step {self._reader!r}: the step {name!r} has no output: {self._given_up[name]}; "
+                f"`{name!r} in ctx.results` tells whether it has one"
+            )
+        names = ", ".join([*self, *self._given_up]) or "none"
+        raise StepHasNoOutput(
+            f"step {self._reader!r} does not wait for a step {name!r}; it waits for: {names}"
+        )
+
+
 def _results(graph: Graph, node: StepNode) -> Mapping[str, Json]:
+    return {name: copied(output) for name, output in _outputs(_above(graph, node), node)}
+
+
+def _above(graph: Graph, node: StepNode) -> list[StepNode]:
+    """Return the step that planned a step, and those that it waits for."""
     step_ids = (*((node.by,) if node.by is not None else ()), *node.after)
-    above = [graph.nodes[step_id] for step_id in step_ids if step_id in graph.nodes]
-    outputs = dict(_outputs(above, node))
-    return {other.plan.name: copied(outputs.get(other.plan.name)) for other in above}
+    return [graph.nodes[step_id] for step_id in step_ids if step_id in graph.nodes]
+
+
+def _given_up(graph: Graph, node: StepNode) -> Mapping[str, str]:
+    """Return of each step that a step waits for, and that has no output for it, why."""
+    above = _above(graph, node)
+    with_output = {name for name, _ in _outputs(above, node)}
+    return {
+        other.plan.name: _why_without_output(other, node)
+        for other in above
+        if other.plan.name not in with_output
+    }
+
+
+def _why_without_output(node: StepNode, before: StepNode) -> str:
+    """Return why a step has no output for one that began; the same each time that one's function is entered."""
+    step, began = node.step, before.step.started_seq if before.step is not None else 0
+    if step is None or not 0 < step.ended_seq < began:
+        return "it had not ended when this step began"
+    if node.given_up_why is not None:
+        return node.given_up_why
+    if step.error is not None:
+        return f"it failed: {step.error.message}"
+    return "no step needed it any more"
 
 
 def _outputs(nodes: Iterable[StepNode], before: StepNode) -> Iterator[tuple[str, Json]]:

@@ -39,8 +39,8 @@ class StepResult:
         output: JSON data: the task's answer if this is the last step, else the input of the steps that follow.
         is_last: whether the output is the task's answer.
         next_steps: the steps to plan; a step without `after` may begin at once, in parallel with others.
-        skipped: why the step skips itself: a text, or the exception with which it failed. A skipped step has no
-            output, and a join of `any` does not count it.
+        skipped: why the step skips itself: a text, or the exception with which it failed: then the task is degraded,
+            unless others take its place. A skipped step has no output, and a join of `any` does not count it.
         sources: what the output is based on, each JSON data such as `{"title", "url"}`; sources of its calls are added.
         artifacts: files that the step made, each a `File` with a name and bytes, or a URL.
     """
@@ -119,6 +119,11 @@ class FunctionWorker:
     def finalizes_answers(self) -> bool:
         """Whether the worker is called with the answer before the task ends."""
         return self.parts is not None and getattr(self.parts, "finalizes_answers", True)
+
+    @property
+    def degrades(self) -> bool:
+        """Whether a task that goes on without a failed step is degraded; not so if its model deals with failures."""
+        return getattr(self.parts, "degrades", True)
 
     def facts(self) -> Json:
         """Return JSON data that differs between workers, for the fingerprint of an agent."""
