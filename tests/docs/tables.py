@@ -1,4 +1,4 @@
-"""Writes the parts of the docs that are made from the code: the tables of events and providers, the tree of errors.
+"""Writes the parts of the docs that are made from code: tables of events, providers, comparisons; the tree of errors.
 
     python -m tests.docs.tables
 
@@ -88,3 +88,6 @@ if __name__ == "__main__":
     for name, make in MADE.items():
         path = DOCS / name
         path.write_text(with_made_part(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
+    from tests.docs import capabilities  # it imports this module
+
+    capabilities.write()
