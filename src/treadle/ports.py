@@ -321,6 +321,55 @@ class QueuePosition:
     number: int = 0
 
 
+@frozen
+class TaskFigures:
+    """What a list shows of a task besides its row, as it stood when its row was last written.
+
+    Tokens and costs are those of the task with all tasks below it; `own_tokens` and `own_cost` are of the task alone,
+    so that sums over several tasks count nothing twice. Costs are in pico-dollars, None if some of it is not known.
+    `updated` is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` (its answer, or why
+    it failed) are cut to a line; `text` is more of both, folded, for searches.
+    """
+
+    steps: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: int | None = 0
+    own_tokens: int = 0
+    own_cost: int | None = 0
+    updated: int = 0
+    input: str = ""
+    outcome: str = ""
+    text: str = ""
+
+
+@mutable
+class TaskSums:
+    """How many tasks there are, and what they spent without the tasks below them.
+
+    Args:
+        tasks: how many they are.
+        tokens: of those whose figures are known.
+        cost: in pico-dollars, of those whose cost is known.
+        unpriced: how many tasks have a cost that is not known.
+        driven: how many are owned by a driver that is alive.
+    """
+
+    tasks: int = 0
+    tokens: int = 0
+    cost: int = 0
+    unpriced: int = 0
+    driven: int = 0
+
+    def add(self, other: TaskSums) -> None:
+        """Count other tasks too."""
+        self.tasks += other.tasks
+        self.tokens += other.tokens
+        self.cost += other.cost
+        self.unpriced += other.unpriced
+        self.driven += other.driven
+
+
 @mutable
 class Commit:
     """A change of one task, written in one transaction or not at all.
@@ -350,6 +399,7 @@ class Commit:
             owner, should it wake, is fenced. The task counts as one whose driver crashed, also when that process renews
             its lease.
         format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
+        figures: what lists show of the task from now on; None leaves what they show.
     """
 
     task_id: str
@@ -365,6 +415,7 @@ class Commit:
     thread: ThreadChange | None = None
     enter: OnBusyThread | None = None
     format: int = 1
+    figures: TaskFigures | None = None
 
 
 @mutable
@@ -459,15 +510,33 @@ class TaskRow:
     format: int = 1
     """the journal format that a driver must know to drive the task: the highest of its commits and of its base"""
 
+    figures: TaskFigures | None = None
+    """None until a commit brought some, and for rows written before figures existed; `text` is left empty"""
+
+    @property
+    def cursor(self) -> str:
+        """Where a list goes on behind this row."""
+        return f"{self.created}.{self.task_id}"
+
     @property
     def word(self) -> str:
         """The task's state as users see it: its owner counts before the state that was written last, except an end.
 
         A claim of an ended task changes nothing until the task is reopened, which changes the state too.
         """
-        if self.driver is None or self.state in END_STATES:
-            return self.state
-        return "running" if self.driver.alive else "interrupted"
+        return state_word(self.state, None if self.driver is None else self.driver.alive)
+
+
+def state_word(state: str, alive: bool | None) -> str:
+    """Return a task's state as users see it.
+
+    Args:
+        state: the state that was written last.
+        alive: whether its owner is alive; None if it has no owner.
+    """
+    if alive is None or state in END_STATES:
+        return state
+    return "running" if alive else "interrupted"
 
 
 @mutable
@@ -521,17 +590,35 @@ class ThreadRow:
 
 @mutable
 class TaskFilter:
-    """Which tasks to list: all fields that are set must match; `state` means a row's `word`.
+    """Which tasks to list: all fields that are set must match.
 
-    `cursor` is the last task id of the page before.
+    Args:
+        states: a row's `word` is one of these.
+        agent: the name of its agent.
+        thread_id: its thread.
+        parent: the task it is a child of.
+        base: the task it was forked from.
+        since: created then or later, in microseconds since 1970, UTC.
+        until: created before that.
+        labels: it has all of these.
+        search: a folded text that is part of its figures' `text`; rows without figures match too.
+        beginning: what its id begins with.
+        end: what its id ends with.
+        limit: the most rows.
+        cursor: the `cursor` of the last row of the page before.
     """
 
-    state: str | None = None
+    states: tuple[str, ...] | None = None
     agent: str | None = None
     thread_id: str | None = None
     parent: str | None = None
     base: str | None = None
     since: int | None = None
+    until: int | None = None
+    labels: dict[str, str] | None = None
+    search: str | None = None
+    beginning: str | None = None
+    end: str | None = None
     limit: int = 100
     cursor: str | None = None
 
@@ -559,7 +646,14 @@ class JournalReader(Protocol):
         ...
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
+        """Return matching rows, newest first: by `created`, and of the same time by id, descending."""
+        ...
+
+    async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
+        """Return how many rows match and what they spent, by `word`; `limit` and `cursor` are ignored.
+
+        A search leaves out rows without figures.
+        """
         ...
 
     async def inbox(self, task_id: str) -> list[InboxItem]:

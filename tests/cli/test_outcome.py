@@ -53,7 +53,7 @@ def test_money_is_a_number_in_json() -> None:
 def test_lists_and_results_hold_the_cost_of_tasks(treadle: Any) -> None:
     treadle("run", "math", "1 + 2?")
     (item,) = treadle("tasks", "--json").document["items"]
-    assert (item["cost"], item["usage"]["unpriced"], item["steps"]) == (None, ["scripted"], 2)
+    assert (item["cost"], item["tokens"] > 0, item["steps"]) == (None, True, 2)
     shown = treadle("show", "last", "--json").document
     assert shown["result"]["cost"] is None
     assert [step["usage"]["cost"] for step in shown["steps"]] == [None, None]

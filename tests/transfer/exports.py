@@ -10,7 +10,7 @@ import pytest
 from treadle import Agent, Image, Runner, ScriptedModel, tool
 from treadle.errors import ImportRefused
 from treadle.llm.scripted import call, text
-from treadle.ports import InboxItem, JournalStore, TaskFilter
+from treadle.ports import InboxItem, JournalStore, TaskFilter, TaskRow
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import dump
@@ -75,7 +75,12 @@ def leftovers(folder: Path) -> list[str]:
 
 
 async def shown(store: JournalStore) -> dict[str, Any]:
-    return await dump(store, THREADS)
+    """Return all of a store but the figures of lists: they follow from the journals, and a fork's are not known yet."""
+    content = await dump(store, THREADS)
+    for value in content.values():
+        if isinstance(value[0], TaskRow):
+            value[0].figures = None
+    return content
 
 
 async def refused(path: Path) -> ImportRefused:

@@ -213,7 +213,7 @@ async def test_every_task_is_verified_however_many_there_are(
     sql(store, "UPDATE tasks SET agent = 'someone' WHERE key = 'fork'")
     async with Runner(store) as runner:
         report = await runner.verify()
-        assert [task.task_id for task in report.tasks] == ["well", "two", "one", "fork"]
+        assert [task.task_id for task in report.tasks] == ["fork", "well", "two", "one"]
         assert [finding.task_id for finding in report.findings] == ["fork"]
         with pytest.raises(JournalCorrupt, match="someone") as raised:
             report.raise_for_findings()

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import control, doctor, drive, maintenance, replay, run, threads, undo_fork, views
+from treadle.cli import control, doctor, drive, listing, maintenance, replay, run, threads, undo_fork, views
 from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
@@ -41,7 +41,7 @@ for _command in (
     run.step,
     run.resume,
     drive.drive,
-    views.tasks,
+    listing.tasks,
     views.show,
     control.pause,
     control.interrupt,

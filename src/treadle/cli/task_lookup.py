@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -13,15 +12,15 @@ from treadle.runner.runner import TaskRunner
 
 PREFIX: Final = 6
 """The fewest characters by which the beginning of an id names a task: ids begin with their time."""
-_PAGE: Final = 1_000
+_MANY: Final = 100
 
 TaskArgument = Annotated[
-    str, typer.Argument(metavar="TASK", help="Id of a task, a unique beginning or end of it, or `last`.")
+    str, typer.Argument(metavar="TASK", help="Id of a task, a unique end or beginning of it, or `last`.")
 ]
 
 
 async def find_task(runner: TaskRunner, name: str) -> TaskRow:
-    """Return the row of a task named by its id, a unique beginning (6 characters) or end of it, or `last`.
+    """Return the row of a task named by its id, a unique end or beginning (6 characters) of it, or `last`.
 
     A beginning that a task shares with its children means the task. `last` is the newest task without a parent.
 
@@ -33,41 +32,37 @@ async def find_task(runner: TaskRunner, name: str) -> TaskRow:
         raise ConfigurationError(
             "TASK is empty: name a task by its id, a unique beginning or end of it, or `last`"
         )
-    await runner.store.open()
+    store = runner.store
+    await store.open()
     if name == "last":
-        rows = [row for row in await _rows_where(runner, lambda _: True) if row.parent is None]
-        if not rows:
-            raise TaskNotFound(f"there is no task in {runner.store.url} yet")
-        return max(rows, key=lambda row: (row.created, row.task_id))
+        return await _newest_root(runner)
     try:
-        return await runner.store.row(name)
+        return await store.row(name)
     except TaskNotFound:
-        rows = await _rows_where(runner, lambda task_id: _fits(task_id, name))
-        ids = {row.task_id for row in rows}
-        rows = [row for row in rows if row.parent not in ids]
-    if len(rows) > 1:
-        examples = ", ".join(row.task_id for row in rows[:4])
+        rows = await store.rows(TaskFilter(end=name, limit=_MANY))
+        if len(name) >= PREFIX:
+            rows += await store.rows(TaskFilter(beginning=name, limit=_MANY))
+    ids = {row.task_id for row in rows}
+    rows = [row for row in rows if row.parent not in ids]
+    if len({row.task_id for row in rows}) > 1:
+        some_ids = ", ".join(row.task_id for row in rows[:4])
+        count = f"{len(rows)}" if len(ids) < _MANY else f"{_MANY} or more"
         raise ConfigurationError(
-            f"{name!r} fits {len(rows)} tasks: {examples}{', ...' if len(rows) > 4 else ''}"
+            f"{name!r} fits {count} tasks: {some_ids}{', ...' if len(rows) > 4 else ''}; give more of the end of the id"
         )
     if not rows:
         await runner.get_task(name)  # raises the error that explains what is wrong with the name
     return rows[0]
 
 
-def _fits(task_id: str, name: str) -> bool:
-    return task_id.endswith(name) or (len(name) >= PREFIX and task_id.startswith(name))
-
-
-async def _rows_where(runner: TaskRunner, matches: Callable[[str], bool]) -> list[TaskRow]:
-    rows: list[TaskRow] = []
+async def _newest_root(runner: TaskRunner) -> TaskRow:
     cursor = None
-    while True:
-        page = await runner.store.rows(TaskFilter(limit=_PAGE, cursor=cursor))
-        rows += [row for row in page if matches(row.task_id)]
-        if len(page) < _PAGE:
-            return rows
-        cursor = page[-1].task_id
+    while page := await runner.store.rows(TaskFilter(limit=_MANY, cursor=cursor)):
+        for row in page:
+            if row.parent is None:
+                return row
+        cursor = page[-1].cursor
+    raise TaskNotFound(f"there is no task in {runner.store.url} yet")
 
 
 async def root_of(runner: TaskRunner, row: TaskRow) -> str | None:

@@ -10,6 +10,7 @@ import typer
 
 from treadle.cli import agents
 from treadle.cli.command import CODES, Session, command, text_argument
+from treadle.cli.filters import label as label_of
 from treadle.cli.screen import clean, some
 from treadle.cli.times import seconds_of
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
@@ -127,7 +128,7 @@ async def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> int:
     """Delete what ended long ago: whole threads, and tasks that left no messages in their threads."""
-    seconds, labels = seconds_of(older_than, "AGE"), dict(_label(item) for item in label or [])
+    seconds, labels = seconds_of(older_than, "AGE"), dict(label_of(item) for item in label or [])
     states: dict[str, Any] = {"states": state} if state else {}
     async with session.runner() as runner:
         report = await runner.prune(seconds, labels=labels, dry_run=dry_run, **states)
@@ -176,10 +177,3 @@ def _message(item: Any, index: int) -> Message:
             f"message {index} must be {{'role': 'user'|'assistant'|'system', 'content': text}}"
         )
     return Message(role, (Text(content),))
-
-
-def _label(item: str) -> tuple[str, str]:
-    key, equals, value = item.partition("=")
-    if not equals or not key:
-        raise ConfigurationError(f"--label takes KEY=TEXT, not {item!r}")
-    return key, value

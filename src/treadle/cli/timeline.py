@@ -11,11 +11,12 @@ from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
 from treadle.core.ids import undone_call
-from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
+from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
 from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
+from treadle.engine.figures import content_text as engine_text
 from treadle.engine.results import moment
 
 _DATA_SHOWN: Final = 300
@@ -34,9 +35,7 @@ _REQUESTS: Final = {
 
 def content_text(parts: Iterable[Content]) -> str:
     """Return content parts as text; a very long text is cut, and a part that is not text is named by its kind."""
-    text = " ".join(
-        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
-    )
+    text = engine_text(parts)
     return text if len(text) <= _INPUT_SHOWN else f"{text[:_INPUT_SHOWN]}… ({len(text):,} characters)"
 
 

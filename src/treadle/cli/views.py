@@ -1,8 +1,8 @@
-"""`tasks`, `show` and `diff`: the commands that only read. None needs the code of an agent."""
+"""`show` and `diff`: commands that only read. Neither needs the code of an agent."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
@@ -10,76 +10,15 @@ from treadle.cli.command import Session, command
 from treadle.cli.graph import draw
 from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_next, print_pending, print_state, usage_summary
-from treadle.cli.screen import STYLES, Screen, dollars, short
+from treadle.cli.screen import STYLES, Screen, short
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
 from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.journal import events_with_epochs
-from treadle.core.messages import Json
-from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary, state_text
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
+from treadle.errors import TaskNotFound
 from treadle.runner.runner import TaskRunner
-
-
-@command
-async def tasks(
-    session: Session,
-    state: Annotated[str | None, typer.Option("--state", help="Only tasks in this state.")] = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only tasks of this agent.")
-    ] = None,
-    thread: Annotated[str | None, typer.Option("--thread", help="Only tasks of this thread.")] = None,
-    parent: Annotated[
-        str | None, typer.Option("--parent", metavar="TASK", help="Only the children of this task.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The most tasks to list.")] = 20,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
-    ] = None,
-) -> int:
-    """List tasks, newest first."""
-    screen = session.screen
-    async with session.runner() as runner:
-        parent_id = (await find_task(runner, parent)).task_id if parent is not None else None
-        page = await runner.list_tasks(
-            state=state, agent=agent, thread_id=thread, parent=parent_id, limit=limit, cursor=cursor
-        )
-        listed = [(item, await _snapshot(runner, item.task_id)) for item in page.items]
-        screen.document({"items": [_item(*item) for item in listed], "cursor": page.cursor})
-        columns = ("task", "state", "agent", "steps", "cost", "age", "input")
-        screen.table(columns, [_row(*item) for item in listed], state_column=1)
-        if page.cursor is not None:
-            screen.note(f"more: --cursor {page.cursor}")
-    return 0
-
-
-async def _snapshot(runner: TaskRunner, task_id: str) -> Task | None:
-    try:
-        return await runner.get_task(task_id)
-    except JournalCorrupt:
-        return None  # listed as damaged; `verify` says where
-
-
-Row: TypeAlias = tuple[str, str, str, str, str, str, str]
-
-
-def _row(item: TaskSummary, task: Task | None) -> Row:
-    if task is None:
-        damaged = "(damaged: see `treadle verify`)"
-        return item.task_id, item.state_text, item.agent, "?", "?", age(item.created), damaged
-    cost = "?" if task.usage.cost is None else dollars(task.usage.cost)
-    text = short(content_text(task.input), 60)
-    return item.task_id, item.state_text, item.agent, str(task.steps), cost, age(item.created), text
-
-
-def _item(item: TaskSummary, task: Task | None) -> Json:
-    """Return a task of a list as JSON: its summary, and its steps, usage and cost."""
-    spent = {"steps": task.steps, "usage": task.usage, "cost": task.usage.cost} if task is not None else {}
-    return {**as_json(item), **as_json(spent)}
-
-
-# ---------------------------------------------------------------------------------------------- show
 
 
 @command

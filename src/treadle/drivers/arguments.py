@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from datetime import datetime
 from inspect import CO_VARARGS, signature
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -34,6 +35,9 @@ MAX_TASK_ID: Final = 200
 
 MAX_TEXT: Final = 10_000
 """How many characters a name, a reason or the like may have."""
+
+LATEST: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, counted from 1970, UTC."""
 
 MAX_SHOWN: Final = 80
 """Characters of a wrong value that its error repeats."""
@@ -278,12 +282,31 @@ def position(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name} must be a whole number from 0 up, got {shown(value)}")
 
 
-def microseconds(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value is a time."""
-    if isinstance(value, bool) or not isinstance(value, int):
+def moment(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a time between 1970 and 9999."""
+    if isinstance(value, datetime):
+        value = round(value.timestamp() * 1e6)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST:
         raise ConfigurationError(
-            f"{name} must be a whole number of microseconds since 1970, UTC, got {shown(value)}"
+            f"{name} must be a datetime, or a whole number of microseconds since 1970, UTC, up to the year 9999 "
+            f"({LATEST}), got {shown(value)}"
         )
+
+
+def text_by_text(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value maps text to text."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name} must map text to text, got {shown(value)}")
+    for key, item in cast("dict[Any, Any]", value).items():
+        text(name, key)
+        text(f"{name}[{shown(key)}]", item)
+
+
+def _state_or_states(name: str, value: Any) -> None:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        task_states(name, value)
+    else:
+        task_state(name, value)
 
 
 def flag(name: str, value: Any) -> None:
@@ -357,12 +380,19 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "verdict": verdict,
     **dict.fromkeys(("after", "keep"), position),
     "role": role,
-    "since": microseconds,
+    **dict.fromkeys(("since", "until"), moment),
 }
 """What arguments of these names must be, in any verb; an argument that is its parameter's default is not checked."""
 
+_OF_LISTS: Final[dict[str, Check | None]] = {
+    "agent": text,
+    "state": _state_or_states,
+    "labels": text_by_text,
+    "search": text,
+}
 _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
-    "list_tasks": {"agent": text, "state": task_state},
+    "list_tasks": _OF_LISTS,
+    "count_tasks": _OF_LISTS,
     "run_step": {"step": text},
     "skip_step": {"step": text},
     "export_tasks": {"to": None},

@@ -47,6 +47,7 @@ from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
 from treadle.engine.broadcast import Channel
+from treadle.engine.figures import figures_of
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import (
     AT_ONCE,
@@ -194,6 +195,8 @@ class JournalWriter:
             commit.format = max(commit.format, event.format)
         if self._create is not None:
             commit.enter = self._enter
+        if self._state_word is not None:
+            commit.figures = figures_of(self._state)
         if self._taken:
             commit.taken = tuple(self._taken)
             self._taken.clear()
@@ -278,7 +281,7 @@ class JournalWriter:
             record = encode_record(events, self.epoch, self.digest)
         commit = self._commit(record, events)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
-        commit.wanted = wanted
+        commit.wanted, commit.figures = wanted, figures_of(self._state, events)
         try:
             answer = self._submit(commit)
         except Exception:

@@ -20,7 +20,7 @@ from treadle.core.state import TaskState, Timer
 from treadle.core.steps import CallState, StepState
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
-from treadle.ports import TaskRow
+from treadle.ports import Driver, TaskFigures, TaskRow, TaskSums
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -384,8 +384,30 @@ class Task(Displayed):
 
 
 @frozen
+class TaskTotals:
+    """How many tasks there are, in which states, and what they spent.
+
+    `driven` counts those that a process drives now. `cost` is in US dollars, of the tasks whose cost is known;
+    `unpriced` is how many there are whose cost is not. What a task's children spent counts with them, so nothing counts
+    twice.
+    """
+
+    tasks: int
+    states: dict[str, int]
+    driven: int
+    tokens: int
+    cost: Decimal
+    unpriced: int
+
+
+@frozen
 class TaskSummary(Displayed):
-    """A task as a list shows it; `created` in microseconds since 1970, UTC, `state` and `driven` as those of `Task`."""
+    """A task as a list shows it; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
+
+    What follows `parent` is as of when the task was created, stopped or last went on, and None or empty if that is not
+    known: steps, tokens and `cost` (US dollars, with those of its children), `updated` (its last event), and the
+    beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
+    """
 
     task_id: str
     agent: str
@@ -396,6 +418,14 @@ class TaskSummary(Displayed):
     forked_from: str | None
     labels: dict[str, str]
     parent: str | None = None
+    steps: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: Decimal | None = None
+    updated: int | None = None
+    input: str = ""
+    outcome: str = ""
+    driver: Driver | None = None
 
     @property
     def state_text(self) -> str:
@@ -952,7 +982,26 @@ def summary(row: TaskRow) -> TaskSummary:
         row.base,
         row.labels,
         row.parent,
+        driver=row.driver,
+        **_figures(row.figures),
     )
+
+
+def _figures(figures: TaskFigures | None) -> dict[str, Any]:
+    if figures is None:
+        return {}
+    cost = None if figures.cost is None else as_dollars(figures.cost)
+    names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome")
+    return {"cost": cost, **{name: getattr(figures, name) for name in names}}
+
+
+def totals(sums: dict[str, TaskSums]) -> TaskTotals:
+    """Return the sums of a store as users see them."""
+    total = TaskSums()
+    for part in sums.values():
+        total.add(part)
+    states = {state: part.tasks for state, part in sorted(sums.items())}
+    return TaskTotals(total.tasks, states, total.driven, total.tokens, as_dollars(total.cost), total.unpriced)
 
 
 def snapshot(state: TaskState, row: TaskRow) -> Task:

@@ -25,6 +25,7 @@ from treadle.engine.results import (
     TaskPage,
     TaskStepOutput,
     TaskSummary,
+    TaskTotals,
     ThreadMessages,
     ThreadPage,
     ThreadSummary,
@@ -47,7 +48,7 @@ S = TypeVar("S", bound="TaskStream[Any]")
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from treadle.runner.views import Input, Ref, Role
+    from treadle.runner.views import Input, Moment, Ref, Role, States
 
 
 class SyncStream(Generic[S]):
@@ -408,12 +409,15 @@ class SyncRunner:
     def list_tasks(
         self,
         *,
-        state: str | None = None,
+        state: States = None,
         agent: str | None = None,
         thread_id: str | None = None,
         parent: str | None = None,
         forked_from: str | None = None,
-        since: int | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        labels: dict[str, str] | None = None,
+        search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> SyncTaskPage:
@@ -427,9 +431,40 @@ class SyncRunner:
                     parent=parent,
                     forked_from=forked_from,
                     since=since,
+                    until=until,
+                    labels=labels,
+                    search=search,
                     limit=limit,
                     cursor=cursor,
                 )
+            )
+        )
+
+    def count_tasks(
+        self,
+        *,
+        state: States = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        parent: str | None = None,
+        forked_from: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        labels: dict[str, str] | None = None,
+        search: str | None = None,
+    ) -> TaskTotals:
+        """See `Runner.count_tasks`."""
+        return BRIDGE.run(
+            self._runner.count_tasks(
+                state=state,
+                agent=agent,
+                thread_id=thread_id,
+                parent=parent,
+                forked_from=forked_from,
+                since=since,
+                until=until,
+                labels=labels,
+                search=search,
             )
         )
 

@@ -208,4 +208,4 @@ class ThreadVerbs(RunVerbs):
             rows += page
             if len(page) < PAGE:
                 return rows
-            cursor = page[-1].task_id
+            cursor = page[-1].cursor

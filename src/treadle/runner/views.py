@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Literal
 
 from treadle.core.graph import Graph
@@ -16,6 +17,7 @@ from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
 from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
+from treadle.engine.figures import figures_of, folded
 from treadle.engine.results import (
     RunResult,
     StepInfo,
@@ -23,6 +25,7 @@ from treadle.engine.results import (
     Task,
     TaskPage,
     TaskStepOutput,
+    TaskTotals,
     ThreadMessages,
 )
 from treadle.errors import (
@@ -41,6 +44,9 @@ Ref = str | Task
 """A task, or its id."""
 
 Role = Literal["user", "observation", "system"]
+States = str | Sequence[str] | None
+Moment = int | datetime | None
+"""A datetime, or microseconds since 1970, UTC; None for no bound."""
 
 
 def id_of(task: Ref) -> str:
@@ -105,32 +111,91 @@ class ViewVerbs:
     async def list_tasks(
         self,
         *,
-        state: str | None = None,
+        state: States = None,
         agent: str | None = None,
         thread_id: str | None = None,
         parent: str | None = None,
         forked_from: str | None = None,
-        since: int | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        labels: dict[str, str] | None = None,
+        search: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """Return tasks, newest first, that match all these fields; `since` in microseconds since 1970, UTC.
+        """Return tasks, newest first, that match all these fields.
 
         `for` goes over the tasks of the page, `async for` also over those of later pages. Those of `runner.sync` are a
         plain `for`, over all pages.
+
+        Args:
+            state: a state, or several of which a task has one.
+            agent: the name of the agent.
+            thread_id: the thread.
+            parent: the id of the task whose children are listed.
+            forked_from: the id of the task whose forks are listed.
+            since: created then or later: a datetime, or microseconds since 1970, UTC.
+            until: created before that.
+            labels: labels that a task has, all of them.
+            search: text in the beginning (500 characters each) of the input, the answer or the error, capital or small.
+            limit: the most tasks of a page, 1 to 1,000.
+            cursor: the `cursor` of the page before.
+
+        Raises:
+            ConfigurationError: an argument cannot be what its name says.
         """
         arguments.page("list_tasks", limit, cursor)
-        return await self._task_page(
-            TaskFilter(state, agent, thread_id, parent, forked_from, since, limit, cursor)
+        wanted = TaskFilter(
+            _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
+        wanted.labels, wanted.limit, wanted.cursor = labels, limit, cursor
+        wanted.search = None if search is None else folded(search)
+        return await self._task_page(wanted)
 
     async def _task_page(self, wanted: TaskFilter) -> TaskPage:
         await self._store.open()
         # One more than asked for tells whether there is a next page.
         rows = await self._store.rows(replace(wanted, limit=wanted.limit + 1))
-        more = rows[wanted.limit - 1].task_id if len(rows) > wanted.limit else None
-        page = TaskPage(tuple([results.summary(row) for row in rows[: wanted.limit]]), more)
+        more = rows[wanted.limit - 1].cursor if len(rows) > wanted.limit else None
+        rows = rows[: wanted.limit]
+        if wanted.search is not None:
+            rows = [row for row in rows if row.figures is not None or await self._says(row, wanted.search)]
+        page = TaskPage(tuple([results.summary(row) for row in rows]), more)
         return page.followed_by(lambda after: self._task_page(replace(wanted, cursor=after)))
+
+    async def _says(self, row: TaskRow, search: str) -> bool:
+        """Whether a task whose row has no figures is one that a search finds."""
+        try:
+            state = (await self._cache.load(row.task_id, row)).state
+        except JournalCorrupt:
+            return False
+        return search in figures_of(state).text
+
+    @verb
+    async def count_tasks(
+        self,
+        *,
+        state: States = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        parent: str | None = None,
+        forked_from: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        labels: dict[str, str] | None = None,
+        search: str | None = None,
+    ) -> TaskTotals:
+        """Return how many tasks match, in which states, and what they spent; the arguments are those of `list_tasks`.
+
+        What running tasks spent counts as of when they were created, stopped or last went on. A search leaves out tasks
+        that were last driven by a version that kept no text to search.
+        """
+        await self._store.open()
+        wanted = TaskFilter(
+            _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
+        )
+        wanted.labels, wanted.search = labels, None if search is None else folded(search)
+        return results.totals(await self._store.sums(wanted))
 
     async def _state(self, task: Ref) -> TaskState:
         row = await self._cache.row(id_of(task))
@@ -205,6 +270,14 @@ class ViewVerbs:
 def driver_of(verbs: ViewVerbs) -> TaskDriver:
     """Return what drives the tasks of a runner: for handles, and for commands that watch what they drive."""
     return verbs._driver  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its users have no use for it
+
+
+def _states(state: States) -> tuple[str, ...] | None:
+    return (state,) if isinstance(state, str) else None if state is None else tuple(state)
+
+
+def _microseconds(moment: Moment) -> int | None:
+    return round(moment.timestamp() * 1e6) if isinstance(moment, datetime) else moment
 
 
 # --------------------------------------------------------------------------------- the next step

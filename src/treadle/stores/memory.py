@@ -39,13 +39,16 @@ from treadle.ports import (
     QueuePosition,
     Record,
     Refused,
+    TaskFigures,
     TaskFilter,
     TaskRow,
+    TaskSums,
     ThreadMember,
     ThreadMoved,
     ThreadRow,
 )
 from treadle.stores import rules
+from treadle.stores.listing import is_match, newest, sums_of
 from treadle.stores.rules import IN_PARALLEL, Membership, QueuedTask, QueueEntry
 
 
@@ -69,6 +72,7 @@ class _Task:
     forks: list[_Task] = field(default_factory=list["_Task"])
     mark: JournalEnd | None = None
     format: int = 1
+    figures: TaskFigures | None = None
 
     @property
     def seq(self) -> int:
@@ -241,6 +245,8 @@ class MemoryStore(JournalStore):
         if commit.state is not None:
             task.state = commit.state
         task.format = max(task.format, commit.format)
+        if commit.figures is not None:
+            task.figures = commit.figures
         if commit.thread is not None:
             thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
             thread.version += 1
@@ -286,6 +292,7 @@ class MemoryStore(JournalStore):
             task = _Task(new, row.state, row.epoch, base, owned=False, deleted=row.deleted, mark=row.mark)
             task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
             own_records = list(records)
+            task.figures = row.figures
             task.waiting = {item.item_id: item for item in inbox}
             task.seen = set(task.waiting)
             task.records = [self._with_shared_blobs(record) for record in own_records]
@@ -467,19 +474,29 @@ class MemoryStore(JournalStore):
             return self._row(self._task(task_id, deleted=deleted))
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
+        """Return matching rows, newest first."""
         with self._lock:
             self._usable()
-            rows: list[TaskRow] = []
-            for key in sorted(self._tasks, reverse=True):
-                task = self._tasks[key]
-                if len(rows) >= wanted.limit:
-                    break
-                if not task.deleted and _matches(task, wanted):
-                    row = self._row(task)
-                    if wanted.state in (None, row.word):
-                        rows.append(row)
-            return rows
+            return newest([self._matching(wanted)], wanted.limit)
+
+    async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
+        """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
+        sums: dict[str, TaskSums] = {}
+        with self._lock:
+            self._usable()
+            for row in self._matching(replace(wanted, cursor=None)):
+                if wanted.search is None or row.figures is not None:
+                    sums.setdefault(row.word, TaskSums()).add(sums_of(row))
+        return sums
+
+    def _matching(self, wanted: TaskFilter) -> list[TaskRow]:
+        rows: list[TaskRow] = []
+        for task in self._tasks.values():
+            if not task.deleted:
+                row = self._row(task)
+                if is_match(row, wanted, task.figures.text if task.figures is not None else None):
+                    rows.append(row)
+        return rows
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return the tasks that a driver is to adopt; see `JournalStore.orphans`."""
@@ -588,6 +605,7 @@ class MemoryStore(JournalStore):
             deleted=task.deleted,
             wanted=task.wanted,
             format=task.format,
+            figures=None if task.figures is None else replace(task.figures, text=""),
         )
 
 
@@ -631,15 +649,3 @@ def _digest(task: _Task, seq: int) -> bytes:
             index = bisect_left(part.records, seq, key=lambda record: record.seq)
             return part.records[index].digest if index < len(part.records) else b""
     return b""
-
-
-def _matches(task: _Task, wanted: TaskFilter) -> bool:
-    new = task.new
-    return (
-        (wanted.cursor is None or new.task_id < wanted.cursor)
-        and (wanted.agent is None or new.agent == wanted.agent)
-        and (wanted.thread_id is None or new.thread_id == wanted.thread_id)
-        and (wanted.parent is None or new.parent == wanted.parent)
-        and (wanted.base is None or new.base == wanted.base)
-        and (wanted.since is None or new.created >= wanted.since)
-    )

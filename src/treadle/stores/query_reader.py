@@ -14,9 +14,11 @@ from treadle.ports import (
     Record,
     TaskFilter,
     TaskRow,
+    TaskSums,
     ThreadMember,
     ThreadRow,
 )
+from treadle.stores.listing import figures_of_column
 
 T = TypeVar("T")
 
@@ -27,6 +29,7 @@ class Queries(Protocol):
     def records(self, connection: Any, key: str, after: int, upto: int | None, /) -> list[Record]: ...
     def row(self, connection: Any, key: str, deleted: bool, /) -> TaskRow: ...
     def rows(self, connection: Any, wanted: TaskFilter, /) -> list[TaskRow]: ...
+    def sums(self, connection: Any, wanted: TaskFilter, /) -> dict[str, TaskSums]: ...
     def orphans(self, connection: Any, limit: int, after: str | None, until: int, /) -> list[TaskRow]: ...
     def inbox(self, connection: Any, key: str, /) -> list[InboxItem]: ...
     def thread(
@@ -40,7 +43,7 @@ def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
         :13
     ]
-    deleted, wanted, min_format = columns[13:16]
+    deleted, wanted, min_format, figures = columns[13:17]
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -58,6 +61,7 @@ def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
         deleted=bool(deleted),
         wanted=wanted,
         format=min_format,
+        figures=figures_of_column(figures),
     )
 
 
@@ -82,8 +86,12 @@ class QueryReader(JournalReader):
         return await self._query(self.queries.row, task_id, deleted)
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
+        """Return matching rows, newest first."""
         return await self._query(self.queries.rows, wanted)
+
+    async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
+        """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
+        return await self._query(self.queries.sums, wanted)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""

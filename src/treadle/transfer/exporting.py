@@ -80,7 +80,7 @@ class Selection:
             relatives += [child.task_id for child in page]
             if len(page) < _PAGE:
                 break
-            cursor = page[-1].task_id
+            cursor = page[-1].cursor
         return relatives
 
     async def _exists(self, task_id: str) -> bool:

@@ -12,6 +12,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.journal import unfold
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
+from treadle.engine.figures import figures_of
 from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
 from treadle.transfer import export_format
@@ -166,6 +167,8 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
         raise reader.refuse(f"task {row.task_id} has no event", task.line)
     if state.unknown is None and not row.deleted and (differs := loading.contradicts(row, state)) is not None:
         raise reader.refuse(f"task {row.task_id}: {differs}", task.line)
+    if state.unknown is None and not row.deleted:
+        row.figures = figures_of(state)
     if (head, digest) != (row.head, task.digest) and not (row.head == head == row.base_seq):
         raise reader.refuse(
             f"task {row.task_id} should end at event {row.head} and ends at {head}", task.line

@@ -120,7 +120,7 @@ async def every_row(store: JournalReader) -> AsyncIterator[TaskRow]:
             yield row
         if len(rows) < _ROWS:
             return
-        cursor = rows[-1].task_id
+        cursor = rows[-1].cursor
 
 
 async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:

@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 import pytest
 
+from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
 from treadle.ports import AT_ONCE, Commit, Committed, JournalEnd, Record, TaskFilter, ThreadChange
 from treadle.stores.sqlite import SQLiteStore, schema
@@ -152,6 +153,40 @@ async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch
     assert sql(path, "PRAGMA user_version", "SELECT count(*) FROM two") == [[(newest,)], [(0,)]]
 
 
+def without_lists(path: Path) -> None:
+    """Take back what the migration for lists added to a file."""
+    indexes = [f"DROP INDEX tasks_by_{name}" for name in ("created", "state", "agent", "thread")]
+    made = [f"CREATE INDEX tasks_by_{name} ON tasks({name}, key)" for name in ("state", "thread")]
+    columns = [f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("figures", "search")]
+    sql(path, *indexes, *made, *columns, "DROP TABLE task_labels", "UPDATE compatible SET opens = 7")
+    sql(path, "PRAGMA user_version = 7")
+
+
+async def test_a_file_without_lists_is_listed_by_label_and_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    agent = Agent(ScriptedModel(["blue paint"]), name="shop")
+    async with Runner(path) as runner:
+        for name in ("old", "gone"):
+            await runner.run(agent, "A colour?", task_id=name, options=RunOptions(labels={"team": name}))
+        await runner.delete_task("gone")
+    without_lists(path)
+    async with Runner(path) as runner:
+        await runner.run(agent, "A colour?", task_id="new")
+        assert [item.task_id for item in (await runner.list_tasks(labels={"team": "old"})).items] == ["old"]
+        assert (await runner.list_tasks(labels={"team": "gone"})).items == ()
+        assert [item.task_id for item in (await runner.list_tasks(search="blue")).items] == ["new", "old"]
+        assert (await runner.list_tasks(search="red")).items == ()
+        assert [item.steps for item in (await runner.list_tasks()).items] == [1, None]
+        totals = await runner.count_tasks()
+        assert (totals.tasks, totals.unpriced) == (2, 2)
+    older = {number: step for number, step in schema._steps().items() if number < 8}
+    monkeypatch.setattr(schema, "_steps", lambda: older)
+    with pytest.raises(StoreFormatError, match="upgrade treadle"):
+        await SQLiteStore(path).open()
+
+
 async def test_a_file_of_the_first_format_learns_where_its_journals_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +195,7 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
         owner = await Owner.create(store, "t")
         await owner.write(4, release=True)
         await Owner.create(store, "u")
+    without_lists(path)
     added = ("mark_seq", "mark_digest", "turn", "wanted", "format")
     sql(path, *(f"DROP INDEX {name}" for name in ("tasks_by_turn", "tasks_wanted", "tasks_by_driver")))
     sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
@@ -174,6 +210,7 @@ async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once
     async with opened(path) as store:
         for name, wanted in (("t", 1), ("rest", 0)):
             await (await Owner.create(store, name)).send(release=True, wanted=wanted)
+    without_lists(path)
     sql(path, "ALTER TABLE tasks DROP COLUMN format", "DROP TABLE compatible", "PRAGMA user_version = 5")
     async with opened(path) as store:
         assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]

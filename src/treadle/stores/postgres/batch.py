@@ -9,12 +9,14 @@ from operator import itemgetter
 from typing import Any, Final
 
 from treadle.core.data import mutable
-from treadle.ports import InboxItem, NewTask, Record
+from treadle.ports import InboxItem, NewTask, Record, TaskFigures
+from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.postgres.schema import BoundedConnection
 
 _CREATE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, driver, parent, base, base_seq,
-labels, mark_seq, mark_digest, turn, wanted, format)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s, %s)"""
+labels, mark_seq, mark_digest, turn, wanted, format, figures, search)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s, %s, %s, %s)"""
+_LABEL: Final = "INSERT INTO task_labels(name, value, created, key) VALUES (%s, %s, %s, %s)"
 _APPEND: Final = """INSERT INTO records(task, seq, count, epoch, blobs, digest, data)
 SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::int[], %b::bytea[], %b::bytea[])"""
 _BLOB: Final = "INSERT INTO blobs(digest, data) VALUES (%s, %b) ON CONFLICT DO NOTHING"
@@ -27,10 +29,11 @@ _MOVE: Final = "UPDATE threads SET version = %s WHERE key = %s"
 _JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
 _LEAVE: Final = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
 _ROWS: Final = """UPDATE tasks t SET epoch = u.epoch, driver = u.driver, state = u.state, mark_seq = u.mark_seq,
-mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted, format = u.format
+mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted, format = u.format,
+figures = coalesce(u.figures, t.figures), search = coalesce(u.search, t.search)
 FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
-%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint[])
-AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format) WHERE t.id = u.id"""
+%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::text[])
+AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format, figures, search) WHERE t.id = u.id"""
 
 
 @mutable
@@ -53,6 +56,8 @@ class Head:
     """of the last record; None until it is asked for"""
     new: NewTask | None = None
     base: int | None = None
+    figures: TaskFigures | None = None
+    """those to write; None leaves what the row has"""
 
 
 @mutable
@@ -114,6 +119,9 @@ class Batch:
         run, run_many = connection.execute, connection.cursor().executemany
         if self._new:
             run_many(_CREATE, sorted((_created(head) for head in self._new), key=itemgetter(1)))
+            labels = [row for head in self._new for row in _labels(head)]
+            if labels:
+                run_many(_LABEL, sorted(labels))
         if self._records:
             run(_APPEND, _columns(self._records))
         if self._blobs:
@@ -162,10 +170,15 @@ def _created(head: Head) -> tuple[Any, ...]:
     return (
         *(head.row, new.task_id, new.agent, new.thread_id, head.state, new.created, head.epoch, head.driver),
         *(new.parent, head.base, new.base_seq, json.dumps(new.labels), head.mark, head.mark_digest),
-        *(head.turn, head.wanted, head.format),
+        *(head.turn, head.wanted, head.format, *figures_column(head.figures)),
     )
+
+
+def _labels(head: Head) -> list[tuple[str, str, int, str]]:
+    assert head.new is not None
+    return label_rows(head.new.labels, head.new.created, head.new.task_id)
 
 
 def _row(head: Head) -> tuple[Any, ...]:
     row = (head.row, head.epoch, head.driver, head.state, head.mark, head.mark_digest)
-    return (*row, head.turn, head.wanted, head.format)
+    return (*row, head.turn, head.wanted, head.format, *figures_column(head.figures))

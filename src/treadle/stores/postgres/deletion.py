@@ -16,7 +16,9 @@ _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
 ) SELECT t.id, t.key, t.driver, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
 _BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
-epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0 WHERE id = ANY(%s)"""
+epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0, figures = NULL, search = NULL
+WHERE id = ANY(%s)"""
+_UNLABEL: Final = "DELETE FROM task_labels l USING tasks t WHERE t.id = ANY(%s) AND l.key = t.key"
 _BASES: Final = """WITH RECURSIVE chain(id) AS (
   SELECT unnest(%s::bigint[]) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
 ) SELECT DISTINCT thread FROM tasks JOIN chain USING (id)"""
@@ -81,6 +83,7 @@ def _delete(
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
     threads |= {name} if root == "thread" else set()
     connection.execute("DELETE FROM inbox WHERE task = ANY(%s)", (rows,))
+    connection.execute(_UNLABEL, (rows,))
     connection.execute(_BURY, (rows,))
     _collect(connection, [*rows, *_taken_out_of(connection, threads)])
     # With a fork that goes, the thread it began with may go too.

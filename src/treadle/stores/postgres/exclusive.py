@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from treadle.ports import InboxItem, Record, TaskRow, ThreadMember, ThreadMoved
 from treadle.stores import rules
+from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.postgres import deletion
 from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.writer_thread import Item
@@ -25,8 +26,9 @@ PAGE: Final = 500
 _FIND: Final = """SELECT id, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq), format
 FROM tasks t WHERE key = %s"""
 _RESTORE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, deleted, parent, base, base_seq,
-labels, mark_seq, mark_digest, wanted, format)
-VALUES (nextval('task_ids'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s) RETURNING id"""
+labels, mark_seq, mark_digest, wanted, format, figures, search)
+VALUES (nextval('task_ids'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s, %s, %s) RETURNING id"""
+_LABEL: Final = "INSERT INTO task_labels(name, value, created, key) VALUES (%s, %s, %s, %s)"
 _APPEND: Final = "INSERT INTO records VALUES (%s, %s, %s, %s, %s, %b, %b)"
 _BLOB: Final = "INSERT INTO blobs VALUES (%s, %b) ON CONFLICT DO NOTHING"
 _REFER: Final = "INSERT INTO blob_refs VALUES (%s, %s, %s)"
@@ -66,13 +68,15 @@ def _restore(
     values = (
         *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
         *(row.parent, None if base is None else base[0], row.base_seq, json.dumps(row.labels), *mark),
-        *(row.wanted, max(row.format, 1 if base is None else base[2])),
+        *(row.wanted, max(row.format, 1 if base is None else base[2]), *figures_column(row.figures)),
     )
     restored = connection.execute(_RESTORE, values).fetchone()
     assert restored is not None
     task = int(restored[0])
     pages = iter(records)
     with connection.cursor() as cursor:
+        if not row.deleted:
+            cursor.executemany(_LABEL, label_rows(row.labels, row.created, row.task_id))
         while page := list(islice(pages, PAGE)):
             values = [(task, r.seq, r.count, r.epoch, len(r.blobs), r.digest, r.data) for r in page]
             cursor.executemany(_APPEND, values)

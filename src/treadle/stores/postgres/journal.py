@@ -339,6 +339,8 @@ class Group:
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
         position = self._assign_place(head, commit.task_id, entry)
+        if commit.figures is not None:
+            head.figures = commit.figures
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
         return Committed(release, position)

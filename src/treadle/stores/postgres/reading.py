@@ -14,8 +14,18 @@ from psycopg.pq import TransactionStatus
 
 from treadle.core.events import END_STATES
 from treadle.errors import JournalCorrupt
-from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
-from treadle.stores import rules
+from treadle.ports import (
+    Driver,
+    InboxItem,
+    Record,
+    TaskFilter,
+    TaskRow,
+    TaskSums,
+    ThreadMember,
+    ThreadRow,
+    state_word,
+)
+from treadle.stores import listing, rules
 from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.processes import alive
 from treadle.stores.query_reader import task_row
@@ -24,9 +34,13 @@ _FAR: Final = 2**62
 
 _COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
 t.labels, coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq), t.mark_seq, t.mark_digest,
-t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
-(extract(epoch FROM d.lease) * 1000000)::bigint
-FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
+t.deleted, t.wanted, t.format, t.figures, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
+(extract(epoch FROM d.lease) * 1000000)::bigint"""
+_JOINED: Final = " LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"
+_ROWS: Final[LiteralString] = _COLUMNS + " FROM tasks t" + _JOINED
+_SUMS: Final = """SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
+count(*), coalesce(sum((t.figures::json ->> 't')::bigint), 0), coalesce(sum((t.figures::json ->> 'c')::bigint), 0),
+count(*) - count(t.figures::json ->> 'c')"""
 _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   SELECT id FROM tasks WHERE driver = ANY(%s)
   UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND %s AND driver IS NULL AND state <> ALL(%s)
@@ -34,14 +48,31 @@ _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
 _DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
 _FILTERS: Final[dict[str, LiteralString]] = {
-    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # the state of an owned task is known only once its row is read
     "agent": "t.agent = %s",
     "thread_id": "t.thread = %s",
     "parent": "t.parent = %s",
     "base": "t.base = (SELECT id FROM tasks WHERE key = %s)",
-    "since": "t.created >= %s",
-    "cursor": "t.key < %s",
+    "search": "(t.search IS NULL OR strpos(t.search, %s) > 0)",
 }
+_BY_TIME: Final[dict[str, dict[str, LiteralString]]] = {
+    "t": {
+        "since": "t.created >= %s",
+        "until": "t.created < %s",
+        "cursor": "(t.created, t.key) < (%s, %s)",
+        "order": "t.created DESC, t.key DESC",
+    },
+    "l": {
+        "since": "l.created >= %s",
+        "until": "l.created < %s",
+        "cursor": "(l.created, l.key) < (%s, %s)",
+        "order": "l.created DESC, l.key DESC",
+    },
+}
+"""Terms that read times, by the table that orders a list."""
+
+_LABELLED: Final = "EXISTS (SELECT 1 FROM task_labels WHERE name = %s AND value = %s AND key = t.key)"
+_OWNED: Final = "t.driver IS NOT NULL"
+_RESTING: Final = "t.driver IS NULL AND t.state = %s"
 _LINK: Final = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS: Final = """SELECT seq, count, epoch, data, digest, blobs FROM records
 WHERE task = %s AND seq > %s AND (%s::bigint IS NULL OR seq - count < %s) ORDER BY seq"""
@@ -169,42 +200,94 @@ def digest_at(connection: BoundedConnection, task: int, seq: int) -> bytes:
 
 def row(connection: BoundedConnection, key: str, deleted: bool = False) -> TaskRow:
     """Return a task's row; raises `TaskNotFound`."""
-    columns = connection.execute(
-        _COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)
-    ).fetchone()
+    columns = connection.execute(_ROWS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
     if columns is None:
         raise rules.task_not_found(key)
     return _row(columns)
 
 
 def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
-    """Return the listed tasks that match, newest id first."""
-    terms: dict[LiteralString, Any] = {
-        term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
-    }
-    with same_snapshot(connection):
-        return _matching_rows(connection, wanted, terms)
-
-
-def _matching_rows(
-    connection: BoundedConnection, wanted: TaskFilter, terms: dict[LiteralString, Any]
-) -> list[TaskRow]:
-    matching: list[TaskRow] = []
+    """Return the listed tasks that match, newest first."""
     limit = max(wanted.limit, 0)
-    # The state of an owned task is known only here, so fewer rows of a page may match.
-    page_size = limit if wanted.state is None else max(limit, 100)
-    query: LiteralString = " AND ".join(
-        [_COLUMNS + " WHERE NOT t.deleted", *terms, "(%s::text IS NULL OR t.key < %s)"]
+    if wanted.states is None:
+        return _newest_rows(connection, wanted, limit)
+    with same_snapshot(connection):
+        resting = [_newest_rows(connection, wanted, limit, _RESTING, state) for state in wanted.states]
+        # The state of an owned task is known only once its row is read: those are few, and read apart.
+        owned = [row for row in _newest_rows(connection, wanted, None, _OWNED) if row.word in wanted.states]
+    return listing.newest([*resting, owned], limit)
+
+
+def _newest_rows(
+    connection: BoundedConnection,
+    wanted: TaskFilter,
+    limit: int | None,
+    term: LiteralString = "NOT t.deleted",
+    *values: str,
+) -> list[TaskRow]:
+    """Return the newest rows that match, of those for which a term holds; all of them without a limit."""
+    source, by, terms, bindings = _source(wanted)
+    terms.append(term)
+    bindings += values
+    if wanted.cursor is not None:
+        terms.append(by["cursor"])
+        bindings += listing.position(wanted.cursor)
+    query: LiteralString = (
+        _COLUMNS + source + _JOINED + " WHERE " + " AND ".join(terms) + " ORDER BY " + by["order"]
     )
-    query += " ORDER BY t.key DESC LIMIT %s"
-    last: str | None = None
-    while len(matching) < limit:
-        page = connection.execute(query, (*terms.values(), last, last, page_size)).fetchall()
-        matching += [row for row in map(_row, page) if wanted.state in (None, row.word)]
-        if len(page) < page_size:
-            break
-        last = page[-1][0]
-    return matching[:limit]
+    return [_row(columns) for columns in connection.execute(query + " LIMIT %s", (*bindings, limit))]
+
+
+def _source(
+    wanted: TaskFilter,
+) -> tuple[LiteralString, dict[str, LiteralString], list[LiteralString], list[Any]]:
+    """Return what a list reads: its tables, its terms for times, and the terms of the filter with their values.
+
+    The terms say nothing of states and the cursor. A list by label reads the index of labels first.
+    """
+    source: LiteralString = " FROM tasks t"
+    by = "t"
+    terms: list[LiteralString] = ["NOT t.deleted"]
+    bindings: list[Any] = []
+    for name, value in (wanted.labels or {}).items():
+        terms.append(_LABELLED if by == "l" else "l.name = %s AND l.value = %s")
+        bindings += [listing.label_key(name), listing.label_key(value)]
+        source, by = " FROM task_labels l JOIN tasks t ON t.key = l.key", "l"
+    for name, term in _FILTERS.items():
+        if (value := getattr(wanted, name)) is not None:
+            terms.append(term)
+            bindings.append(value)
+    for name in ("since", "until"):
+        if (value := getattr(wanted, name)) is not None:
+            terms.append(_BY_TIME[by][name])
+            bindings.append(value)
+    if wanted.beginning is not None:
+        terms.append("t.key >= %s AND t.key < %s")
+        bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
+    if wanted.end is not None:
+        terms.append("right(t.key, %s) = %s")
+        bindings += [len(wanted.end), wanted.end]
+    return source, _BY_TIME[by], terms, bindings
+
+
+def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSums]:
+    """Return how many tasks match and what they spent, by state."""
+    source, _, terms, bindings = _source(wanted)
+    if wanted.search is not None:
+        terms.append("t.search IS NOT NULL")
+    query: LiteralString = (
+        _SUMS + source + _JOINED + " WHERE " + " AND ".join(terms) + " GROUP BY t.state, d.id"
+    )
+    result: dict[str, TaskSums] = {}
+    for state, owned, *facts in connection.execute(query, bindings):
+        process, counts = facts[:5], facts[5:]
+        is_driven = is_alive(*process) if owned else None
+        word = state_word(state, is_driven)
+        if wanted.states is None or word in wanted.states:
+            result.setdefault(word, TaskSums()).add(
+                TaskSums(*map(int, counts), driven=counts[0] if is_driven else 0)
+            )
+    return result
 
 
 def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
@@ -213,13 +296,13 @@ def orphans(connection: BoundedConnection, limit: int, after: str | None, until:
     with same_snapshot(connection):
         dead_drivers = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
         cursor = connection.execute(
-            _COLUMNS + _ORPHANS, (after or "", dead_drivers, until, ends, ends, max(limit, 0))
+            _ROWS + _ORPHANS, (after or "", dead_drivers, until, ends, ends, max(limit, 0))
         )
     return [_row(columns) for columns in cursor]
 
 
 def _row(columns: Any) -> TaskRow:
-    driver, *facts, lease = columns[16:]
+    driver, *facts, lease = columns[17:]
     if driver is None:
         return task_row(columns, None)
     return task_row(columns, Driver(driver, facts[0], facts[2], is_alive(*facts), lease))

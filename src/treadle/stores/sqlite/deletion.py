@@ -28,7 +28,7 @@ WHERE t.thread = ?1 AND (f.deleted = 0 OR f.thread <> ?1)
 UNION ALL SELECT 1 FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
 WHERE h.key = ?1 AND m.gone IS NULL AND t.deleted = 0 LIMIT 1"""
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
-mark_seq = NULL, mark_digest = NULL, turn = NULL WHERE id = ?"""
+mark_seq = NULL, mark_digest = NULL, turn = NULL, figures = NULL, search = NULL WHERE id = ?"""
 
 
 @mutable
@@ -57,6 +57,7 @@ def delete(connection: Connection, members: list[FamilyTask], thread: str | None
     threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
     for member in members:
         connection.execute("DELETE FROM inbox WHERE task = ?", (member.row,))
+        connection.execute("DELETE FROM task_labels WHERE key = ?", (member.key,))
         connection.execute(_BURY, (member.row,))
     sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
     threads |= {key for m in members for (key,) in connection.execute(sql, (m.row,))}

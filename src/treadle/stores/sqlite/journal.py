@@ -22,12 +22,14 @@ from treadle.ports import (
     NewTask,
     QueuePosition,
     Record,
+    TaskFigures,
     TaskRow,
     ThreadChange,
     ThreadMember,
     ThreadMoved,
 )
 from treadle.stores import rules
+from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sqlite import deletion, reading, thread_queue
@@ -39,9 +41,11 @@ _LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM rec
 mark_seq, mark_digest, format FROM tasks t WHERE key = ?"""
 _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
-mark_seq, mark_digest, turn, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, turn, format, figures, search) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
-mark_seq, mark_digest, wanted, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, wanted, format, figures, search)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_LABEL = "INSERT INTO task_labels(name, value, created, key) VALUES (?, ?, ?, ?)"
 _SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
 AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
@@ -214,7 +218,8 @@ class Journal:
             self._change_thread(head, commit.thread, *thread)
         state = commit.state if commit.create is None else None
         if state is not None or release:
-            self._set_row(head, commit.task_id, state, release=release, wanted=commit.wanted)
+            figures = commit.figures
+            self._set_row(head, commit.task_id, state, figures, release=release, wanted=commit.wanted)
         return Committed(release, self._depose(entry) if entry is not None else None)
 
     def _append(self, head: _Head, record: Record) -> None:
@@ -230,6 +235,7 @@ class Journal:
         head: _Head,
         key: str,
         state: str | None = None,
+        figures: TaskFigures | None = None,
         *,
         release: bool = False,
         wanted: int | None = None,
@@ -240,6 +246,9 @@ class Journal:
         if state is not None:
             sql += ", state = ?"
             values.append(state)
+        if figures is not None:
+            sql += ", figures = ?, search = ?"
+            values += figures_column(figures)
         if release:
             sql += ", driver = NULL, turn = NULL, wanted = coalesce(?, wanted)"
             values.append(wanted)
@@ -286,11 +295,16 @@ class Journal:
             _CREATE,
             *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
             *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark, turn),
-            head.format,
+            *(head.format, *figures_column(commit.figures)),
         )
         head.row = self._connection.last_insert_rowid()
+        self._add_labels(new.labels, new.created, new.task_id)
         self._heads[new.task_id] = head
         self._ownership_changes.append((new.task_id, True))
+
+    def _add_labels(self, labels: dict[str, str], created: int, key: str) -> None:
+        for row in label_rows(labels, created, key):
+            self._run(_LABEL, *row)
 
     def _record_at(self, head: _Head, commit: Commit) -> rules.RecordKey | None:
         """Return epoch and digest of the record that ends where the commit's record ends."""
@@ -433,11 +447,13 @@ class Journal:
 
     def _restored_row(self, row: TaskRow, base: _Head | None, min_format: int) -> int:
         mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
+        if not row.deleted:
+            self._add_labels(row.labels, row.created, row.task_id)
         return self._insert(
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
-            *(row.wanted, min_format),
+            *(row.wanted, min_format, *figures_column(row.figures)),
         )
 
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import apsw
 
 from treadle.core.events import END_STATES
 from treadle.errors import JournalCorrupt
-from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
-from treadle.stores import rules
+from treadle.ports import (
+    Driver,
+    InboxItem,
+    Record,
+    TaskFilter,
+    TaskRow,
+    TaskSums,
+    ThreadMember,
+    ThreadRow,
+    state_word,
+)
+from treadle.stores import listing, rules
 from treadle.stores.processes import alive
 from treadle.stores.query_reader import task_row
 from treadle.stores.sqlite.schema import Connection
 
 PAGE = 500
 
-_ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
+_COLUMNS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
-t.mark_seq, t.mark_digest, t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease
-FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
+t.mark_seq, t.mark_digest, t.deleted, t.wanted, t.format, t.figures, d.key, d.host, d.boot, d.pid, d.started, d.lease"""
+_SUMS = """SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease, count(*),
+coalesce(sum(t.figures ->> '$.t'), 0), coalesce(sum(t.figures ->> '$.c'), 0), count(*) - count(t.figures ->> '$.c')"""
+_JOINED = "LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"
+_ROWS = f"{_COLUMNS} FROM tasks t {_JOINED}"
 _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
@@ -33,14 +45,17 @@ WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value F
 UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
 WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
 _FILTERS = {
-    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # the state of an owned task is known only once its row is read
     "agent": "t.agent = ?",
     "thread_id": "t.thread = ?",
     "parent": "t.parent = ?",
     "base": "t.base = (SELECT id FROM tasks WHERE key = ?)",
-    "since": "t.created >= ?",
-    "cursor": "t.key < ?",
+    "since": "{by}.created >= ?",
+    "until": "{by}.created < ?",
+    "search": "(t.search IS NULL OR instr(t.search, ?) > 0)",
 }
+_LABELLED = "EXISTS (SELECT 1 FROM task_labels WHERE name = ? AND value = ? AND key = t.key)"
+_OWNED = "t.driver IS NOT NULL"
+_RESTING = "t.driver IS NULL AND t.state = ?"
 
 
 def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
@@ -134,15 +149,72 @@ def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
 
 
 def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
-    """Return the listed tasks that match, newest id first."""
-    terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
-    sql = " AND ".join([f"{_ROWS} WHERE t.deleted = 0", *terms]) + " ORDER BY t.key DESC"
-    cursor = connection.execute(sql, tuple(terms.values()))
-    matching = (row for columns in cursor if wanted.state in (None, (row := _row(columns)).word))
-    try:
-        return list(islice(matching, max(wanted.limit, 0)))
-    finally:
-        cursor.close()
+    """Return the listed tasks that match, newest first."""
+    limit = max(wanted.limit, 0)
+    if wanted.states is None:
+        return _newest_rows(connection, wanted, limit)
+    resting = [_newest_rows(connection, wanted, limit, _RESTING, state) for state in wanted.states]
+    # The state of an owned task is known only once its row is read: those are few, and read apart.
+    owned = [row for row in _newest_rows(connection, wanted, -1, _OWNED) if row.word in wanted.states]
+    return listing.newest([*resting, owned], limit)
+
+
+def _newest_rows(
+    connection: Connection, wanted: TaskFilter, limit: int, term: str = "t.deleted = 0", *values: str
+) -> list[TaskRow]:
+    """Return the newest rows that match, of those for which a term holds; all of them for a negative limit."""
+    # With the plus the owned tasks are found by the index of owned tasks, and not by that of times.
+    source, by, terms, bindings = _source(wanted, "+" if term == _OWNED else "")
+    terms, bindings = [*terms, term], [*bindings, *values]
+    if wanted.cursor is not None:
+        created, key = listing.position(wanted.cursor)
+        terms.append(f"({by}.created, {by}.key) < (?, ?)")
+        bindings += [created, key]
+    where, order = " AND ".join(terms), f"{by}.created DESC, {by}.key DESC"
+    sql = f"{_COLUMNS} {source} {_JOINED} WHERE {where} ORDER BY {order} LIMIT ?"
+    return [_row(columns) for columns in connection.execute(sql, (*bindings, limit))]
+
+
+def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], list[Any]]:
+    """Return what a list reads: its tables, the one that orders it, and the terms of the filter with their values.
+
+    The terms say nothing of states and the cursor. A list by label reads the index of labels first. Behind a `plus` no
+    index is used for times.
+    """
+    source, by = "FROM tasks t", f"{plus}t"
+    terms, bindings = ["t.deleted = 0"], list[Any]()
+    labels = [(listing.label_key(k), listing.label_key(v)) for k, v in (wanted.labels or {}).items()]
+    for number, label in enumerate(labels):
+        terms.append(_LABELLED if number else "l.name = ? AND l.value = ?")
+        bindings += label
+        source, by = "FROM task_labels l CROSS JOIN tasks t ON t.key = l.key", f"{plus}l"
+    for name, sql in _FILTERS.items():
+        if (value := getattr(wanted, name)) is not None:
+            terms.append(sql.format(by=by))
+            bindings.append(value)
+    if wanted.beginning is not None:
+        terms.append("t.key >= ? AND t.key < ?")
+        bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
+    if wanted.end is not None:
+        terms.append("substr(t.key, ?) = ?")
+        bindings += [-len(wanted.end), wanted.end]
+    return source, by, terms, bindings
+
+
+def sums(connection: Connection, wanted: TaskFilter) -> dict[str, TaskSums]:
+    """Return how many tasks match and what they spent, by state."""
+    source, _, terms, bindings = _source(wanted)
+    if wanted.search is not None:
+        terms.append("t.search IS NOT NULL")
+    sql = f"{_SUMS} {source} {_JOINED} WHERE {' AND '.join(terms)} GROUP BY t.state, t.driver"
+    result: dict[str, TaskSums] = {}
+    for state, owned, *facts in connection.execute(sql, tuple(bindings)):
+        process, counts = facts[:5], facts[5:]
+        is_driven = alive(*process) if owned else None
+        word = state_word(state, is_driven)
+        if wanted.states is None or word in wanted.states:
+            result.setdefault(word, TaskSums()).add(TaskSums(*counts, driven=counts[0] if is_driven else 0))
+    return result
 
 
 def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
@@ -158,7 +230,7 @@ def orphans(connection: Connection, limit: int, after: str | None, until: int) -
 
 
 def _row(columns: Any) -> TaskRow:
-    driver, host, boot, pid, started, lease = columns[16:]
+    driver, host, boot, pid, started, lease = columns[17:]
     if driver is None:
         return task_row(columns, None)
     is_alive = alive(host, boot, pid, started, lease)

@@ -181,7 +181,7 @@ async def all_rows(store: JournalStore) -> list[TaskRow]:
     """Return the rows of all tasks of a store, newest task id first."""
     rows: list[TaskRow] = []
     while True:
-        page = await store.rows(TaskFilter(limit=100, cursor=rows[-1].task_id if rows else None))
+        page = await store.rows(TaskFilter(limit=100, cursor=rows[-1].cursor if rows else None))
         rows += page
         if len(page) < 100:
             return rows

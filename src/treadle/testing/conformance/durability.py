@@ -206,7 +206,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             row = await store.row("t")
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, True)
-            assert await store.rows(TaskFilter(state="running")) == [row]
+            assert await store.rows(TaskFilter(states=("running",))) == [row]
             for method in (store.claim, store.delete):
                 with pytest.raises(TaskBusy, match=str(child.pid)):
                     await method("t")
@@ -216,8 +216,8 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             row = await store.row("t")
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, False)
-            assert await store.rows(TaskFilter(state="interrupted")) == [row]
-            assert await store.rows(TaskFilter(state=row.state)) == []
+            assert await store.rows(TaskFilter(states=("interrupted",))) == [row]
+            assert await store.rows(TaskFilter(states=(row.state,))) == []
             assert (await store.claim("t")).epoch == 3
 
     async def test_a_killed_process_loses_its_thread_and_its_epoch_to_the_next_task_in_the_queue(

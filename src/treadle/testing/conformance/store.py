@@ -25,6 +25,7 @@ from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, new_task, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
+from treadle.testing.conformance.store_lists import ListConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
 from treadle.testing.conformance.store_snapshots import SnapshotConformance
@@ -36,6 +37,7 @@ from treadle.testing.conformance.store_turns import TurnConformance
 class StoreConformance(
     CommitConformance,
     FormatConformance,
+    ListConformance,
     SharingConformance,
     ThreadConformance,
     TurnConformance,
@@ -57,6 +59,7 @@ class StoreConformance(
             for name, fields in fields_of.items():
                 owner = await Owner.create(store, name, **fields)
                 await owner.send(state="paused" if name in "bd" else "running", release=name in "bd")
+            cursor = (await store.row("c")).cursor
             cases: list[tuple[dict[str, Any], str]] = [
                 ({}, "dcba"),
                 ({"agent": "x"}, "dca"),
@@ -64,12 +67,12 @@ class StoreConformance(
                 ({"parent": "a"}, "cb"),
                 ({"base": "a"}, "d"),
                 ({"base": "missing"}, ""),
-                ({"state": "paused"}, "db"),
+                ({"states": ("paused",)}, "db"),
                 ({"since": 20}, "dcb"),
-                ({"cursor": "c"}, "ba"),
-                ({"state": "running", "agent": "x", "since": 20}, "c"),
+                ({"cursor": cursor}, "ba"),
+                ({"states": ("running",), "agent": "x", "since": 20}, "c"),
                 ({"limit": 2}, "dc"),
-                ({"limit": 2, "cursor": "c", "thread_id": "one"}, "ba"),
+                ({"limit": 2, "cursor": cursor, "thread_id": "one"}, "ba"),
             ]
             for fields, expected in cases:
                 rows = await store.rows(TaskFilter(**fields))
@@ -85,7 +88,7 @@ class StoreConformance(
             task_filter = TaskFilter(limit=5)
             while page := await store.rows(task_filter):
                 listed += [row.task_id for row in page]
-                task_filter = replace(task_filter, cursor=page[-1].task_id)
+                task_filter = replace(task_filter, cursor=page[-1].cursor)
             assert listed == names[::-1]
 
     async def test_a_task_at_rest_is_listed_by_its_state_behind_many_that_are_driven(
@@ -94,7 +97,7 @@ class StoreConformance(
         async with self.opened(tmp_path) as store:
             await (await Owner.create(store, "a")).send(release=True, state="paused")
             await asyncio.gather(*(Owner.create(store, f"t{n:03}") for n in range(101)))
-            assert [row.task_id for row in await store.rows(TaskFilter(state="paused", limit=1))] == ["a"]
+            assert [row.task_id for row in await store.rows(TaskFilter(states=("paused",), limit=1))] == ["a"]
 
     # ---------------------------------------------------------------------------------------------- orphans
 

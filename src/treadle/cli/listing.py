@@ -1,0 +1,230 @@
+"""`tasks`: what is in the store, who drives it and what it spent, once or as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from treadle.cli.command import Session, command
+from treadle.cli.filters import NameOption, TaskOptions
+from treadle.cli.json_output import as_json
+from treadle.cli.screen import STYLES, Screen, dollars, short, short_ids, some, styled
+from treadle.cli.timeline import content_text
+from treadle.cli.times import age, short_time
+from treadle.cli.wrapping import wrapped
+from treadle.core.messages import Json
+from treadle.engine.results import Task, TaskSummary, TaskTotals
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.ports import Driver
+from treadle.runner.runner import TaskRunner
+
+_WIDE: Final = 100
+"""Columns of a terminal from which on times and labels have columns of their own."""
+
+_NAME: Final = 14
+_EVERY: Final = 1.0
+"""Seconds between two looks at the store."""
+
+
+@command
+async def tasks(
+    session: Session,
+    *,
+    which: TaskOptions,
+    agent: NameOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The most tasks to list.")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="List again as tasks change, until Ctrl-C; in a pipe, a line a change."),
+    ] = False,
+) -> int:
+    """List tasks, newest first, with their totals."""
+    async with session.runner() as runner:
+        filters = await which.filters(runner, agent)
+        if watch:
+            return await _watch(session, runner, filters, limit)
+        page = await _Page.read(runner, filters, limit, cursor)
+    screen = session.screen
+    screen.document(
+        {"items": [row.as_item() for row in page.rows], "cursor": page.cursor, "totals": page.totals}
+    )
+    if screen.out.is_terminal:
+        for line in page.lines(screen):
+            screen.out.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis")
+    else:
+        screen.table((), [row.as_columns() for row in page.rows])
+    if page.cursor is not None:
+        left = page.totals.tasks - len(page.rows)
+        hint = f"{left} more: --cursor {page.cursor}" if cursor is None else f"more: --cursor {page.cursor}"
+        screen.note(hint)
+    return 0
+
+
+async def _watch(session: Session, runner: TaskRunner, filters: dict[str, Any], limit: int) -> int:
+    """List tasks again and again: on a terminal in place, else a line for each task whose state changed."""
+    screen = session.screen
+    if screen.out.is_terminal and not screen.json:
+        room = max(1, min(limit, screen.out.height - 4))
+        with Live(console=screen.out, auto_refresh=False, transient=False) as live:
+            while True:
+                page = await _Page.read(runner, filters, room, None)
+                live.update(Group(*page.lines(screen)), refresh=True)
+                await asyncio.sleep(_EVERY)
+    states: dict[str, str] = {}
+    while True:
+        page = await _Page.read(runner, filters, limit, None)
+        for row in reversed(page.rows):
+            if states.get(row.item.task_id) != row.item.state:
+                states[row.item.task_id] = row.item.state
+                screen.entry(row.as_item())
+                if not screen.json:
+                    screen.table((), [row.as_columns()])
+                    screen.out.file.flush()
+        await asyncio.sleep(_EVERY)
+
+
+class _Row:
+    """A task of a list: its summary, and what it has done by now if a driver works on it."""
+
+    def __init__(self, item: TaskSummary, task: Task | None, *, is_damaged: bool = False) -> None:
+        self.item = item
+        self.is_damaged = is_damaged
+        self.steps, self.cost = item.steps, item.cost
+        self.tokens = (item.input_tokens or 0) + (item.output_tokens or 0)
+        self.input = item.input
+        if task is not None:
+            self.steps, self.cost, self.tokens = task.steps, task.usage.cost, task.usage.total_tokens
+            self.input = self.input or _input_of(task)
+
+    @classmethod
+    async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
+        """Read what the list does not know: tasks that are driven, and those that an older version wrote."""
+        if item.steps is not None and not item.driven:
+            return cls(item, None)
+        try:
+            return cls(item, await runner.get_task(item.task_id))
+        except JournalCorrupt:
+            return cls(item, None, is_damaged=True)
+        except TaskNotFound:
+            return cls(item, None)  # it was deleted meanwhile
+
+    def as_item(self) -> Json:
+        """Return the task as `--json` prints it."""
+        spent = {"steps": self.steps, "tokens": self.tokens, "cost": self.cost, "input": self.input}
+        return {**as_json(self.item), **as_json(spent)}
+
+    def as_columns(self) -> Sequence[str]:
+        """Return the columns for a program: all of each, in an order that stays."""
+        item = self.item
+        labels = ",".join(f"{key}={value}" for key, value in item.labels.items())
+        owner = "" if item.driver is None else _owner(item.driver, full=True)
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(item.created / 1e6))
+        spent = (
+            "" if self.steps is None else str(self.steps),
+            "?" if self.cost is None else f"{self.cost:f}",
+        )
+        return (item.task_id, item.state_text, item.agent, *spent, created, owner, labels, self.text())
+
+    def text(self) -> str:
+        """Return the input, or that the task is damaged."""
+        return "(damaged: see `treadle verify`)" if self.is_damaged else self.input
+
+
+class _Page:
+    """A page of a list, with the totals of the whole list."""
+
+    def __init__(self, rows: list[_Row], cursor: str | None, totals: TaskTotals) -> None:
+        self.rows = rows
+        self.cursor = cursor
+        self.totals = totals
+
+    @classmethod
+    async def read(cls, runner: TaskRunner, filters: dict[str, Any], limit: int, cursor: str | None) -> _Page:
+        page = await runner.list_tasks(**filters, limit=limit, cursor=cursor)
+        rows = [await _Row.read(runner, item) for item in page.items]
+        return cls(rows, page.cursor, await runner.count_tasks(**filters))
+
+    def lines(self, screen: Screen) -> list[Text]:
+        """Return the page as lines no wider than the screen: columns as wide as needed, the input in what is left."""
+        is_wide = screen.out.width >= _WIDE
+        shown = short_ids([row.item.task_id for row in self.rows])
+        header = ["task", "state", "agent", "steps", "cost", "created" if is_wide else "age"]
+        header += ["driver"] if any(row.item.driver is not None for row in self.rows) else []
+        cells = [
+            self._cells(row, shown[row.item.task_id], is_wide=is_wide)[: len(header)] for row in self.rows
+        ]
+        widths = [max(len(line[n]) for line in [header, *cells]) for n in range(len(header))]
+        lines = [styled([("  ".join(_aligned(header, widths)) + "  input", "bold")])]
+        for row, line in zip(self.rows, cells, strict=True):
+            task_id, state, *rest = _aligned(line, widths)
+            dead = row.item.driver is not None and not row.item.driver.alive
+            labels = " ".join(f"{key}={value}" for key, value in row.item.labels.items()) if is_wide else ""
+            parts: list[str | tuple[str, str]] = [(task_id, "bold")]
+            parts += ["  ", (state, STYLES.get(row.item.state, ""))]
+            parts += [part for cell in rest for part in ("  ", (cell, "yellow" if dead else ""))]
+            parts.append("  ")
+            parts += [(f"{labels}  ", "cyan")] if labels else []
+            parts.append(short(row.text(), 300))
+            lines.append(styled(parts))
+        for line in lines:
+            line.no_wrap, line.overflow = True, "ellipsis"
+            line.truncate(screen.out.width, overflow="ellipsis")
+        return [*lines, *_totals(self.totals, screen)] if self.rows else [styled([("no tasks", "dim")])]
+
+    def _cells(self, row: _Row, shown: str, *, is_wide: bool) -> list[str]:
+        item = row.item
+        return [
+            shown,
+            item.state_text,
+            item.agent if is_wide or len(item.agent) <= _NAME else f"{item.agent[: _NAME - 1]}…",
+            "?" if row.steps is None else str(row.steps),
+            "?" if row.cost is None else dollars(row.cost),
+            short_time(item.created) if is_wide else age(item.created),
+            "" if item.driver is None else _owner(item.driver),
+        ]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [
+        cell.rjust(width) if number in (3, 4) else cell.ljust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+
+
+def _totals(totals: TaskTotals, screen: Screen) -> list[Text]:
+    parts: list[str | tuple[str, str]] = [(some(totals.tasks, "task"), "bold")]
+    states = dict(totals.states)
+    if between := states.get("running", 0) - totals.driven:
+        states |= {"running": totals.driven, "between steps": between}
+    for state, count in sorted(states.items(), key=lambda pair: -pair[1]):
+        parts += [" · ", (f"{count} {state}", STYLES.get(state, ""))] if count else []
+    spent = [f"{totals.tokens:,} tokens"]
+    if totals.cost or not totals.unpriced:
+        spent.append(dollars(totals.cost))
+    if totals.unpriced:
+        spent.append(f"cost of {some(totals.unpriced, 'task')} not known")
+    return [wrapped(styled(parts), screen.out), wrapped(styled([(" · ".join(spent), "dim")]), screen.out)]
+
+
+def _owner(driver: Driver, *, full: bool = False) -> str:
+    """Return which process drives a task, and whether it is alive."""
+    where = driver.host if full or driver.host != socket.gethostname() else ""
+    is_own = driver.pid == os.getpid() and not where
+    name = "here" if is_own else f"{where}:{driver.pid}" if where else str(driver.pid)
+    return name if driver.alive else f"{name} dead"
+
+
+def _input_of(task: Task) -> str:
+    return short(content_text(task.input), 120)

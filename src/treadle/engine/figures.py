@@ -1,0 +1,66 @@
+"""What lists show of a task, taken from its state when its row is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from treadle.core.events import Event, TaskEnded
+from treadle.core.messages import Content, Text
+from treadle.core.state import TaskState
+from treadle.ports import TaskFigures
+
+_LINE: Final = 120
+"""Characters of an input or an outcome that lists show."""
+
+_SEARCHED: Final = 500
+"""Characters of each that searches read."""
+
+
+def figures_of(state: TaskState, events: Iterable[Event] = ()) -> TaskFigures:
+    """Return the figures of a task.
+
+    Args:
+        state: the task.
+        events: what is being recorded; how they end the task may not be in its state yet.
+    """
+    error, updated = state.error, state.time
+    for event in events:
+        updated = event.time
+        if isinstance(event, TaskEnded):
+            error = event.error
+    below = [part for parts in state.children.values() for part in parts]
+    tokens = [state.usage, *[part.usage for part in below]]
+    is_priced = not any(part.unpriced for part in below)
+    question = _line(content_text(state.input))
+    outcome = _line(error.message if error is not None else state.output_text)
+    return TaskFigures(
+        len(state.steps),
+        sum([usage.input_tokens for usage in tokens]),
+        sum([usage.output_tokens for usage in tokens]),
+        None if state.unpriced or not is_priced else state.cost + sum([part.cost for part in below]),
+        state.usage.input_tokens + state.usage.output_tokens,
+        None if state.unpriced else state.cost,
+        updated,
+        question[:_LINE],
+        outcome[:_LINE],
+        folded(f"{question} {outcome}"),
+    )
+
+
+def content_text(parts: Iterable[Content]) -> str:
+    """Return content parts as text; a part that is not text is named by its kind."""
+    return " ".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
+    )
+
+
+def folded(text: str) -> str:
+    """Return a text as searches compare it: on one line, without the difference between capital and small letters."""
+    return " ".join(text.split()).casefold()
+
+
+def _line(text: str) -> str:
+    """Return the first characters of a text on one line, as any store can hold them."""
+    line = " ".join(text[: 2 * _SEARCHED].split())[:_SEARCHED]
+    return line.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

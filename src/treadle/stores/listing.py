@@ -1,0 +1,109 @@
+"""What stores share about lists of tasks: their order, labels as keys of an index, figures and texts as columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from treadle.errors import ConfigurationError
+from treadle.ports import TaskFigures, TaskFilter, TaskRow, TaskSums
+
+_LONGEST: Final = 200
+"""Characters of a label that an index holds: some indexes take no long texts."""
+
+_FIELDS: Final = (
+    ("s", "steps"),
+    ("i", "input_tokens"),
+    ("o", "output_tokens"),
+    ("a", "cost"),
+    ("t", "own_tokens"),
+    ("c", "own_cost"),
+    ("u", "updated"),
+    ("q", "input"),
+    ("r", "outcome"),
+)
+"""The names of fields in the column `figures`; sums read `t` and `c` there."""
+
+
+def position(cursor: str) -> tuple[int, str]:
+    """Return the time and the id behind which a list goes on; raises `ConfigurationError`."""
+    created, dot, task_id = cursor.partition(".")
+    if not dot or not (created.isascii() and created.isdecimal()):
+        raise ConfigurationError(
+            f"cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
+        )
+    return int(created), task_id
+
+
+def order(row: TaskRow) -> tuple[int, str]:
+    """Return what lists are ordered by, the newest last."""
+    return row.created, row.task_id
+
+
+def newest(pages: Iterable[Sequence[TaskRow]], limit: int) -> list[TaskRow]:
+    """Return the newest rows of several lists."""
+    rows = [row for page in pages for row in page]
+    rows.sort(key=order, reverse=True)
+    return rows[: max(limit, 0)]
+
+
+def label_key(text: str) -> str:
+    """Return a label's name or text as an index holds it: itself, unless it is long or holds what a column refuses."""
+    if len(text) <= _LONGEST and "\0" not in text:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def label_rows(labels: dict[str, str], created: int, task_id: str) -> list[tuple[str, str, int, str]]:
+    """Return the rows of a task in the index of labels: name, text, time and id."""
+    return [(label_key(name), label_key(value), created, task_id) for name, value in labels.items()]
+
+
+def figures_column(figures: TaskFigures | None) -> tuple[str | None, str | None]:
+    """Return figures as they are stored: numbers and short texts as JSON, and the text that searches read."""
+    if figures is None:
+        return None, None
+    document = {key: getattr(figures, name) for key, name in _FIELDS}
+    return json.dumps(document, separators=(",", ":")), figures.text.replace("\0", "\ufffd")
+
+
+def figures_of_column(column: str | None) -> TaskFigures | None:
+    """Return figures from their JSON, without the text for searches."""
+    if column is None:
+        return None
+    document = json.loads(column)
+    return TaskFigures(**{name: document[key] for key, name in _FIELDS})
+
+
+def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
+    """Whether a row is one of those wanted, its state and the cursor included.
+
+    Args:
+        row: the row.
+        wanted: the filter.
+        text: what searches read of it; None if it has no figures.
+    """
+    return (
+        (wanted.states is None or row.word in wanted.states)
+        and (wanted.agent is None or row.agent == wanted.agent)
+        and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
+        and (wanted.parent is None or row.parent == wanted.parent)
+        and (wanted.base is None or row.base == wanted.base)
+        and (wanted.since is None or row.created >= wanted.since)
+        and (wanted.until is None or row.created < wanted.until)
+        and all(row.labels.get(name) == value for name, value in (wanted.labels or {}).items())
+        and (wanted.search is None or text is None or wanted.search in text)
+        and (wanted.beginning is None or row.task_id.startswith(wanted.beginning))
+        and (wanted.end is None or row.task_id.endswith(wanted.end))
+        and (wanted.cursor is None or order(row) < position(wanted.cursor))
+    )
+
+
+def sums_of(row: TaskRow) -> TaskSums:
+    """Return what one task adds to sums."""
+    figures, driven = row.figures, int(row.driver is not None and row.driver.alive)
+    if figures is None:
+        return TaskSums(1, unpriced=1, driven=driven)
+    return TaskSums(1, figures.own_tokens, figures.own_cost or 0, int(figures.own_cost is None), driven)

@@ -1,0 +1,114 @@
+"""Lists of tasks: their order, their filters, figures and sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.errors import ConfigurationError
+from treadle.ports import Commit, TaskFigures, TaskFilter, TaskSums
+from treadle.testing.conformance.owner import new_task, send
+from treadle.testing.conformance.store_subject import StoreSubject
+
+
+class ListConformance(StoreSubject):
+    """The rules of lists."""
+
+    async def test_rows_are_filtered_by_time_labels_id_and_text(self, tmp_path: Path) -> None:
+        long = "x" * 3_000
+        labels = {
+            "a": {"team": "blue", "n\0": long},
+            "b": {"team": "red"},
+            "c": {"team": "blue"},
+            "d": dict[str, str](),
+        }
+        texts = {"a": "refund order 7", "b": "100% of_it", "c": "straße"}
+        async with self.opened(tmp_path) as store:
+            for created, name in enumerate("abcd", 1):
+                row = new_task(f"task-{name}", created=10 * created, labels=labels[name])
+                figures = TaskFigures(text=texts[name]) if name in texts else None
+                await send(store, Commit(row.task_id, 1, create=row, figures=figures))
+            cases: list[tuple[dict[str, Any], str]] = [
+                ({"until": 20}, "a"),
+                ({"since": 20, "until": 40}, "cb"),
+                ({"labels": {"team": "blue"}}, "ca"),
+                ({"labels": {"team": "blue"}, "since": 15}, "c"),
+                ({"labels": {"team": "blue"}, "limit": 1}, "c"),
+                ({"labels": {"team": "blue"}, "cursor": (await store.row("task-c")).cursor}, "a"),
+                ({"labels": {"team": "blue", "n\0": long}}, "a"),
+                ({"labels": {"team": "Blue"}}, ""),
+                ({"labels": {"team": "blue"}, "states": ("running",)}, "ca"),
+                ({"search": "order"}, "da"),
+                ({"search": "0% of_"}, "db"),
+                ({"search": "strasse"}, "d"),
+                ({"search": "straße"}, "dc"),
+                ({"search": "order", "labels": {"team": "blue"}}, "a"),
+                ({"beginning": "task-"}, "dcba"),
+                ({"beginning": "task-b"}, "b"),
+                ({"beginning": "ask-b"}, ""),
+                ({"end": "k-b"}, "b"),
+                ({"end": "task"}, ""),
+            ]
+            for fields, expected in cases:
+                rows = await store.rows(TaskFilter(**fields))
+                assert "".join(row.task_id[-1] for row in rows) == expected, fields
+            await send(store, Commit("task-a", 1, state="completed", release=True))
+            await store.delete("task-a")
+            assert [row.task_id for row in await store.rows(TaskFilter(labels={"team": "blue"}))] == [
+                "task-c"
+            ]
+
+    async def test_rows_are_listed_by_time_and_then_by_id(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name, created in (("z", 1), ("a", 3), ("m", 2), ("n", 2), ("y", 0)):
+                await send(store, Commit(name, 1, create=new_task(name, created=created)))
+            listed: list[str] = []
+            wanted = TaskFilter(limit=2)
+            while page := await store.rows(wanted):
+                listed += [row.task_id for row in page]
+                wanted = replace(wanted, cursor=page[-1].cursor)
+                if "n" in listed and "z" not in listed:
+                    await send(store, Commit("n", 1, state="completed", release=True))
+                    await store.delete("n")  # a page goes on behind a task that is gone
+            assert listed == ["a", "n", "m", "z", "y"]
+            with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
+                await store.rows(TaskFilter(cursor="a"))
+
+    async def test_figures_stay_until_a_commit_brings_others(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            first = TaskFigures(2, 10, 5, None, 9, 7, 1_000, 'a "line"', "an \U0001f600 answer", "text")
+            await send(store, Commit("t", 1, create=new_task("t"), figures=first))
+            assert (await store.row("t")).figures == replace(first, text="")
+            await send(store, Commit("t", 1, state="running"))
+            assert (await store.row("t")).figures == replace(first, text="")
+            later = TaskFigures(3, 20, 6, 5, 26, 5, 2_000)
+            await send(store, Commit("t", 1, state="paused", release=True, figures=later))
+            assert (await store.row("t")).figures == later
+            assert [row.figures for row in await store.rows(TaskFilter(states=("paused",)))] == [later]
+            assert await store.rows(TaskFilter(search="text")) == []
+
+    async def test_sums_count_what_tasks_spent_alone_by_state(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name, state, figures in (
+                ("a", "paused", TaskFigures(own_tokens=5, own_cost=2**50, cost=2**51, text="x")),
+                ("b", "paused", TaskFigures(own_tokens=7, own_cost=1)),
+                ("c", "completed", TaskFigures(own_tokens=1, own_cost=None)),
+                ("d", "completed", None),
+            ):
+                row = new_task(name, labels={"half": "first" if name in "ac" else "second"})
+                await send(store, Commit(name, 1, create=row))
+                await send(store, Commit(name, 1, state=state, release=True, figures=figures))
+            await send(store, Commit("e", 1, create=new_task("e"), figures=TaskFigures(own_tokens=100)))
+            paused, completed = TaskSums(2, 12, 2**50 + 1, 0), TaskSums(2, 1, 0, 2)
+            running = TaskSums(1, 100, 0, 0, driven=1)
+            everything = {"paused": paused, "completed": completed, "running": running}
+            assert await store.sums(TaskFilter(limit=1, cursor="0.x")) == everything
+            assert await store.sums(TaskFilter(states=("paused",))) == {"paused": paused}
+            assert await store.sums(TaskFilter(search="x")) == {"paused": TaskSums(1, 5, 2**50, 0)}
+            assert await store.sums(TaskFilter(labels={"half": "second"})) == {
+                "paused": TaskSums(1, 7, 1, 0),
+                "completed": TaskSums(1, 0, 0, 1),
+            }

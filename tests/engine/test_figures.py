@@ -1,0 +1,63 @@
+"""What lists show of a task."""
+
+import pytest
+
+from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text
+from treadle.core.state import start
+from treadle.engine.figures import content_text, figures_of, folded
+from treadle.llm.scripted import call, fail
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_stopped_task_is_listed_with_what_it_did_spent_and_answered(store):
+    leaf = Agent(ScriptedModel(["a rose"]), name="leaf")
+    root = Agent(ScriptedModel([call("leaf", input="go"), "A POEM"]), name="root", subagents=[leaf])
+    async with Runner(store) as runner:
+        result = await runner.run(
+            root, "Write\n a poem.", task_id="job", options=RunOptions(labels={"kind": "art"})
+        )
+        await runner.run(
+            Agent(ScriptedModel([fail(400, message="no such thing")]), name="failing"), "Try.", task_id="bad"
+        )
+        items = {item.task_id: item for item in (await runner.list_tasks()).items}
+        job = items["job"]
+        assert (job.steps, job.input, job.outcome) == (2, "Write a poem.", "A POEM")
+        assert (job.input_tokens, job.output_tokens) == (
+            result.usage.input_tokens,
+            result.usage.output_tokens,
+        )
+        assert job.updated is not None
+        assert job.updated >= job.created
+        assert (items["bad"].steps, "no such thing" in items["bad"].outcome) == (0, True)
+        totals = await runner.count_tasks()
+        assert (totals.tasks, totals.states) == (3, {"completed": 2, "failed": 1})
+        assert totals.tokens == result.usage.total_tokens, "what a child spent counts once"
+        assert (await runner.count_tasks(labels={"kind": "art"})).tasks == 1
+        assert [item.task_id for item in (await runner.list_tasks(search="POEM")).items] == ["job"]
+        assert [item.task_id for item in (await runner.list_tasks(search="such thing")).items] == ["bad"]
+        assert [item.task_id for item in (await runner.list_tasks(state=["failed", "paused"])).items] == [
+            "bad"
+        ]
+
+
+async def test_a_paused_task_is_listed_with_the_steps_it_has_made(store):
+    agent = Agent(ScriptedModel([call("nothing"), "done"]), limits=Limits(steps=1))
+    async with Runner(store) as runner:
+        await runner.run(agent, "Go.", task_id="job", options=RunOptions(on_limit="pause"))
+        [item] = (await runner.list_tasks(state="paused")).items
+        assert (item.steps, item.outcome) == (1, "")
+        fork = await runner.fork("job")
+        [listed] = (await runner.list_tasks(forked_from="job")).items
+        assert (listed.task_id, listed.steps) == (fork.task_id, None)
+
+
+def test_text_that_no_column_holds_is_replaced_and_long_text_is_cut():
+    state = start("t")
+    state.input = (Text("a\0b\ud800 " + "x" * 5_000), Image(url="https://e.org/a.png"))
+    figures = figures_of(state)
+    assert figures.input.startswith("a\ufffdb? x")
+    assert len(figures.input) == 120
+    assert 500 <= len(figures.text) <= 1_001
+    assert content_text(state.input[1:]) == "[image]"
+    assert folded(" Straße\n  12 ") == "strasse 12"
