@@ -1,9 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# keys, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# keys, aimock, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
+AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys docs site postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys aimock docs site postgres environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -54,6 +55,14 @@ provider-faults: .venv
 
 keys: .venv
 	$(RUN)/python -m tests.llm.key_matrix
+
+# An independent provider, of npm: into a folder outside of the repository, at the version of its lock.
+aimock: .venv
+	@command -v npm > /dev/null || { echo "make aimock needs Node 20.15 or newer, with npm"; exit 1; }
+	mkdir -p $(AIMOCK)
+	cp tests/llm/aimock/package.json tests/llm/aimock/package-lock.json $(AIMOCK)
+	cd $(AIMOCK) && npm ci --ignore-scripts --no-audit --no-fund
+	TREADLE_AIMOCK=$(AIMOCK) $(RUN)/pytest -q -n 2 tests/llm/test_aimock.py
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs

@@ -39,7 +39,7 @@ TreadleError
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 ModelErrorKind = Literal[
     "authentication",
@@ -59,6 +59,12 @@ ModelErrorKind = Literal[
     "unknown",
 ]
 """What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent."""
+
+
+PASSING: Final[frozenset[ModelErrorKind]] = frozenset(
+    ("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent")
+)
+"""Failures that may pass: 408, 409, 425, 429 and 5xx, deadlines, lost connections, requests not sent."""
 
 
 class TreadleError(Exception):

@@ -44,7 +44,8 @@ class Model(Protocol):
     is counted, together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first
     request needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a
     task),
-    `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
+    `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`),
+    `choose(route)` (of a model around several: which of them a request with that route goes to, see `chosen_model`).
 
     What every adapter keeps to in a request. A reasoning part with the `meta` `UNSEEN` is not sent; one with `IN_WORDS`
     goes back as text if its message has calls. A call with a `problem` goes back with its `raw` text instead of its
@@ -71,6 +72,17 @@ class Model(Protocol):
         again with that attempt in the request.
         """
         ...
+
+
+def chosen_model(model: Model, route: str) -> tuple[str, str]:
+    """Return the name of the model that answers a request with a route, and the route with all choices made.
+
+    Args:
+        model: any model; one around several has a method `choose`.
+        route: the choices that are made already, see `ModelRequest.route`.
+    """
+    choose = getattr(model, "choose", None)
+    return (model.name, route) if choose is None else choose(route)
 
 
 def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:

@@ -80,3 +80,26 @@ def test_the_fingerprint_covers_what_the_model_sees_and_nothing_else() -> None:
 
 
 # -------------------------------------------------------------------------------------------- options
+
+
+def test_instructions_are_read_from_a_file_when_the_agent_is_made(tmp_path):
+    prompt = tmp_path / "support.md"
+    prompt.write_text("\nBe kind.\nBe brief — always.\n", encoding="utf-8")
+    agent = Agent("openai:gpt-x", name="support", instructions=prompt)
+    assert agent.instructions == "Be kind.\nBe brief — always."
+    assert agent.fingerprint == agent.replace(instructions="Be kind.\nBe brief — always.").fingerprint
+    prompt.write_text("Be rude.", encoding="utf-8")
+    assert agent.replace(name="other").instructions == agent.instructions
+    assert Agent("openai:gpt-x", name="support", instructions=prompt).fingerprint != agent.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b" \n", "is empty"), (b"\xff\xfe\x00", "is not UTF-8")],
+)
+def test_a_file_without_instructions_is_named(tmp_path, content, said):
+    prompt = tmp_path / "support.md"
+    if content is not None:
+        prompt.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=rf"Agent 'a': instructions: .*support.md.* {said}"):
+        Agent("openai:gpt-x", name="a", instructions=prompt)

@@ -1,10 +1,12 @@
 """Which version of its agent, and which instructions, a task records."""
 
+import asyncio
+
 import pytest
 
 from tests.runner.acts import journal
 from tests.runner.cases import sayer
-from treadle import Agent, Runner, RunOptions, ScriptedModel
+from treadle import Agent, RunContext, Runner, RunOptions, ScriptedModel
 from treadle.drivers.agent_version import record_agent
 from treadle.errors import ConfigurationError, VersionRefused
 
@@ -15,8 +17,8 @@ async def kinds_after(agent: Agent, *, options: RunOptions, began_with: Agent) -
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(began_with, "go")).task_id
         async with runner._driver.ownership.acquire(task_id) as owned:
-            record_agent(owned, agent, None, options)
-            record_agent(owned, agent, None, options)
+            await record_agent(owned, agent, None, options)
+            await record_agent(owned, agent, None, options)
         return [event.kind for event in await journal(runner, task_id)][1:]
 
 
@@ -40,3 +42,27 @@ async def test_instructions_that_cannot_be_stored_are_refused() -> None:
     wrong = Agent(ScriptedModel(["x"]), name="a", instructions=lambda ctx: 7)  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigurationError, match="must return text, got 7"):
         await kinds_after(wrong, options=RunOptions(), began_with=wrong)
+
+
+async def test_instructions_may_be_an_async_function_and_are_asked_for_once() -> None:
+    asked = []
+
+    async def instructions(ctx: RunContext[str]) -> str:
+        await asyncio.sleep(0)
+        asked.append(ctx.context)
+        return f"Help {ctx.context}."
+
+    model = ScriptedModel(["x", "y"])
+    async with Runner("memory:") as runner:
+        await runner.run(Agent(model, name="a", instructions=instructions), "go", context="Ada")
+    assert (asked, model.requests[0].instructions) == (["Ada"], "Help Ada.")
+
+
+async def test_an_async_function_that_returns_no_text_is_refused_by_what_it_returned() -> None:
+    async def wrong(ctx: RunContext[None]) -> int:
+        return 7
+
+    agent = Agent(ScriptedModel(["x"]), name="a", instructions=wrong)  # type: ignore[arg-type]
+    async with Runner("memory:") as runner:
+        with pytest.raises(ConfigurationError, match="must return text, got 7"):
+            await runner.run(agent, "go")

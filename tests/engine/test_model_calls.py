@@ -9,6 +9,7 @@ from treadle import (
     Agent,
     FailurePolicy,
     Limits,
+    ModelSettings,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -19,7 +20,7 @@ from treadle import (
 from treadle.core.messages import Message, Text
 from treadle.core.model import ModelAnswer, SideCall, TextDelta, Usage
 from treadle.errors import ModelError, TaskParked
-from treadle.models import call, fail, text
+from treadle.models import Fallback, Retry, call, fail, text
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing import clock
 from treadle.testing.audit import audit_store
@@ -491,3 +492,74 @@ def test_a_stepped_task_that_waits_can_be_stepped_after_a_message():
             assert (await runner.run_step("t")).is_last
 
     clock.run(story())
+
+
+# ------------------------------------------------------------------------------------- settings of a run
+
+
+async def test_the_settings_of_a_run_come_before_those_of_the_agent_also_after_a_resume(tmp_path):
+    model = Again([call("look"), fail(503), text("Here.")], [])
+    agent = Agent(
+        model, name="a", tools=[look], model_settings=ModelSettings(temperature=0, max_tokens=90, cache=True)
+    )
+    options = RunOptions(model_settings=ModelSettings(temperature=1, tool_choice="look"))
+    url = str(tmp_path / "journal.db")
+    async with Runner(url) as runner:
+        result = await runner.run(agent, "Where?", task_id="t", options=options)
+        assert (result.state, len(model.requests)) == ("failed", 2)
+    async with Runner(url, agents=[agent]) as runner:
+        assert (await runner.resume("t")).final_text == "Here."
+    merged = ModelSettings(temperature=1, max_tokens=90, cache=True, tool_choice="look")
+    assert [request.settings for request in model.requests] == [merged] * 3
+    assert [request.tool_choice for request in model.requests] == ["look", "auto", "auto"]
+    assert agent.model_settings.temperature == 0
+
+
+async def test_the_settings_of_a_run_are_not_those_of_the_agents_it_calls():
+    child = Agent(Again([text("a poem")], []), name="writer", model_settings=ModelSettings(max_tokens=7))
+    boss = Agent(Again([call("writer", input="go"), text("Done.")], []), name="boss", subagents=[child])
+    async with Runner("memory:") as runner:
+        options = RunOptions(model_settings=ModelSettings(temperature=1))
+        assert (await runner.run(boss, "go", options=options)).final_text == "Done."
+    assert [request.settings for request in child.model.requests] == [ModelSettings(max_tokens=7)]
+    assert boss.model.requests[0].settings == ModelSettings(temperature=1)
+
+
+# ------------------------------------------------------------------------------------- who is asked, who failed
+
+
+class Named(Again):
+    """A model with a name of its own."""
+
+    def __init__(self, name, *script):
+        super().__init__(list(script), [])
+        self.name = name
+
+
+async def test_an_error_names_provider_and_model_and_whether_a_retry_makes_sense():
+    async with Runner("memory:") as runner:
+        for status, retryable in ((503, True), (429, True), (401, False), (400, False)):
+            result = await runner.run(Agent(Named("acme:big", fail(status))), "?")
+            error = result.error
+            assert (error.provider, error.model, error.retryable) == ("acme", "acme:big", retryable)
+        [event] = [x for x in await journal(runner, result.task_id) if x.kind == "model_failed"]
+        assert event.error.model == "acme:big"
+
+
+@pytest.mark.parametrize("ready", [0.0, 9.0])
+async def test_model_started_names_the_model_that_is_asked_of_several(ready):
+    first, other = Named("a:one", fail(503), text("One.")), Named("b:two", text("Two."))
+    first.ready_in = lambda: ready
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(Retry(Fallback([first, other]))), "?", task_id="t")
+        events = await journal(runner, "t")
+    asked = [event.model for event in events if event.kind == "model_started"]
+    assert (result.final_text, asked) == ("Two.", ["b:two"] if ready else ["a:one", "b:two"])
+    assert len(first.requests) + len(other.requests) == len(asked)
+
+
+async def test_the_error_of_several_models_names_the_last_that_was_asked():
+    models = [Named("a:one", fail(503)), Named("b:two", fail(401))]
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(Fallback(models)), "?")
+    assert (result.error.model, result.error.retryable) == ("b:two", False)

@@ -9,6 +9,7 @@ from treadle import (
     Breakpoint,
     FailurePolicy,
     Limits,
+    ModelSettings,
     Runner,
     RunOptions,
 )
@@ -111,3 +112,29 @@ def test_an_option_set_to_false_overrides_the_default() -> None:
     usual = RunOptions(tell_steps_left=True, break_on=[Breakpoint(after_step=1)])
     merged = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
     assert (merged.tell_steps_left, merged.break_on) == (False, [])
+
+
+def test_settings_of_the_model_are_merged_field_by_field_and_stored() -> None:
+    runner = RunOptions(model_settings=ModelSettings(temperature=0, max_tokens=50, extra={"seed": 1}))
+    run = RunOptions(model_settings=ModelSettings(temperature=1, extra={"top_k": 2}))
+    merged = run.over(runner)
+    expected = ModelSettings(temperature=1, max_tokens=50, extra={"seed": 1, "top_k": 2})
+    assert merged.model_settings == expected
+    assert from_json(to_json(merged)).model_settings == expected
+    assert RunOptions().over(runner).model_settings == runner.model_settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"temperature": 0}, r"RunOptions.model_settings must be ModelSettings\(...\)"),
+        (
+            ModelSettings(extra={"extra_headers": {"X-Api-Key": "sk-very-secret"}}),
+            "extra holds a key, and options are stored with the task",
+        ),
+        (ModelSettings(extra={"what": "half \ud800"}), "cannot be stored: extra is"),
+    ],
+)
+def test_settings_of_a_run_that_no_journal_may_hold_are_refused(settings: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        RunOptions(model_settings=settings)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, cast, get_args
 
 from treadle.agents.context import RunContext
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 OutputMode = Literal["auto", "native", "tool", "prompt"]
 """How a model is asked for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
 
-Instructions = str | Callable[[RunContext[Any]], str]
+Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
 
 _DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subagents_by_tool")
 """The fields of an agent that follow from the others."""
@@ -38,7 +39,8 @@ class Agent(Generic[C]):
     Args:
         model: `provider:model`, or a `Model` object.
         name: stored with each task; a process finds the agent of a task by it.
-        instructions: text, or a function of `RunContext` that is called once per task.
+        instructions: text, the `Path` of a file that holds it (read when the agent is made), or a function of
+            `RunContext`, sync or async, that is called once per task.
         description: what the agent is for; the models of agents that may call it read this.
         tools: functions decorated with `@tool`; their names must differ.
         subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
@@ -118,7 +120,7 @@ class Agent(Generic[C]):
         *,
         name: str = "agent",
         description: str = "",
-        instructions: Instructions = "",
+        instructions: Instructions | Path = "",
         tools: Sequence[Any] = (),
         subagents: Sequence[Agent[Any] | str] = (),
         offer: ToolSelector | None = None,
@@ -130,6 +132,8 @@ class Agent(Generic[C]):
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
+        if isinstance(instructions, Path):
+            instructions = _read(name, instructions)
         if not isinstance(instructions, str) and not callable(instructions):
             raise ConfigurationError(
                 f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
@@ -253,6 +257,18 @@ def _checked_name(name: Any) -> str:
             f"Agent name must be 1 to 64 letters, digits, '_', '-' or '.', first a letter or digit, got {name!r}"
         )
     return name
+
+
+def _read(name: str, path: Path) -> str:
+    """Return the instructions in a file, without white space around them."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise ConfigurationError(f"Agent {name!r}: instructions: {path} cannot be read: {why}") from None
+    if not text:
+        raise ConfigurationError(f"Agent {name!r}: instructions: {path} is empty")
+    return text
 
 
 def _checked_model(name: str, model: Any) -> str | Model:

@@ -16,6 +16,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
+from treadle.errors import PASSING
 
 Outcome = Literal[
     "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
@@ -34,7 +35,10 @@ leaves the task alone, since what it does not know may forbid what it would do n
 
 @frozen
 class Failure:
-    """An error as it is journalled: its kind, its message and where it came from."""
+    """An error as it is journalled: its kind, its message and where it came from.
+
+    `model` is who failed, as `provider:model`, if a model did.
+    """
 
     source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store"]
     kind: str
@@ -42,6 +46,17 @@ class Failure:
     call: str | None = None
     status: int | None = None
     retry_after: float | None = None
+    model: str = ""
+
+    @property
+    def provider(self) -> str:
+        """The provider of the model that failed; an empty text if none did."""
+        return self.model.partition(":")[0]
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later: a provider was busy, broken, or not reached."""
+        return self.source == "model" and self.kind in PASSING
 
 
 @frozen

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
+from treadle.errors import ConfigurationError
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "error", "unknown"]
 """Why a model stopped."""
 
 WHOLE: Final[frozenset[Finish]] = frozenset(("stop", "tool_calls"))
 """The finishes of a whole answer: only such an answer may lead to an action."""
+
+CacheTime = Literal["5m", "30m", "1h", "12h"]
+"""For how long a provider caches a prompt."""
 
 ToolChoice: TypeAlias = str
 """`auto`, `none`, `required`, or the name of one tool."""
@@ -85,14 +89,66 @@ class ModelSettings:
         max_tokens: the longest answer, in tokens.
         tool_choice: `auto`, `none`, `required` or a tool's name; reset to `auto` after a task's first step.
         parallel_tool_calls: whether the model may ask for several calls in one turn.
+        cache: whether the provider caches the prompt, where it has to be told: False, True, or for how long (`5m`,
+            `30m`, `1h`, `12h`; the nearest that the provider has). None: only where writing into the cache is free.
         extra: further settings by the provider's own names.
+
+    Raises:
+        ConfigurationError: a value is not valid; the message names the field.
     """
 
     temperature: float | None = None
     max_tokens: int | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    cache: bool | CacheTime | None = None
     extra: dict[str, Json] = field(default_factory=dict[str, Json])
+
+    def __post_init__(self) -> None:
+        for name, (expected, is_valid) in _SETTINGS.items():
+            value = getattr(self, name)
+            if value is not None and not is_valid(value):
+                raise ConfigurationError(f"ModelSettings.{name} must be {expected}, got {value!r}")
+        extra: Any = self.extra
+        if not isinstance(extra, dict) or not all(isinstance(name, str) for name in cast("Any", extra)):
+            raise ConfigurationError(f"ModelSettings.extra must map names to values, got {extra!r}")
+        named_twice = self.extra.keys() & _SETTINGS.keys()
+        if named_twice:
+            twice = min(named_twice)
+            raise ConfigurationError(
+                f"ModelSettings.extra: {twice!r} is a setting of its own: ModelSettings({twice}=...)"
+            )
+
+    def over(self, defaults: ModelSettings) -> ModelSettings:
+        """Return these settings, with fields left open taken from `defaults`; `extra` is merged by name."""
+        values: dict[str, Any] = {
+            name: getattr(defaults, name) if getattr(self, name) is None else getattr(self, name)
+            for name in _SETTINGS
+        }
+        return ModelSettings(**values, extra={**defaults.extra, **self.extra})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "temperature": ("a number from 0 up", _is_number),
+    "max_tokens": (
+        "a whole number from 1 up",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+    ),
+    "tool_choice": (
+        "'auto', 'none', 'required' or the name of a tool",
+        lambda value: isinstance(value, str) and bool(value),
+    ),
+    "parallel_tool_calls": ("True or False", lambda value: isinstance(value, bool)),
+    "cache": (
+        f"True, False or one of {', '.join(get_args(CacheTime))}",
+        lambda value: isinstance(value, bool) or value in get_args(CacheTime),
+    ),
+}
+"""What each setting may be, in words, and the check of it."""
 
 
 @frozen

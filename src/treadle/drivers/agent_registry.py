@@ -191,6 +191,9 @@ class AgentRegistry:
             specs,
             limit,
             tell_steps,
+            agent.model_settings
+            if options.model_settings is None
+            else options.model_settings.over(agent.model_settings),
             typed,
             final,
         )

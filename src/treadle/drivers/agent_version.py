@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isawaitable
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -38,7 +39,7 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
     return True
 
 
-def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
+async def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
     """Record the agent's version and instructions, where they differ from those of the task."""
     state, record = owned.state, owned.writer.record
     changed = check_version(state, agent, options)
@@ -50,6 +51,8 @@ def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: Run
     if not isinstance(text, str):
         view = StateView(state, state.seq, f"the instructions of agent {agent.name!r}")
         text = text(RunContext(state.task_id, state.thread, state.input, context, state=view))
+        if not isinstance(text, str):
+            text = await text if isawaitable(text) else text  # pyright: ignore[reportUnnecessaryIsInstance]
         changes = view.close()
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {text!r}")

@@ -247,7 +247,7 @@ class Family:
 
     def _new(self, call: CallState, told: str) -> NewRun:
         parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
-        options = replace(from_json(self.state.options), limits=None, break_on=None)
+        options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
         agent, task_id = self._agents[call.name], str(call.child)
         return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
 

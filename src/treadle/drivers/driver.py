@@ -144,7 +144,7 @@ class TaskDriver:
                 context = self._context_factory()
             if runs:
                 await self.agents.check_limits(runtime.agent, runtime.rules.limits, owned.state)
-                record_agent(owned, runtime.agent, context, spec.options)
+                await record_agent(owned, runtime.agent, context, spec.options)
             effect_context = await self._effect_context(owned, runtime, spec.options, context, above)
         owned.drive = drive = DriveLoop(
             self.store,

@@ -13,6 +13,7 @@ from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import Effect
 from treadle.core.messages import Message
+from treadle.core.model import ModelSettings
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
@@ -97,6 +98,7 @@ class AgentRuntime:
     specs: tuple[ToolSpec, ...]
     max_chars: int
     tell_steps: int | None
+    settings: ModelSettings
     typed: TypedAnswers | None = None
     final_specs: tuple[ToolSpec, ...] = ()
 

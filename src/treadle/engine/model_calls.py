@@ -25,6 +25,7 @@ from treadle.engine.metering import TokenMeter, cost_of, paid
 from treadle.engine.model_requests import function_request, step_request
 from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
+from treadle.ports import chosen_model
 
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
 """Seconds after which a request is sent again at the latest, even if a layer of the model asks for more."""
@@ -33,10 +34,16 @@ MAX_RETRY_WAIT: Final = 366 * 86_400.0
 class ModelCallInFlight(EffectInFlight[CallModel]):
     """A request to the model: of a step, or of a function within a step."""
 
-    __slots__ = ("selection_failure",)
+    __slots__ = ("model", "route", "selection_failure")
 
     runs_foreign_code: ClassVar[bool] = False
     ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
+
+    model: str
+    """the name of the model that is asked: of several, the one that is next"""
+
+    route: str
+    """the choices among several models, see `ModelRequest.route`"""
 
     selection_failure: e.Failure | None
     """why the tools of the request could not be chosen; then it is not sent"""
@@ -53,8 +60,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
             return False
         offered, self.selection_failure = tool_selection.choose(context, effect)
-        model = context.runtime.model.name
-        record(e.ModelStarted(step.id, model, call.attempt + 1, effect.final, offered, call.id))
+        tries = call.tries
+        self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
+        record(e.ModelStarted(step.id, self.model, call.attempt + 1, effect.final, offered, call.id))
         return True
 
     async def run(self) -> list[e.Event]:
@@ -73,11 +81,11 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                 request = function_request(context, effect.call)
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
-            request.raw = channel.raw
+            request.raw, request.route = channel.raw, self.route
             if key in context.streamed:
                 context.streamed.discard(key)
-                model, seq = context.runtime.model.name, context.state.seq
-                channel.tell(e.ModelRestarted(step.id, model, request.attempt, call_id, seq))
+                seq = context.state.seq
+                channel.tell(e.ModelRestarted(step.id, self.model, request.attempt, call_id, seq))
             if context.subagents is not None and context.subagents.account.is_limited:
                 await context.durable()  # a limit of the tree must hold for what a crash cuts off, too
             stream = context.runtime.model.stream(request)
@@ -103,14 +111,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         except WrongAnswer as error:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
-            text = f"{context.runtime.model.name} does not answer as models do: {error}"
+            text = f"{self.model} does not answer as models do: {error}"
             failed = self._failed_for_unknown_reason(text)
             return [self._with_usage(failed, answer.usage if answer is not None else None)]
         except (Exception, SystemExit) as error:  # noqa: BLE001  what an adapter raises fails its request alone
             return self.broken(error_text(error))
         if answer is None:
-            text = f"{context.runtime.model.name} ended its stream without an answer"
-            return [e.ModelFailed(step.id, e.Failure("model", "connection", text), call_id)]
+            text = f"{self.model} ended its stream without an answer"
+            return [e.ModelFailed(step.id, e.Failure("model", "connection", text, model=self.model), call_id)]
         assert request is not None, "it was answered"
         return [self._returned(request, answer)]
 
@@ -123,7 +131,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [self._failed_for_unknown_reason(text)]
 
     def _failed_for_unknown_reason(self, text: str) -> e.ModelFailed:
-        return e.ModelFailed(self.effect.step.id, e.Failure("model", "unknown", text), self.effect.call.id)
+        failure = e.Failure("model", "unknown", text, model=self.model)
+        return e.ModelFailed(self.effect.step.id, failure, self.effect.call.id)
 
     def _returned(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
         """Return an answer as it is journalled: with ids of this task, read if it is to be of a type, and priced."""
@@ -138,7 +147,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         if usage is NO_USAGE:
             context.meter = context.meter or TokenMeter()
             usage = context.meter.estimated(request, message)
-        cost = cost_of(context.price, answer.model or context.runtime.model.name, usage)
+        cost = cost_of(context.price, answer.model or self.model, usage)
         also = paid(context.price, answer.also, request) if answer.also else ()
         return e.ModelReturned(
             step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
@@ -151,7 +160,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             check_side_calls(error.also)
         except WrongAnswer as wrong:
             return self._failed_for_unknown_reason(f"{wrong}; and it failed: {error}")
-        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+        asked = error.model or self.model
+        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after, asked)
         also = paid(context.price, error.also, request) if error.also and request is not None else ()
         failed = e.ModelFailed(
             self.effect.step.id, failure, self.effect.call.id, None, error.model, error.route, also=also
@@ -159,14 +169,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         if error.again_in is not None:
             wait = min(max(0.0, error.again_in), MAX_RETRY_WAIT)
             failed.retry_at = context.clock() + int(wait * 1e6)
-            failed.model, failed.next_route = error.model or context.runtime.model.name, error.next_route
+            failed.model, failed.next_route = asked, error.next_route
         return self._with_usage(failed, error.usage)
 
     def _with_usage(self, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
         """Add to a failed attempt the tokens it is known to have taken, and what they cost."""
         if is_usage(usage) and usage != NO_USAGE:
             failed.usage = usage
-            failed.cost = cost_of(self.context.price, failed.model or self.context.runtime.model.name, usage)
+            failed.cost = cost_of(self.context.price, failed.model or self.model, usage)
         return failed
 
 

@@ -20,7 +20,7 @@ from treadle.policy.limits import spare_calls
 def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
     """Return the request of a step; the conversation in it is shared with the task, not copied."""
     state, runtime = context.state, context.runtime
-    settings, typed = runtime.agent.model_settings, runtime.typed
+    settings, typed = runtime.settings, runtime.typed
     tools = runtime.final_specs if effect.final else runtime.offering(effect.call.offered)
     answer_tool = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
@@ -57,7 +57,7 @@ def function_request(context: EffectContext, call: ModelCall) -> ModelRequest:
         wanted.instructions if wanted.instructions is not None else standing_instructions(runtime, state),
         specs,
         "auto",
-        runtime.agent.model_settings,
+        runtime.settings,
         state.task_id,
         wanted.step,
         state.turn,

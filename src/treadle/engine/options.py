@@ -20,6 +20,8 @@ from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
+from treadle.core.model import ModelSettings
+from treadle.core.redaction import named_secrets
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread
@@ -103,6 +105,7 @@ class RunOptions:
         context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
             newest part. Leave room for the answer. Default: no limit.
         tell_steps_left: add to the instructions how many steps are left.
+        model_settings: before the agent's, field by field. They are stored with the task: no keys in `extra`.
         labels: short texts to find the task by.
     """
 
@@ -119,14 +122,21 @@ class RunOptions:
     tool_output_max_chars: int | None = None
     context_tokens: int | None = None
     tell_steps_left: bool | None = None
+    model_settings: ModelSettings | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         _check_values(self)
-        for name, cls in (("limits", Limits), ("on_failure", FailurePolicy)):
+        for name, cls in (
+            ("limits", Limits),
+            ("on_failure", FailurePolicy),
+            ("model_settings", ModelSettings),
+        ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, cls):
                 raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
+        if self.model_settings is not None:
+            _check_stored_settings(self.model_settings)
         for name, least in (
             ("max_parallel_tools", 1),
             ("max_parallel_steps", 1),
@@ -169,8 +179,21 @@ class RunOptions:
             values[item.name] = getattr(defaults, item.name) if value is None else value
         if self.limits is not None and defaults.limits is not None:
             values["limits"] = self.limits.tightest(defaults.limits)
+        if self.model_settings is not None and defaults.model_settings is not None:
+            values["model_settings"] = self.model_settings.over(defaults.model_settings)
         values["labels"] = {**defaults.labels, **self.labels}
         return RunOptions(**values)
+
+
+def _check_stored_settings(settings: ModelSettings) -> None:
+    """Raise `ConfigurationError` for settings that no journal can or may hold."""
+    if (problem := flaw(settings.extra)) is not None:
+        raise ConfigurationError(f"RunOptions.model_settings cannot be stored: extra is {problem}")
+    if named_secrets(settings.extra):
+        raise ConfigurationError(
+            "RunOptions.model_settings.extra holds a key, and options are stored with the task: "
+            "give it to the model (api_key=), or to Agent(model_settings=), which is not stored"
+        )
 
 
 def _check_values(options: Any) -> None:
@@ -206,7 +229,7 @@ def to_json(options: RunOptions) -> Json:
         value = getattr(options, name)
         if value is None:
             continue
-        if name in ("limits", "on_failure"):
+        if name in ("limits", "on_failure", "model_settings"):
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
         elif name == "break_on":
             value = [{item.name: getattr(each, item.name) for item in fields(each)} for each in value]
@@ -228,6 +251,8 @@ def from_json(document: Json) -> RunOptions:
         values["limits"] = _from_stored(Limits, values["limits"])
     if "on_failure" in values:
         values["on_failure"] = _from_stored(FailurePolicy, values["on_failure"])
+    if "model_settings" in values:
+        values["model_settings"] = _from_stored(ModelSettings, values["model_settings"])
     if "break_on" in values:
         # The first release took breakpoints that could never pause.
         breakpoints = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]

@@ -37,7 +37,7 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is code of the user, and fails its request alone
         why = f"the tools to offer could not be chosen: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
-    wanted = agent.model_settings.tool_choice
+    wanted = context.runtime.settings.tool_choice
     if wanted in tools and state.turn == 0 and call.request is None:
         names.add(wanted)
     return tuple([name for name in tools if name in names]), None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, cast, get_args
 
 from anthropic.types.beta import BetaMessage, BetaMessageDeltaUsage, BetaRawMessageStreamEvent, BetaUsage
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
+from pydantic_ai.settings import ModelSettings
 
 NEEDED = ("pydantic_ai.providers.anthropic", "opentelemetry.propagate")
 """Modules that the client would import during its first request."""
@@ -19,7 +20,18 @@ def prepare_answers() -> None:
 
 
 class MessagesModel(AnthropicModel):
-    """Anthropic's model; usage may be missing in its answers."""
+    """Anthropic's model; usage may be missing in its answers, and a whole answer is not streamed behind the scenes."""
+
+    async def request(
+        self, messages: list[ModelMessage], model_settings: ModelSettings | None, *args: Any, **options: Any
+    ) -> ModelResponse:
+        # The parent class streams an answer whose limit it chose itself, if that is a long one.
+        longest = self.profile.get("anthropic_max_output_tokens")
+        own_limit = self.profile.get("anthropic_rejects_max_tokens_beyond_context_window", False)
+        settings: Any = model_settings or {}
+        if "max_tokens" not in settings and longest is not None and not own_limit:
+            settings = {**settings, "max_tokens": longest}
+        return await super().request(messages, settings, *args, **options)
 
     async def _process_streamed_response(
         self, response: Any, *args: Any, **options: Any

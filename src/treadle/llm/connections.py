@@ -11,6 +11,7 @@ import httpx2
 
 from treadle.errors import ModelError
 from treadle.llm import loading
+from treadle.llm.errors import about_page, shown_url
 
 
 @cache
@@ -31,7 +32,7 @@ def settings(home: str, **more: Any) -> dict[str, Any]:
         await loading.until(loading.begin(home).answers)
 
     hooks = more.pop("event_hooks", {})
-    hooks = {**hooks, "response": [*hooks.get("response", ()), refuse_redirect, loaded]}
+    hooks = {**hooks, "response": [*hooks.get("response", ()), refuse_redirect, refuse_page, loaded]}
     return {"verify": tls(), "follow_redirects": False, "event_hooks": hooks, **more}
 
 
@@ -51,6 +52,24 @@ async def refuse_redirect(response: httpx2.Response) -> None:
         status=response.status_code,
     )
 
+
+async def refuse_page(response: httpx2.Response) -> None:
+    """Raise `ModelError` for a page of markup in place of an answer, as proxies and wrong addresses send it."""
+    if response.status_code >= 300 or not response.headers.get("content-type", "").startswith("text/html"):
+        return
+    page = b""
+    async for chunk in response.aiter_bytes():
+        page += chunk
+        if len(page) >= _PAGE_MAX:
+            break
+    about = about_page(page[:_PAGE_MAX].decode("utf-8", "replace"), response.status_code)
+    raise ModelError(
+        f"{about}: is {shown_url(str(response.request.url))} the address of the API?", kind="unparsable"
+    )
+
+
+_PAGE_MAX: Final = 4_000
+"""Bytes of a page in which its title is looked for."""
 
 _HOST_MAX: Final = 253
 """The length of the longest host name."""

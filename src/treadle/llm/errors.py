@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from treadle.core.redaction import NO_SECRETS, Secrets, hide_named
-from treadle.errors import ModelError, ModelErrorKind
+from treadle.errors import PASSING, ModelError, ModelErrorKind
 
 MESSAGE_MAX = 500
 """Characters of a provider's message in an error."""
@@ -103,11 +104,6 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
 }
 
 
-PASSING: frozenset[ModelErrorKind] = frozenset(
-    ("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent")
-)
-"""Failures that may pass: 408, 409, 425, 429 and 5xx, deadlines, lost connections, requests not sent."""
-
 OF_SERVICE: frozenset[ModelErrorKind] = frozenset(("overloaded", "server", "timeout", "connection"))
 """Failures of the service itself, for all callers and all requests."""
 
@@ -136,9 +132,13 @@ def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelErro
     known_error = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
     if known_error is None:
         status = _status(error)
+        kind = _kind(error, status)
+        message = _message(error, status)
+        if kind in ("connection", "timeout") and status is None:
+            message = _about_connection(error, message)
         return ModelError(
-            shortened(_message(error, status), secrets),
-            kind=_kind(error, status),
+            shortened(message, secrets),
+            kind=kind,
             status=status,
             retry_after=_retry_after(error),
         )
@@ -164,6 +164,37 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen_ids.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
+
+
+def _about_connection(error: Exception, message: str) -> str:
+    """Return the message of a lost or refused connection, with its cause and the address, without credentials."""
+    links = list(_chain(error))
+    url = next(filter(None, map(_requested_url, links)), None)
+    if url is None:
+        return message
+    unconnected = any(type(link).__name__ in ("ConnectError", "ConnectTimeout") for link in links)
+    if not unconnected:
+        return f"{message.rstrip('.')} ({url})"
+    cause = next((str(link) for link in reversed(links) if str(link) and not _is_vague(str(link))), message)
+    return f"no connection to {url}: {cause}"
+
+
+def _is_vague(message: str) -> bool:
+    return message.rstrip(".") in ("Connection error", "All connection attempts failed", "Request timed out")
+
+
+def _requested_url(error: BaseException) -> str | None:
+    try:
+        url = getattr(getattr(error, "request", None), "url", None)
+    except RuntimeError:  # the HTTP client's errors have a request only once one was sent
+        return None
+    return None if url is None else shown_url(str(url))
+
+
+def shown_url(url: str) -> str:
+    """Return an address without the credentials, the query and the fragment in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -246,11 +277,11 @@ def _message(error: Exception, status: int | None) -> str:
     body: Any = getattr(error, "body", None)
     for document in (*_bodies(error), {"message": _object(body).get("error")}):
         if isinstance(message := document.get("message"), str) and message:
-            return message if not _is_page(message) else _about_page(message, status)
+            return message if not _is_page(message) else about_page(message, status)
     if any(cls.__name__ == "UnexpectedModelBehavior" for cls in type(error).__mro__):
         return str(getattr(error, "message", "")) or type(error).__name__
     if isinstance(body, str) and body.strip():
-        return _about_page(body, status) if _is_page(body) else _about_text(body, status)
+        return about_page(body, status) if _is_page(body) else _about_text(body, status)
     if body not in (None, ""):
         return f"{_answered(status)} without a message, and a body of {len(str(body)):,} characters"
     if hasattr(error, "errors") and type(error).__name__ == "ValidationError":
@@ -266,7 +297,8 @@ def _is_page(body: str) -> bool:
     return body.lstrip()[:1] == "<"
 
 
-def _about_page(body: str, status: int | None) -> str:
+def about_page(body: str, status: int | None) -> str:
+    """Return what can be said of a page of markup that came in place of an answer: its status and its title."""
     title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_SEARCHED], re.IGNORECASE)
     from html import unescape  # its tables are large, and few errors are pages
 

@@ -113,6 +113,7 @@ class ProviderModel(NamedModel):
         api_key: the secret to send; by default from the provider's environment variable.
         stream: see `NamedModel`.
         finish_reasons: see `NamedModel`.
+        idempotency_header: see `NamedModel`.
 
     Raises:
         ModelUnknown: no provider has that name.
@@ -127,6 +128,7 @@ class ProviderModel(NamedModel):
         api_key: str | None = None,
         stream: bool = True,
         finish_reasons: Mapping[str, Finish] | None = None,
+        idempotency_header: str | None = None,
     ) -> None:
         if (needs := OTHER_PROVIDERS.get(provider)) is None:
             known = ", ".join(OTHER_PROVIDERS)
@@ -134,7 +136,12 @@ class ProviderModel(NamedModel):
         self.provider, self.extra, self.packages = provider, needs.extra, needs.packages  # pyright: ignore[reportAttributeAccessIssue]
         self.home, self.key_variables, self.url_variable = needs.home, needs.keys, needs.url  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(
-            name, base_url=base_url, api_key=api_key, stream=stream, finish_reasons=finish_reasons
+            name,
+            base_url=base_url,
+            api_key=api_key,
+            stream=stream,
+            finish_reasons=finish_reasons,
+            idempotency_header=idempotency_header,
         )
 
     def _make(self) -> TheirModel:

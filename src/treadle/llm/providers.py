@@ -59,6 +59,7 @@ class PydanticAIModel:
         self._finish_words = checked_words(type(self).__name__, finish_reasons)
 
     _api_key: str | None = None
+    _idempotency_header: str | None = None
 
     _model_secrets: tuple[TheirModel, frozenset[str]] | None = None
     """the model used last, and the secrets that its client sends"""
@@ -99,6 +100,9 @@ class PydanticAIModel:
         parameters = mapping.their_parameters(request, native_output=native)
         history = mapping.their_messages(request)
         settings: Any = {**self._defaults, **their_settings(wire, request)}
+        if self._idempotency_header is not None:
+            key = {self._idempotency_header: idempotency_key(request)}
+            settings["extra_headers"] = {**key, **settings.get("extra_headers", {})}
         calls: list[int] = []
         secrets = self._secrets(model, request)
         hiding = HiddenDeltas(secrets)
@@ -160,6 +164,8 @@ class NamedModel(PydanticAIModel):
         api_key: the secret to send; by default from the environment.
         stream: whether answers are streamed, which some servers do not support; else each arrives whole, at its end,
             and a limit on silence is a limit on the whole answer.
+        idempotency_header: the header in which a gateway takes an idempotency key, such as `Idempotency-Key`: the same
+            for each attempt at one question. None of the providers has one for answers.
         finish_reasons: what words mean by which only this server says why an answer ended, such as `{"eot": "stop"}`;
             an answer that ends with an unknown word leads to no action.
 
@@ -185,6 +191,7 @@ class NamedModel(PydanticAIModel):
         api_key: str | None = None,
         stream: bool = True,
         finish_reasons: Mapping[str, Finish] | None = None,
+        idempotency_header: str | None = None,
     ) -> None:
         self.name = f"{self.provider}:{name}"
         self._model_name = name
@@ -194,6 +201,11 @@ class NamedModel(PydanticAIModel):
         self._api_key = api_key
         self._streams = stream
         self._finish_words = checked_words(type(self).__name__, finish_reasons)
+        if idempotency_header is not None and not is_header(idempotency_header):
+            raise ConfigurationError(
+                f"{type(self).__name__}: idempotency_header must be the name of a header, got {idempotency_header!r}"
+            )
+        self._idempotency_header = idempotency_header
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
 
     @property
@@ -313,6 +325,7 @@ class OpenAI(_AtOpenAI):
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
         finish_reasons: see `NamedModel`.
+        idempotency_header: see `NamedModel`.
     """
 
     provider, home = "openai-responses", "treadle.llm.responses_stream"
@@ -333,6 +346,7 @@ class OpenAIChat(_AtOpenAI):
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
         finish_reasons: see `NamedModel`.
+        idempotency_header: see `NamedModel`.
     """
 
     provider, home = "openai", "treadle.llm.openai_stream"
@@ -363,11 +377,12 @@ class Anthropic(NamedModel):
     """A model behind Anthropic's Messages.
 
     Args:
-        name: the model, such as `claude-sonnet-4-5`.
+        name: the model, such as `claude-sonnet-5-5`.
         base_url: the address of the server; by default `ANTHROPIC_BASE_URL`, else Anthropic.
         api_key: by default `ANTHROPIC_API_KEY`.
         stream: see `NamedModel`.
         finish_reasons: see `NamedModel`.
+        idempotency_header: see `NamedModel`.
     """
 
     provider, extra, packages, home = "anthropic", "anthropic", ("anthropic",), "treadle.llm.anthropic_stream"
@@ -403,6 +418,7 @@ class Google(NamedModel):
         api_key: by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`.
         stream: see `NamedModel`.
         finish_reasons: see `NamedModel`.
+        idempotency_header: see `NamedModel`.
     """
 
     provider, extra, packages, home = "google", "google", ("google.genai",), "treadle.llm.google_stream"
@@ -428,6 +444,21 @@ async def _close(model: TheirModel) -> None:
     close = getattr(model, "aclose", None) or cast("Any", model).client.close
     if isawaitable(closing := close()):
         await closing
+
+
+def is_header(name: object) -> bool:
+    """Return whether something can be the name of an HTTP header."""
+    return isinstance(name, str) and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is not None
+
+
+def idempotency_key(request: ModelRequest) -> str:
+    """Return the key of a question: the same for each attempt at it, in any process."""
+    parts = (
+        (request.task_id, request.step, request.call, request.turn),
+        (list(request.messages), request.instructions, list(request.tools), request.tool_choice),
+        (request.settings, request.output_schema),
+    )
+    return sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def url_problem(url: object) -> str | None:

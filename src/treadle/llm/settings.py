@@ -74,6 +74,8 @@ def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, 
         settings["temperature"] = own_settings.temperature
     if own_settings.max_tokens is not None:
         settings["max_tokens"] = own_settings.max_tokens
+    if own_settings.cache is not None:
+        settings["cache"] = own_settings.cache
     if request.tools:
         choice = request.tool_choice
         settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]

@@ -68,7 +68,7 @@ class StepVerbs(ViewVerbs):
             return await self.get_task(str(task_id))
         async with self._ownership.releasing(owned):
             if context is not None:
-                record_agent(owned, agent, context, from_json(owned.state.options))
+                await record_agent(owned, agent, context, from_json(owned.state.options))
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 

@@ -1,5 +1,8 @@
 """The same request gets the cached answer at no cost; any difference makes another request."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from treadle import ModelAnswer, ModelSettings, ScriptedModel, ToolSpec, Usage
@@ -137,3 +140,52 @@ def test_arguments_are_checked_by_name():
     with pytest.raises(ConfigurationError, match=r"^Cache: clock must be a function"):
         Cache(OpenAIChat("a"), clock=1)  # pyright: ignore[reportArgumentType]
     assert repr(Cache(OpenAIChat("a"))) == "Cache(OpenAIChat('openai:a'), entries=1000, seconds=None)"
+
+
+# ------------------------------------------------------------------------------------- at the same time
+
+
+@pytest.mark.anyio
+async def test_of_equal_requests_at_the_same_time_one_is_sent():
+    model = ScriptedModel(lambda _: text("Hello.", delay=0.01))
+    cached = Cache(model)
+    answers = await asyncio.gather(*(ask(cached, request()) for _ in range(20)))
+    assert len(model.requests) == 1
+    assert {answer.message.text for _, answer in answers} == {"Hello."}
+    assert sum(answer.usage.total_tokens > 0 for _, answer in answers) == 1
+    assert all(deltas == [TextDelta("Hello.")] for deltas, _ in answers)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ending", ["failed", "cut"])
+async def test_without_an_answer_that_can_be_cached_each_request_is_sent(ending):
+    item = fail(503, delay=0.01) if ending == "failed" else turn("Half", finish="length", delay=0.01)
+    model = ScriptedModel(lambda _: item)
+    cached = Cache(model)
+    results = await asyncio.gather(*(ask(cached, request()) for _ in range(5)), return_exceptions=True)
+    assert len(model.requests) == 5
+    assert all(isinstance(result, ModelError) == (ending == "failed") for result in results)
+    assert cached._sent == {}
+
+
+@pytest.mark.anyio
+async def test_a_request_that_is_cancelled_neither_holds_nor_takes_down_the_others():
+    model = ScriptedModel(lambda _: text("Hello.", delay=0.02))
+    cached = Cache(model)
+    tasks = [asyncio.create_task(ask(cached, request())) for _ in range(4)]
+    await asyncio.sleep(0.005)
+    tasks[0].cancel()
+    tasks[1].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(result, asyncio.CancelledError) for result in results] == [True, True, False, False]
+    assert len(model.requests) <= 3
+    assert cached._sent == {}
+
+
+def test_requests_of_several_event_loops_share_one_answer():
+    model = ScriptedModel(lambda _: text("Hello.", delay=0.2))
+    cached = Cache(model)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: asyncio.run(ask(cached, request()))[1], range(4)))
+    assert {answer.message.text for answer in answers} == {"Hello."}
+    assert len(model.requests) == 1

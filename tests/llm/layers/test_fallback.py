@@ -6,6 +6,7 @@ from treadle import ModelAnswer
 from treadle.core.model import FailedAttempt
 from treadle.errors import ConfigurationError, ModelError
 from treadle.models import CircuitBreaker, Fallback, Retry, ScriptedModel, Timeout, fail, text
+from treadle.ports import chosen_model
 from treadle.testing.conformance.model import ask, request
 
 
@@ -189,3 +190,14 @@ def test_the_repr_shows_all_models():
     assert repr(model).startswith("Fallback([Retry(OpenAIChat('openai:a'), attempts=4, ")
     assert repr(model).endswith("Anthropic('anthropic:b')], patience=5, on=['timeout'])")
     assert model.name == "openai:a"
+
+
+@pytest.mark.parametrize(
+    ("route", "chosen"),
+    [("", ("c:three", "1.0")), ("0", ("a:one", "0")), ("1", ("c:three", "1.0")), ("1.1", ("d:four", "1.1"))],
+)
+def test_the_model_that_is_asked_next_is_known_before_it_is_asked(route, chosen):
+    busy, inner = Model("a:one", ready=9.0), Fallback([Model("c:three"), Model("d:four")])
+    layered = Retry(Timeout(Fallback([busy, CircuitBreaker(inner)])))
+    assert chosen_model(layered, route) == chosen
+    assert chosen_model(busy, route) == ("a:one", route)

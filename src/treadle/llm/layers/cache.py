@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from asyncio import wrap_future
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from hashlib import sha256
 from threading import Lock
@@ -28,6 +30,9 @@ FREE: Final = Usage()
 
 class Cache(Layer):
     """A model whose answers are cached in memory: the same request gets the same answer, at no cost.
+
+    Of equal requests at the same time one is sent; the others wait, and get its answer whole. If none comes that can be
+    cached, each of them is sent.
 
     Two requests are the same if everything that reaches the model is equal: messages, instructions, tools, settings,
     the schema of the answer, the model and the account. Only whole answers are cached. A request that a fork or an
@@ -55,11 +60,20 @@ class Cache(Layer):
         self.seconds = optional_number("Cache", "seconds", seconds)
         self._clock = function("Cache", "clock", clock)
         self._entries: OrderedDict[bytes, tuple[float, ModelAnswer]] = OrderedDict()
+        self._sent: dict[bytes, Future[None]] = {}
+        """requests whose answer is awaited, from any event loop"""
         self._lock = Lock()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         key = self._key(request)
-        if (cached := self._look_up(key)) is not None:
+        cached = self._look_up(key)
+        own: Future[None] | None = None
+        if cached is None:
+            own, sent = self._sent_or_own(key)
+            if sent is not None:
+                await wrap_future(sent)
+                cached = self._look_up(key)
+        if cached is not None:
             for delta in deltas_of(cached.message):
                 yield delta
             yield cached
@@ -72,7 +86,23 @@ class Cache(Layer):
                     self._store(key, item)
                 yield item
         finally:
+            if own is not None:
+                self._end(key, own)
             await close(inner)
+
+    def _sent_or_own(self, key: bytes) -> tuple[Future[None] | None, Future[None] | None]:
+        """Return a future that the caller has to end, or that of an equal request which was sent before."""
+        with self._lock:
+            if (sent := self._sent.get(key)) is not None:
+                return None, sent
+            own = self._sent[key] = Future[None]()
+            own.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel it
+            return own, None
+
+    def _end(self, key: bytes, own: Future[None]) -> None:
+        with self._lock:
+            del self._sent[key]
+        own.set_result(None)
 
     def _key(self, request: ModelRequest) -> bytes:
         parts = (

@@ -11,7 +11,7 @@ from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import ELSEWHERE
 from treadle.llm.layers.checks import kinds, number
 from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
-from treadle.ports import Model
+from treadle.ports import Model, chosen_model
 
 
 class Fallback(Layer):
@@ -46,6 +46,11 @@ class Fallback(Layer):
     def ready_in(self) -> float:
         return min(map(ready_in, self.models))
 
+    def choose(self, route: str) -> tuple[str, str]:
+        index, inner_route = self._route(route)
+        name, inner_route = chosen_model(self.models[index], inner_route)
+        return name, _joined(index, inner_route)
+
     def __repr__(self) -> str:
         return f"Fallback({', '.join([repr(list(self.models)), *self._shown()])})"
 
@@ -53,7 +58,7 @@ class Fallback(Layer):
         return super()._shown() + ([f"on={sorted(self.on)}"] if self.on != ELSEWHERE else [])
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        index, inner_route = self._route(request)
+        index, inner_route = self._route(request.route)
         model = self.models[index]
         inner = model.stream(_request_for(request, index, inner_route))
         item: ModelDelta | ModelAnswer | None = None
@@ -70,9 +75,9 @@ class Fallback(Layer):
         finally:
             await close(inner)
 
-    def _route(self, request: ModelRequest) -> tuple[int, str]:
+    def _route(self, route: str) -> tuple[int, str]:
         """Return the index of the model to ask, and the route inside it."""
-        head, _, inner_route = request.route.partition(".")
+        head, _, inner_route = route.partition(".")
         if head.isdecimal() and int(head) < len(self.models):
             return int(head), inner_route
         return self._ready_model(0), ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.registry import bare_model
-from treadle.ports import output_mode_of
+from treadle.ports import chosen_model, output_mode_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -70,6 +70,10 @@ class Layer:
     def ready_in(self) -> float:
         """Return after how many seconds the model would take a request; 0 if it takes one now."""
         return ready_in(self.model)
+
+    def choose(self, route: str) -> tuple[str, str]:
+        """Return the name of the model that a request with a route goes to, and the route with all choices made."""
+        return chosen_model(self.model, route)
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
         """Limit how long a connection may take and an answer may be silent, in seconds, for clients made inside."""

@@ -7,8 +7,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
-from treadle.errors import ModelError, ModelErrorKind
-from treadle.llm.errors import PASSING
+from treadle.errors import PASSING, ModelError, ModelErrorKind
 from treadle.llm.layers.checks import count, function, kinds, number
 from treadle.llm.layers.layer import Layer, close, no_answer
 from treadle.ports import Model

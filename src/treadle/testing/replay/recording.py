@@ -55,7 +55,7 @@ def declaration(agent: Agent[Any]) -> dict[str, Any]:
         "output": None if agent.typed is None else _plain(agent.typed.schema),
         "settings": {
             name: _plain(value)
-            for name in ("temperature", "max_tokens", "tool_choice", "parallel_tool_calls", "extra")
+            for name in ("temperature", "max_tokens", "tool_choice", "parallel_tool_calls", "cache", "extra")
             if (value := getattr(settings, name))
         },
         "tools": {
