@@ -115,15 +115,23 @@ def test_a_steps_function_writes_over_its_own_calls_and_is_told_apart_from_other
     assert state.value() == {"n": 3}
 
 
-def test_a_function_that_ends_last_stays_behind_a_later_step_and_before_nothing_it_read() -> None:
-    state = ExtraState()
+def test_a_function_that_ends_last_stays_behind_a_later_step_and_sees_its_own_calls() -> None:
+    state = ExtraState({"n": "began"})
     later = Writer("s2", "s2", ((2,), 0), 5, read_step=True)
     function = Writer("s1", "s1", ((1,), 1), 5, read_step=True)
     state.write(StateChange({"n": "later"}), later, 7)
     state.write(StateChange({"n": "its call"}), Writer("s1-0", "s1", ((1,), 0), 6), 8)
     [pair] = state.write(StateChange({"n": "function"}), function, 9)
     assert (pair.kept, pair.lost) == ("s2", "s1")
-    assert [write.value for write in state.writes["n"]] == ["its call", "function", "later"]
+    assert [(write.value, write.hidden) for write in state.writes["n"]] == [
+        ("later", False),
+        ("its call", True),
+        ("function", True),
+    ]
+    assert state.read("n", 5) == "began"
+    assert state.read("n", 5, {"s1-0"}) == "its call", (
+        "the function saw its own call and not the step beside it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,12 +155,33 @@ def test_an_undo_takes_back_what_its_steps_wrote(steps: list[str], left: dict[st
     assert state.value() == left
 
 
+def test_a_write_that_was_hidden_stands_again_when_the_one_that_hid_it_is_undone() -> None:
+    state = ExtraState({"n": 0})
+    first, second = Writer("s1", "s1", ((1,), 0), 5), Writer("s2", "s2", ((2,), 0), 5)
+    state.write(StateChange({"n": "second"}), second, 7)
+    state.write(StateChange({"n": "first"}), first, 8)
+    assert state.value() == {"n": "second"}
+    state.take_back(["s2"])
+    assert state.value() == {"n": "first"}
+    assert state.write(StateChange({"n": "third"}), Writer("s3", "s3", ((3,), 0), 9), 10) == []
+    assert state.value() == {"n": "third"}
+
+
 def test_a_step_that_was_undone_twice_has_nothing_left_to_take_back() -> None:
     state = ExtraState()
     state.write(StateChange({"n": 1}), FIRST, 8)
     state.take_back(["s1"])
     state.take_back(["s1"])
     assert state == ExtraState()
+
+
+def test_the_order_of_keys_outlasts_an_undo() -> None:
+    state = ExtraState({"z": 0})
+    names = [f"key {number}" for number in range(20)]
+    state.write(StateChange(dict.fromkeys(names, 1)), Writer("s1", "s1", ((1,), 0), 5), 6)
+    state.write(StateChange(dict.fromkeys([*names[::2], "gone"], 2)), Writer("s2", "s2", ((2,), 0), 7), 8)
+    state.take_back(["s2"])
+    assert list(state.value()) == ["z", *names]
 
 
 def test_data_of_the_first_release_that_is_no_object_is_kept_as_it_is() -> None:

@@ -36,6 +36,9 @@ class GraphWorld(World):
         self.asks = None
         self.kind = self.chance("kind").choice(KINDS)
         self.looks = 0
+        self.seen: dict[tuple[Any, ...], tuple[str, int]] = {}
+        """the state that each step function read, by where it was, and the task's last event then"""
+
         self.wrong: list[str] = []
         """what a function saw that it should not have"""
 
@@ -113,12 +116,29 @@ class GraphWorld(World):
         if node.status != "running":
             self.wrong.append(f"step {ctx.step_id} is entered and is {node.status}")
 
+    def look_at_state(self, ctx: StepContext, number: int) -> None:
+        """Check that a function reads the same state each time it is entered, unless something was undone meanwhile."""
+        state = ctx._state
+        place = (ctx.task_id, ctx.step_id, ctx.attempt, number, state.branch, state.undo is None)
+        seen = json.dumps(dict(ctx.state), sort_keys=True)
+        FIRED["state read again"] += place in self.seen
+        before, _ = self.seen.setdefault(place, (seen, state.seq))
+        if before != seen:
+            self.wrong.append(f"{place} read {before} and now {seen}")
+
+    def lose(self, heads: dict[str, int]) -> None:
+        """Forget what functions read of events that a crash lost: what they did after that is lost as well."""
+        kept = {place: read for place, read in self.seen.items() if read[1] <= heads.get(place[0], 0)}
+        self.seen = kept
+
     async def do_things(self, ctx: StepContext) -> int:
         """Do what the seed says for this step and attempt; entered again, the same."""
         self.look_at(ctx)
         chance = self.chance("does", ctx.step_id, ctx.attempt)
         hides = chance.randrange(2)
-        for _ in range(chance.choice([0, 1, 1, 2, 3])):
+        for number in range(chance.choice([0, 1, 1, 2, 3])):
+            self.look_at_state(ctx, number)
+            self.change(ctx.state, f"{ctx.step_id} {number}", self.chance("state", ctx.step_id, number))
             try:
                 await self.do_one(ctx, chance)
             except (ToolCallFailed, ModelError):

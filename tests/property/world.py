@@ -6,7 +6,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +120,28 @@ class World:
         return Agent(model, name="any", tools=self.tools(), **options)
 
     @staticmethod
+    def change(state: MutableMapping[str, Any], who: str, chance: random.Random) -> None:
+        """Change the task's state, or not; what becomes of it the auditor adds up."""
+        key = chance.choice("abc")
+        match chance.randrange(5):
+            case 0:
+                FIRED["state set"] += 1
+                state[key] = who
+            case 1:
+                FIRED["state list grows"] += 1
+                if not isinstance(state.setdefault("list", []), list):
+                    state["list"] = []
+                state["list"].append(who)
+            case 2 if key in state:
+                FIRED["state key removed"] += 1
+                del state[key]
+            case 3:
+                state[who] = {"n": state.get("n", 0)}
+                state["n"] = state.get("n", 0) + 1
+            case _:
+                pass
+
+    @staticmethod
     def entry(ctx: ToolContext, effect: EffectClass, phase: Literal["start", "done"]) -> LedgerEntry:
         now = time.time_ns() // 1_000
         return LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, phase, ctx.task_id, time=now)
@@ -127,6 +149,7 @@ class World:
     async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
         self.ledger.append(self.entry(ctx, effect, "start"))
         chance = self.chance(ctx.call_id, ctx.attempt, n)
+        self.change(ctx.state, ctx.call_id, self.chance("state", ctx.call_id, ctx.attempt))
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         if self.hangs and effect != "write" and chance.randrange(4):

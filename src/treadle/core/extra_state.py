@@ -1,24 +1,25 @@
 """`ExtraState`: the JSON object that is kept with a task, and all writes to it on the task's present branch.
 
-Each key has its writes in order; what was read at event n is the last of them up to event n, else what the task began
-with. So an undo drops the writes of its steps, and a call that begins again reads what its first attempt read.
+Each key has its writes in the order of their events. What was read at event n is decided by the writes up to event n,
+else it is what the task began with. So an undo drops the writes of its steps, and a call that begins again reads what
+its first attempt read.
 
-Order. A write stands behind all that its writer could read. Writers that ran beside each other stand in call order,
-whichever of them ended first: by the path of the step, then by the place of the call in it. The last write is the
-value, and the writer that it hides is told of in `Overwritten`.
+Who wins. A write replaces the one before it if its writer could read that one. Writers that ran beside each other stand
+in call order, whichever of them ended first: by the path of the step, then by the place of the call in it. The later
+one in that order stands, the other is `hidden`, and `Overwritten` tells of the two.
 
 Example: two calls of one answer, begun at events 5 and 6 while `n` is 0.
 
-    8    the second ends with n = 2      n: [second]
-    9    the first ends with n = 1       n: [first, second]    n is 2, and the write of the first is hidden
+    8    the second ends with n = 2      n: second
+    9    the first ends with n = 1       n: second, first (hidden)      n is 2
 
-Readers may be in other threads: writes are appended, or their list is replaced, and never inserted or removed in place.
+Readers may be in other threads: a write is appended to its list, and an undo makes new lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import field, replace
 from typing import Final, TypeAlias, cast
 
 from treadle.core.data import frozen, mutable
@@ -56,11 +57,20 @@ class Write:
     """A value of a key, or its removal, written by the event `seq`."""
 
     seq: int
-    by: str
-    step: str
-    place: Place
+    writer: Writer
     value: Json = None
     removed: bool = False
+    hidden: bool = False
+    """whether a write before it stands, whose writer ran beside and comes later in call order"""
+
+    def is_beside(self, other: Write) -> bool:
+        """Whether the writer of this write could not read an earlier one, since both ran at the same time."""
+        mine, theirs = self.writer, other.writer
+        return other.seq > mine.began and not (mine.read_step and mine.step == theirs.step)
+
+    def yields_to(self, other: Write) -> bool:
+        """Whether an earlier write stands in spite of this one."""
+        return self.is_beside(other) and other.writer.place > self.writer.place
 
 
 @frozen
@@ -79,7 +89,7 @@ class ExtraState:
 
     initial: Json = None
     writes: dict[str, list[Write]] = field(default_factory=dict[str, "list[Write]"])
-    """by key, each behind those that it replaces"""
+    """by key, in the order of their events"""
 
     keys_by_step: dict[str, set[str]] = field(default_factory=dict[str, "set[str]"])
 
@@ -99,12 +109,13 @@ class ExtraState:
         Raises:
             KeyError: the key is not there.
         """
-        for write in reversed(self.writes.get(key, ())):
-            if write.seq <= upto or write.by in calls:
-                if write.removed:
-                    raise KeyError(key)
-                return write.value
-        return self._began_with()[key]
+        writes = self.writes.get(key)
+        write = _standing(writes, upto, calls) if writes is not None else None
+        if write is None:
+            return self._began_with()[key]
+        if write.removed:
+            raise KeyError(key)
+        return write.value
 
     def keys(self, upto: int, calls: Collection[str] = ()) -> Iterator[str]:
         """Yield the keys at an event, those that the task began with first; arguments are those of `read`."""
@@ -123,45 +134,49 @@ class ExtraState:
 
     def write(self, change: StateChange, writer: Writer, seq: int) -> list[Overwritten]:
         """Add the writes of an event; return which of them hide, or are hidden by, writes that they did not read."""
-        hidden: dict[tuple[str, str], list[str]] = {}
-        origin = (seq, writer.by, writer.step, writer.place)
-        new = {key: Write(*origin, value) for key, value in change.values.items()}
-        new |= {key: Write(*origin, removed=True) for key in change.removed}
+        pairs: dict[tuple[str, str], list[str]] = {}
+        new = {key: Write(seq, writer, value) for key, value in change.values.items()}
+        new |= {key: Write(seq, writer, removed=True) for key in change.removed}
         for key, write in new.items():
-            pair = self._place(key, write, writer)
-            if pair is not None:
-                hidden.setdefault(pair, []).append(key)
+            writes = self.writes.setdefault(key, [])
+            before = _standing(writes, NOW, ())
+            if before is not None and write.is_beside(before):
+                lost = write.yields_to(before)
+                pair = (before.writer.by, writer.by) if lost else (writer.by, before.writer.by)
+                pairs.setdefault(pair, []).append(key)
+                write = replace(write, hidden=lost)
+            writes.append(write)
         self.keys_by_step.setdefault(writer.step, set()).update(new)
-        return [Overwritten(writer.step, kept, lost, tuple(keys)) for (kept, lost), keys in hidden.items()]
-
-    def _place(self, key: str, write: Write, writer: Writer) -> tuple[str, str] | None:
-        """Put a write in its place; return whose write of the key stands and whose is hidden by it, if any is."""
-        writes = self.writes.setdefault(key, [])
-        place = len(writes)
-        while place and _is_beside(writes[place - 1], writer) and writes[place - 1].place > writer.place:
-            place -= 1
-        if place < len(writes):
-            self.writes[key] = [*writes[:place], write, *writes[place:]]
-            return writes[-1].by, writer.by
-        writes.append(write)
-        if place and _is_beside(writes[place - 1], writer):
-            return writer.by, writes[place - 1].by
-        return None
+        return [Overwritten(writer.step, kept, lost, tuple(keys)) for (kept, lost), keys in pairs.items()]
 
     def take_back(self, steps: Collection[str]) -> None:
         """Drop the writes of steps that were undone."""
-        for step in steps:
-            for key in self.keys_by_step.pop(step, ()):
-                left = [write for write in self.writes[key] if write.step != step]
-                if left:
-                    self.writes[key] = left
-                else:
-                    del self.writes[key]
+        for key in {key for step in steps for key in self.keys_by_step.pop(step, ())}:
+            left = [write for write in self.writes[key] if write.writer.step not in steps]
+            if left:
+                self.writes[key] = _decided(
+                    left
+                )  # in its place: the order of keys is the same in each process
+            else:
+                del self.writes[key]
 
     def _began_with(self) -> dict[str, Json]:
         return cast("dict[str, Json]", self.initial or {}) if self.is_object else {}
 
 
-def _is_beside(write: Write, writer: Writer) -> bool:
-    """Whether a write was made while a writer ran that did not read it."""
-    return write.seq > writer.began and not (writer.read_step and write.step == writer.step)
+def _standing(writes: list[Write], upto: int, calls: Collection[str]) -> Write | None:
+    """Return the write that stands at an event, None if there is none; `writes` may grow meanwhile."""
+    if not calls:
+        return next((write for write in reversed(writes) if write.seq <= upto and not write.hidden), None)
+    seen = [write for write in writes if write.seq <= upto or write.writer.by in calls]
+    return next((write for write in reversed(_decided(seen)) if not write.hidden), None)
+
+
+def _decided(writes: Iterable[Write]) -> list[Write]:
+    """Return writes, of which some are gone, as they hide each other now."""
+    decided, standing = list[Write](), None
+    for write in writes:
+        hidden = standing is not None and write.yields_to(standing)
+        decided.append(write if write.hidden == hidden else replace(write, hidden=hidden))
+        standing = standing if hidden else write
+    return decided

@@ -7,7 +7,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
-from treadle.core import schedule
+from treadle.core import extra_state, schedule
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
 from treadle.engine.journal_writer import encode_record
 from treadle.llm.scripted import call, text
@@ -300,3 +300,56 @@ async def test_a_task_released_before_its_recorded_cancel_was_carried_out_is_see
     assert (await store.row("t")).driver is None
     names_found = {violation.name for violation in await audit_store(store)}
     assert names_found == ({"stopped"} if driver == "gave it back" else set()), answers
+
+
+# ------------------------------------------------------------------------------------------ the state
+
+
+def written() -> list[e.Event]:
+    """Two calls of one answer, beside each other; the second ends first, and its value stands."""
+    both = Message("assistant", (ToolCall("s1-0", "put", {}), ToolCall("s1-1", "put", {})))
+    return numbered(
+        e.TaskCreated("math", (Text("go"),), "talk", extra_state={"n": 0, "kept": True}),
+        e.StepStarted("s1", 1),
+        e.ModelStarted("s1", "scripted"),
+        e.ModelReturned("s1", both, "tool_calls"),
+        e.ToolStarted("s1", "s1-0"),
+        e.ToolStarted("s1", "s1-1"),
+        e.ToolEnded("s1", "s1-1", changes=e.StateChange({"n": 2})),
+        e.ToolEnded("s1", "s1-0", changes=e.StateChange({"n": 1}, ("kept",))),
+        e.StateOverwritten("s1", "s1-1", "s1-0", ("n",)),
+        e.StepCompleted("s1"),
+        *[replace(event) for event in honest()[7:]],
+    )
+
+
+def test_a_state_that_is_what_was_written_has_no_violation() -> None:
+    assert violated(written()) == set()
+
+
+def test_a_loss_that_no_event_tells_of_is_seen() -> None:
+    assert violated(numbered(*(event for event in written() if event.seq != 9))) == {"state_adds_up"}
+
+
+@pytest.mark.parametrize("told", [("s1-0", "s1-1", "n"), ("s1-1", "s1-0", "kept")])
+def test_a_loss_that_is_told_otherwise_is_seen(told: tuple[str, str, str]) -> None:
+    events = written()
+    events[8] = e.StateOverwritten("s1", told[0], told[1], (told[2],))
+    assert violated(numbered(*events)) == {"state_adds_up"}
+
+
+def test_a_loss_that_was_none_is_seen() -> None:
+    events = written()
+    assert "prefix_folds" in violated(numbered(*events[:8], events[8], replace(events[8]), *events[9:]))
+
+
+def test_a_state_in_which_the_last_to_end_wins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extra_state.Write, "yields_to", lambda self, other: False)
+    assert "state_adds_up" in violated(written())
+
+
+def test_an_undo_that_leaves_the_state_as_it_is_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [*written()[:-1], e.UndoRequested(0, ("s1", "s2")), e.Rewound(0, 1)]
+    assert violated(numbered(*events)) == set()
+    monkeypatch.setattr(extra_state.ExtraState, "take_back", lambda self, steps: None)
+    assert violated(numbered(*events)) == {"state_adds_up"}

@@ -22,6 +22,7 @@ from treadle.core.render import spoken
 from treadle.core.schedule import messages_of
 from treadle.core.state import TaskState, start
 from treadle.testing.audit.events import Violation, well_formed
+from treadle.testing.audit.extra_state import WrittenState
 
 
 @mutable
@@ -82,7 +83,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
     """Every prefix is a valid task with a well-formed conversation, and an undo restores what it says."""
     task = journal.task
     state = start(task, journal.history)
-    standings, received = _Standings(), set[int]()
+    standings, received, written = _Standings(), set[int](), WrittenState()
     for epoch, event in journal.entries:
         if isinstance(event, e.StepCompleted) and event.last and _ignores_messages(state):
             text = f"{event.step} answers while messages wait to be read"
@@ -95,6 +96,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
             return
         yield from _coherent(task, event.seq, state)
+        yield from written.check(task, event, state)
         _note_received(event, state, received)
         if isinstance(event, _ENDS_OF_STEPS) and state.graph is not None:
             yield from _adds_up(task, event.seq, state, state.graph)

@@ -1,0 +1,143 @@
+"""The state kept with a task is what its events say was written to it, and `state_overwritten` tells of each loss.
+
+The writes are added up here once more, from the events and the steps that are there, without the engine's `ExtraState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.data import frozen, mutable
+from treadle.core.ids import base_call_id, is_undo
+from treadle.core.state import TaskState
+from treadle.testing.audit.events import Violation
+
+
+@frozen
+class _Write:
+    """A change of one key: who made it and when, in which step, and its place among calls beside it."""
+
+    seq: int
+    by: str
+    step: str
+    place: tuple[tuple[int, ...], int]
+    began: int
+    is_function: bool
+    value: tuple[Any, ...]
+    """empty for a removal"""
+
+    def read(self, other: _Write) -> bool:
+        """Whether the writer could read an earlier write."""
+        return other.seq <= self.began or (self.is_function and other.step == self.step)
+
+
+@mutable
+class WrittenState:
+    """What the events of one task say of its state; feed it each event after it was applied."""
+
+    began_with: Any = None
+    writes: dict[str, list[_Write]] = field(default_factory=dict[str, "list[_Write]"])
+    steps: dict[str, e.StepStarted] = field(default_factory=dict[str, e.StepStarted])
+    calls: dict[str, int] = field(default_factory=dict[str, int])
+    """each call's place, by the id under which it was asked for"""
+
+    began: dict[str, int] = field(default_factory=dict[str, int])
+    """the first start of each call"""
+
+    untold: list[tuple[str, str, set[str]]] = field(default_factory=list[tuple[str, str, "set[str]"]])
+
+    def check(self, task: str, event: e.Event, state: TaskState) -> Iterator[Violation]:
+        """Note an event, and yield where the task's state is not what was written."""
+        match event:
+            case e.TaskCreated():
+                self.began_with = event.extra_state
+            case e.StepStarted():
+                self.steps.setdefault(event.step, event)
+            case e.ModelReturned() if event.call is None:
+                for call in event.message.tool_calls:
+                    self.calls.setdefault(call.id, len(self.calls))
+            case e.CallRequested():
+                self.calls.setdefault(event.call, len(self.calls))
+            case e.ToolStarted() if not is_undo(event.call):
+                self.began.setdefault(base_call_id(event.call), event.seq)
+            case e.ToolEnded() | e.StepCompleted() | e.InstructionsSet():
+                if event.changes is None:
+                    return
+                self._write(event, event.changes, state)
+            case e.StateOverwritten():
+                told = (event.kept, event.lost, {*event.keys})
+                if not self.untold or told != self.untold.pop(0):
+                    yield Violation("state_adds_up", task, event.seq, f"{told} did not overwrite each other")
+                return
+            case e.Rewound():
+                self._take_back(state)
+            case e.TaskEnded() if self.untold:
+                text = f"no event tells that {self.untold} overwrote each other"
+                yield Violation("state_adds_up", task, event.seq, text)
+                return
+            case _:
+                return
+        actual = state.extra_state.value() if state.extra_state is not None else None
+        if (actual or None) != (self.value() or None):
+            text = f"after {event.kind} the state is {actual!r}, and {self.value()!r} was written"
+            yield Violation("state_adds_up", task, event.seq, text)
+
+    def value(self) -> Any:
+        """Return what was written, over what the task began with."""
+        began_with: Any = self.began_with or {}
+        if not isinstance(began_with, dict):
+            return began_with
+        value: dict[str, Any] = {**began_with}
+        for key, writes in self.writes.items():
+            value.pop(key, None)
+            for written in _standing(writes).value:
+                value[key] = written
+        return value
+
+    def _write(
+        self,
+        event: e.ToolEnded | e.StepCompleted | e.InstructionsSet,
+        change: e.StateChange,
+        state: TaskState,
+    ) -> None:
+        by, step, place, began, is_function = "instructions", "", ((), 0), event.seq, False
+        if not isinstance(event, e.InstructionsSet):
+            started = self.steps[event.step]
+            step, by, began, is_function = event.step, event.step, started.seq, True
+            place = (state.graph.nodes[step].path if state.graph is not None else (started.index,), 1 << 30)
+        if isinstance(event, e.ToolEnded):
+            base = base_call_id(event.call)
+            by, place, began, is_function = event.call, (place[0], self.calls[base]), self.began[base], False
+        met: dict[tuple[str, str], set[str]] = {}
+        changed = {key: (value,) for key, value in change.values.items()} | dict.fromkeys(change.removed, ())
+        for key, value in changed.items():
+            write = _Write(event.seq, by, step, place, began, is_function, value)
+            writes = self.writes.setdefault(key, [])
+            before = _standing(writes) if writes else None
+            writes.append(write)
+            if before is not None and not write.read(before):
+                lost = before.by if _standing(writes) is write else by
+                kept = by if lost != by else before.by
+                met.setdefault((kept, lost), set()).add(key)
+        self.untold += [(kept, lost, keys) for (kept, lost), keys in met.items()]
+
+    def _take_back(self, state: TaskState) -> None:
+        there = {"", *(step.id for step in (*state.steps, *state.under_way()))}
+        if state.graph is not None:
+            there |= {*state.graph.nodes}
+        for key, writes in list(self.writes.items()):
+            self.writes[key] = [write for write in writes if write.step in there]
+            if not self.writes[key]:
+                del self.writes[key]
+
+
+def _standing(writes: list[_Write]) -> _Write:
+    """Return the write that stands: each replaces what it read, and what is beside it and earlier in call order."""
+    standing = writes[0]
+    for write in writes[1:]:
+        if write.read(standing) or standing.place <= write.place:
+            standing = write
+    return standing
