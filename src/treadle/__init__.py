@@ -128,6 +128,22 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES, "__version__"})
 
 
+def _unknown(name: str) -> Exception:
+    """Return the error for a name that this module does not have: that of an import statement, or of an attribute."""
+    import sys
+    from dis import opname
+
+    from treadle.core.unknown_names import unknown_attribute
+
+    if name.startswith("_"):
+        return AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = unknown_attribute(__name__, name, [*__all__, *_MODULES])
+    # An import statement would put a message of its own in the place of an AttributeError's.
+    frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    is_import = opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+    return ImportError(message, name=__name__) if is_import else AttributeError(message, name=name)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
@@ -136,5 +152,5 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"treadle.{name}")
     if (home := _HOMES.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _unknown(name)
     return getattr(import_module(home), name)

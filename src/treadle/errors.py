@@ -6,6 +6,7 @@ TreadleError
 │   ├── ModelUnknown                no provider answers to this model name
 │   └── PriceUnknown                a limit on cost, and a model whose price is not known
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
+├── WrongArguments                  an argument that does not exist, or one too few or too many (also a TypeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
 │   └── AgentUnknown                this process was not given the task's agent
@@ -107,6 +108,10 @@ class PriceUnknown(ConfigurationError):
 
 class MisusedVerb(TreadleError, TypeError):
     """A verb was called on the class, or its result was used without `await`."""
+
+
+class WrongArguments(TreadleError, TypeError):
+    """A call has an argument that does not exist, or one too few or too many; the message says what to write."""
 
 
 class NotFound(TreadleError, LookupError):

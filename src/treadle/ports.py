@@ -17,6 +17,7 @@ from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
+from treadle.core.unknown_names import explains_names
 from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _new_state() -> Callable[[], MutableMapping[str, Json]]:
     return lambda: state
 
 
+@explains_names("ToolContext")
 @mutable
 class ToolContext(Generic[C]):
     """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.

@@ -11,6 +11,7 @@ from typing import Any, Self
 from treadle.agents.agent import Agent, ModelText
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
+from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
 from treadle.engine.options import RunOptions
@@ -28,6 +29,7 @@ ModelText.show = staticmethod(shown)
 ModelText.check = staticmethod(check_name)
 
 
+@explains_arguments
 class Runner(TaskRunner):
     """Runs agents as durable tasks.
 
@@ -152,7 +154,8 @@ def open_store(
         store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
     if not isinstance(store, (str, os.PathLike)):
         if isinstance(store, type) or not hasattr(store, "commit") or not hasattr(store, "claim"):
-            raise ConfigurationError(f"store must be a path, a URL or a JournalStore, got {store!r}")
+            advice = ": agents are given by name, Runner(agents=[agent])" if isinstance(store, Agent) else ""
+            raise ConfigurationError(f"store must be a path, a URL or a JournalStore, got {store!r}{advice}")
         return store
     text = os.fspath(store)
     if not text:
@@ -162,10 +165,14 @@ def open_store(
 
         return MemoryStore()
     scheme, separator, rest = text.partition("://")
-    if text.startswith("sqlite:") and not separator:
+    if text in (":memory:", "sqlite:///:memory:", "sqlite://"):
+        raise ConfigurationError(f"store {text!r}: write memory: for a store in memory")
+    if text.startswith("sqlite:") and (not separator or not rest.partition("?")[0].strip("/")):
         raise ConfigurationError(
-            f"store {text!r}: write sqlite:///path, with four slashes before an absolute one"
+            f"store {text!r}: write sqlite:///path, with four slashes before an absolute path"
         )
+    if text.startswith(("postgresql:", "postgres:")) and not separator:
+        raise ConfigurationError(f"store {text!r}: write postgresql://user@host/database")
     if separator and scheme in ("postgresql", "postgres"):
         from treadle.stores.postgres import PostgresStore
 

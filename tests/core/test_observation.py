@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.messages import Image, Text
-from treadle.core.observation import as_text, error_text, near_name, observation, unknown_tool_text
+from treadle.core.observation import as_text, error_text, observation, unknown_tool_text
 from treadle.errors import ToolError
 
 PICTURE = Image(data=b"1", media_type="image/png")
@@ -104,8 +104,3 @@ def test_the_list_of_tools_is_bounded() -> None:
     text = unknown_tool_text("x" * 10_000, [f"tool_{n}" for n in range(1000)])
     assert text.endswith("tool_39, and 960 more.")
     assert len(text) < 800
-
-
-def test_a_name_far_from_all_has_no_near_name() -> None:
-    assert near_name("quux", ["add", "sub"]) is None
-    assert near_name("", ["add"]) is None

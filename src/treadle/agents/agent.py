@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, cast, get_args
 
@@ -13,6 +14,7 @@ from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
+from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
@@ -33,6 +35,8 @@ _DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subage
 """The fields of an agent that follow from the others."""
 
 
+@explains_arguments
+@explains_names("Agent")
 class Agent(Generic[C]):
     """What should run: a model, instructions and tools under a name.
 
@@ -138,6 +142,8 @@ class Agent(Generic[C]):
             raise ConfigurationError(
                 f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
             )
+        if not isinstance(instructions, str):
+            _check_takes_context(name, instructions)
         if isinstance(instructions, str) and (beyond := flaw(instructions)) is not None:
             raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
         if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -271,6 +277,17 @@ def _read(name: str, path: Path) -> str:
     return text
 
 
+def _check_takes_context(name: str, instructions: Callable[..., Any]) -> None:
+    try:
+        signature(instructions).bind(None)
+    except TypeError:
+        raise ConfigurationError(
+            f"Agent {name!r}: instructions must be a function of one argument, the RunContext"
+        ) from None
+    except ValueError:
+        return  # a function of C, which does not say what it takes
+
+
 def _checked_model(name: str, model: Any) -> str | Model:
     if isinstance(model, str):
         if not model or model != model.strip():
@@ -283,9 +300,14 @@ def _checked_model(name: str, model: Any) -> str | Model:
             raise type(error)(f"Agent {name!r}: {error}") from None
         return ModelText(model)
     if isinstance(model, type) or not isinstance(model, Model):
+        advice = ""
+        if isinstance(model, (list, tuple)):
+            advice = "; of several models, write Fallback([...]) (from treadle.models)"
+        elif isinstance(model, type):
+            advice = f"; make an object of the class: {model.__name__}(...)"
         raise ConfigurationError(
             f"Agent {name!r}: model must be text like 'openai:gpt-5.4-mini', or an object with `name` and "
-            f"`stream(request)`, got {model!r}"
+            f"`stream(request)`, got {model!r:.200}{advice}"
         )
     return model
 
@@ -296,10 +318,7 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
     checked: dict[str, Tool] = {}
     for index, tool in enumerate(cast("Sequence[Any]", tools)):
         if not isinstance(tool, Tool):
-            what = f"the plain function {tool.__name__!r}" if hasattr(tool, "__name__") else repr(tool)
-            raise ConfigurationError(
-                f"Agent {name!r}: tools[{index}] is {what}; decorate it with @tool, which also declares its effects"
-            )
+            raise ConfigurationError(f"Agent {name!r}: tools[{index}] is {_no_tool(tool)}")
         if tool.spec.name in checked:
             twice = tool.spec.name
             raise ConfigurationError(
@@ -307,6 +326,18 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
             )
         checked[tool.spec.name] = tool
     return tuple(checked.values())
+
+
+def _no_tool(value: Any) -> str:
+    """Return what a value is that is no tool, and what to write instead."""
+    if isinstance(value, Agent):
+        return f"{value!r}; list it under subagents=[...]"
+    if isinstance(value, type):
+        return f"the class {value.__name__!r}; a tool is a function decorated with @tool, or a method of an object"
+    if callable(value):
+        what = f"the plain function {value.__name__!r}" if hasattr(value, "__name__") else repr(value)
+        return f"{what}; decorate it with @tool, which also declares its effects"
+    return f"{value!r:.80}; list the function itself, decorated with @tool, without calling it"
 
 
 def _with_subagents(
@@ -322,7 +353,8 @@ def _with_subagents(
     for index, subagent in enumerate(cast("Sequence[Any]", subagents)):
         if not isinstance(subagent, (Agent, str)) or not subagent:
             raise ConfigurationError(
-                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {subagent!r}"
+                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {subagent!r}; "
+                "functions are listed under tools=[...]"
             )
         agent = cast("Agent[Any] | str", subagent)
         tool = (

@@ -14,9 +14,11 @@ from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateView
+from treadle.core.unknown_names import explains_names
 from treadle.ports import C, Tool
 
 
+@explains_names("RunContext")
 @frozen
 class RunContext(Generic[C]):
     """The task, as instructions given as a function see it; they are called once per task, before its first request.

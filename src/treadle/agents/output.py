@@ -20,6 +20,26 @@ WRAPPER: Final = "answer"
 """The one property of the object that wraps an answer which is no object itself."""
 
 
+def _no_type(annotation: Any) -> str | None:
+    """Return what to write instead of a value that is no type; None if it may be one."""
+    if isinstance(annotation, (list, tuple)):
+        members = " | ".join(
+            [getattr(each, "__name__", repr(each)) for each in cast("list[Any]", annotation)]
+        )
+        return f"for an answer of one of several types, write {members}"
+    if isinstance(annotation, str):
+        return "give the type itself, not its name"
+    if isinstance(annotation, dict):
+        return "give the type that a schema describes, such as a class derived from pydantic.BaseModel"
+    if not isinstance(annotation, type) and type(annotation).__module__ not in (
+        "typing",
+        "types",
+        "builtins",
+    ):
+        return f"it is a {type(annotation).__name__}, not a type"
+    return None
+
+
 class OutputType:
     """The type of an agent's answers.
 
@@ -53,9 +73,9 @@ class OutputType:
             self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
             schema = self._adapter.json_schema(schema_generator=Quiet)
         except Exception as error:
-            text = error_text(error, 300).partition("\n")[0]
+            reason = _no_type(annotation) or error_text(error, 300).partition("\n")[0]
             raise ConfigurationError(
-                f"Agent {agent!r}: output_type {annotation!r} has no JSON schema: {text}"
+                f"Agent {agent!r}: output_type {annotation!r:.200} has no JSON schema: {reason}"
             ) from error
         self._wraps = schema.get("type") != "object"
         self.schema = _wrapped(schema) if self._wraps else schema

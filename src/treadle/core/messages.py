@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from treadle.core.data import frozen
+from treadle.core.unknown_names import explains_arguments, explains_names
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -28,6 +29,7 @@ class Text:
     meta: Json = None
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class Image:
     """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
@@ -46,6 +48,7 @@ class Image:
     meta: Json = None
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class File:
     """A document, from exactly one of a local path (read when the task is created), a URL, or bytes."""
@@ -103,6 +106,7 @@ Content: TypeAlias = Text | Image | File
 Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult
 
 
+@explains_names("Message", subscript=True)
 @frozen
 class Message:
     """One message: a role and content parts. `meta` is the provider's own data about the whole."""

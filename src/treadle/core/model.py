@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "error", "unknown"]
@@ -80,6 +81,7 @@ NO_USAGE: Final = Usage()
 """Nothing spent: what sums start from."""
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class ModelSettings:
     """Settings sent with each request of an agent.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from treadle.core.messages import Content, Json, Text, content
+from treadle.core.unknown_names import near_name
 
 OBSERVATION_CHARS = 8_000
 """How many characters of a call's text a model sees by default."""
@@ -100,22 +101,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED_NAMES]) + more
 
 
-def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was probably meant to be, or None."""
-    from difflib import get_close_matches
-
-    by_folded = {_folded(other): other for other in known}
-    matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=0.6)
-    return by_folded[matches[0]] if matches else None
-
-
 def scrubbed(text: str) -> str:
     """Return text that UTF-8 can hold: each lone surrogate becomes a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _folded(name: str) -> str:
-    return name.lower().replace("-", "_")
 
 
 def _cut(text: str, limit: int, where: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from treadle.core.messages import Json
-from treadle.core.observation import near_name, scrubbed
+from treadle.core.observation import scrubbed
+from treadle.core.unknown_names import near_name
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from inspect import CO_VARARGS, signature
 from pathlib import Path
@@ -21,7 +21,7 @@ from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
-from treadle.engine.results import StateWord, Task
+from treadle.engine.results import RunResult, StateWord, Task
 from treadle.errors import ConfigurationError
 
 MAX_PAGE: Final = 1_000
@@ -50,13 +50,35 @@ def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
         parts = content(cast("Any", value))
     if not parts or not all(isinstance(part, (Text, Image, File)) for part in parts):
         raise ConfigurationError(
-            f"{name} must be text or content parts (text, Image, File), got {shown(value)}"
+            f"{name} must be text or content parts (text, Image, File), got {shown(value)}{_input_advice(value)}"
         )
     for part in parts:
         _content_part(name, part)
     if all(isinstance(part, Text) and not part.text.strip() for part in parts):
         raise ConfigurationError(f"{name} must say something, got {shown(value)}")
     return parts
+
+
+def _input_advice(value: Any) -> str:
+    """Return what to do about a value that is no input, where it shows what was meant."""
+    parts = cast("list[Any]", [*value] if isinstance(value, (list, tuple)) else [value])
+    first: Any = next(iter(parts), None)
+    if isinstance(first, (dict, Message)):
+        return (
+            "; give the new message as text, and earlier ones by thread_id=: the store keeps them, and "
+            "runner.import_thread(thread_id, [Message(...)]) adds others"
+        )
+    if isinstance(value, Agent):
+        return "; the agent comes first, then the input"
+    if isinstance(value, Task):
+        return "; the task comes first, then the message"
+    if isinstance(value, RunResult):
+        return "; give its final_text"
+    if isinstance(value, Awaitable):
+        return "; await it first"
+    if isinstance(value, os.PathLike):
+        return "; for a document give [File(path=...)]"
+    return ""
 
 
 def _content_part(name: str, part: Content) -> None:
@@ -246,6 +268,8 @@ def task(name: str, value: Any) -> None:
         identifier(name, task_id, "a Task or its id")
     else:
         got = f"a {type(value).__name__}: give its task_id" if isinstance(task_id, str) else shown(value)
+        if isinstance(value, Agent):
+            got += "; make a task of an agent first: create_task(agent, input)"
         raise ConfigurationError(f"{name} must be a Task or its id, got {got}")
 
 
@@ -347,13 +371,20 @@ def replacements(name: str, value: Any) -> None:
 def agent(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is an agent."""
     if not isinstance(value, Agent):
-        raise ConfigurationError(f"{name} must be an Agent, got {shown(value)}")
+        made = "; make one: Agent('provider:model')" if value is Agent else ""
+        verb = name.partition(":")[0]
+        first = f"; the agent comes first: {verb}(agent, input)" if verb in _NEW_RUNS and not made else ""
+        raise ConfigurationError(f"{name} must be an Agent, got {shown(value)}{made or first}")
 
 
 def options(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is options."""
     if not isinstance(value, RunOptions):
         raise ConfigurationError(f"{name} must be RunOptions(...), got {shown(value)}")
+
+
+_NEW_RUNS: Final = ("run", "run_sync", "run_stream", "start", "create_task")
+"""The verbs that take an agent and an input."""
 
 
 def _input(name: str, value: Any) -> None:

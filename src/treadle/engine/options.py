@@ -22,11 +22,13 @@ from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
 from treadle.core.redaction import named_secrets
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class FailurePolicy:
     """What a failure of each source does to the task.
@@ -55,6 +57,7 @@ NEVER_PAUSE: Final = frozenset(
 """Events recorded before a task is driven, beside that, or as its end: no breakpoint can pause after them."""
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class Breakpoint:
     """A condition that pauses a task: give exactly one.
@@ -85,6 +88,7 @@ class Breakpoint:
             raise ConfigurationError(f"Breakpoint.event must be one of {names}, got {event!r}")
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class RunOptions:
     """Options of a run; a field left at None is taken from the runner's options, or has the default named here.

@@ -18,6 +18,7 @@ from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, Timer
 from treadle.core.steps import CallState, StepState
+from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import Driver, TaskFigures, TaskRow, TaskSums
@@ -59,6 +60,7 @@ class DamagedTurn:
         return self.reason
 
 
+@explains_names("TaskUsage", subscript=True)
 @frozen
 class TaskUsage(Displayed):
     """What a task spent, over all its attempts and branches.
@@ -145,6 +147,7 @@ def usage_of(state: TaskState) -> TaskUsage:
     return _usage(total, total.model_calls, total.tool_calls, usage_by_agent)
 
 
+@explains_names("ToolExecution", subscript=True)
 @frozen
 class ToolExecution(Displayed):
     """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended.
@@ -263,6 +266,7 @@ class StepInfo(Displayed):
         return View(title="StepInfo", name=self.step_id, state=self.status, facts=facts, values=values)
 
 
+@explains_names("TaskStepOutput", subscript=True)
 @frozen
 class TaskStepOutput(Displayed):
     """What one step did. `duration` in seconds; `messages` are those this step added to the conversation.
@@ -329,6 +333,7 @@ def state_text(state: StateWord, *, driven: bool) -> str:
     return "between steps" if state == "running" and not driven else state
 
 
+@explains_names("Task", subscript=True)
 @frozen
 class Task(Displayed):
     """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
@@ -603,6 +608,7 @@ class Difference:
         return self.field is None
 
 
+@explains_names("RunResult", subscript=True)
 @frozen
 class RunResult(Displayed):
     """The state of a task where it stopped, with its answer and what it spent.

@@ -13,7 +13,8 @@ from treadle.agents.context import RequestContext, read_only
 from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
-from treadle.core.observation import error_text, near_name
+from treadle.core.observation import error_text
+from treadle.core.unknown_names import near_name
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.model_requests import function_messages
 from treadle.errors import ConfigurationError

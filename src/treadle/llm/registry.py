@@ -77,7 +77,9 @@ def _named(model: str) -> NamedModel:
         return ProviderModel(provider, name)
     names = (*PROVIDERS, *OTHER_PROVIDERS)
     close = (
-        [_OTHER_NAMES[provider]] if provider in _OTHER_NAMES else get_close_matches(provider, names, 3, 0.7)
+        [_OTHER_NAMES[provider]]
+        if provider in _OTHER_NAMES
+        else get_close_matches(provider.lower(), names, 3, 0.7)
     )
     hint = (
         f"did you mean {' or '.join(f'{near}:{name}' for near in close)}?"

@@ -10,6 +10,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodollars
 from treadle.core.state import TaskState
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 DEFAULT_STEPS: Final = 200
@@ -26,6 +27,7 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 """The reason of a limit on cost that counts as reached because the cost is unknown."""
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class Limits:
     """Hard limits of one task and, but for steps and repeats, of all tasks below it together.

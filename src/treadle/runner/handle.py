@@ -11,14 +11,15 @@ from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
+from treadle.core.unknown_names import explains_names
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.runner.control import ControlVerbs
 from treadle.runner.run_and_resume import RunVerbs
-from treadle.runner.stream import EventStream, watch
+from treadle.runner.stream import EventStream, WatchedEvents, watch
 from treadle.runner.undo_fork import UndoForkVerbs
-from treadle.runner.verbs import documented_by, on_instances
+from treadle.runner.verbs import called_on, documented_by, on_instances
 from treadle.runner.views import Input, Role, driver_of
 
 
@@ -26,6 +27,8 @@ class TaskVerbs(RunVerbs, ControlVerbs, UndoForkVerbs):
     """The verbs on one task."""
 
 
+@called_on("handle")
+@explains_names("handle")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
 class RunHandle:
     """A task under its id. Watching never affects it; the verbs are those of the runner."""
@@ -60,8 +63,10 @@ class RunHandle:
             deltas: also yield what the model is writing just now, which is never stored.
             raw: also yield what the provider sends, as it sends it, in requests that begin from now on.
         """
-        return watch(
-            self._driver.owned, self.task_id, after=after, deltas=deltas, raw=raw, over=self._is_at_rest
+        return WatchedEvents(
+            watch(
+                self._driver.owned, self.task_id, after=after, deltas=deltas, raw=raw, over=self._is_at_rest
+            )
         )
 
     async def _is_at_rest(self, released: bool) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from treadle.agents.agent import Agent
 from treadle.core.abandoned import AbandonedCall
 from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_names
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
@@ -22,10 +23,15 @@ from treadle.engine.results import RunResult
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.threads import ThreadVerbs
-from treadle.runner.verbs import on_instances, verb
+from treadle.runner.verbs import on_instances, refuses, verb
 from treadle.runner.views import Input, Ref, id_of
 
 
+@refuses(
+    enter="write `async with runner`, or `with runner.sync` without asyncio",
+    iter="write `for task in (await runner.list_tasks()).items`",
+)
+@explains_names("Runner")
 class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_names
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import JournalStore, Record
+from treadle.runner.verbs import refuses
 
 if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
@@ -89,6 +91,32 @@ async def watch(
         tasks.channels.unsubscribe(task_id, watcher)
 
 
+@refuses(
+    iter="write `async for event in handle.events()`; without asyncio, "
+    "`for event in runner.sync.handle(task).events()`",
+    await_="write `async for event in handle.events()`",
+)
+class WatchedEvents(AsyncGenerator[Event | Ephemeral, None]):
+    """The events that `watch` yields."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self, events: AsyncGenerator[Event | Ephemeral, None]) -> None:
+        self._events = events
+
+    def __anext__(self) -> Coroutine[Any, Any, Event | Ephemeral]:
+        return self._events.__anext__()
+
+    def asend(self, value: None) -> Coroutine[Any, Any, Event | Ephemeral]:
+        return self._events.asend(value)
+
+    def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> Coroutine[Any, Any, Event | Ephemeral]:
+        return self._events.athrow(typ if val is None else val)
+
+    def aclose(self) -> Coroutine[Any, Any, None]:
+        return self._events.aclose()
+
+
 async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
     """Return a task's records after an event; none if it was never made: its creator raises the error."""
     try:
@@ -97,6 +125,12 @@ async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
         return []
 
 
+_OPENING = "write `async with runner.run_stream(...) as stream`, then `async for event in stream`"
+_WITHOUT_ASYNCIO = "; without asyncio, `with runner.sync.run_stream(...) as stream` and a plain `for`"
+
+
+@refuses(iter=_OPENING + _WITHOUT_ASYNCIO, enter=_OPENING + _WITHOUT_ASYNCIO, await_=_OPENING)
+@explains_names("stream")
 class TaskStream(Generic[R]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 

@@ -12,6 +12,7 @@ from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.tools import Happened, NotHappened
+from treadle.core.unknown_names import explains_names
 from treadle.drivers.adoption import AT_MOST, Tell, log
 from treadle.engine.options import RunOptions
 from treadle.engine.results import (
@@ -36,7 +37,7 @@ from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
-from treadle.runner.verbs import documented_by
+from treadle.runner.verbs import called_on, documented_by, refuses
 
 if TYPE_CHECKING:
     from treadle.transfer.exporting import ExportReport
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
     from treadle.runner.views import Input, Moment, Ref, Role, States
 
 
+@refuses(
+    aiter="write `for event in stream`, or `async for` over `runner.run_stream(...)`",
+    aenter="write `with runner.sync.run_stream(...) as stream`, or `async with runner.run_stream(...) as stream`",
+)
+@explains_names("sync stream")
 class SyncStream(Generic[S]):
     """A stream for a plain `with` and `for`; `inner` is the stream itself, with its `result` or `output`."""
 
@@ -133,6 +139,8 @@ class SyncThreadPage(ThreadPage):
         return one_by_one(aiter(self))
 
 
+@called_on("runner.sync.handle(task)")
+@explains_names("sync handle")
 @documented_by(RunHandle=RunHandle, Runner=TaskRunner)
 class SyncHandle:
     """A `RunHandle` without asyncio."""
@@ -226,6 +234,9 @@ class SyncHandle:
         )
 
 
+@called_on("runner.sync")
+@refuses(aenter="write `with runner.sync`, or `async with runner`")
+@explains_names("runner.sync")
 @documented_by(Runner=TaskRunner)
 class SyncRunner:
     """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""

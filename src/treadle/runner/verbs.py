@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import update_wrapper
 from types import MethodType, TracebackType
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
+from treadle.core.unknown_names import misfit
 from treadle.drivers.arguments import ArgumentChecks
-from treadle.errors import MisusedVerb, TreadleError
+from treadle.errors import MisusedVerb, TreadleError, WrongArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,13 +20,18 @@ T = TypeVar("T")
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):
-    """The result of a verb that was called: await it. Any other use raises `MisusedVerb` at once."""
+    """The result of a verb that was called: await it. Any other use raises `MisusedVerb` at once.
 
-    __slots__ = ("_coroutine", "_name")
+    Args:
+        coroutine: what runs when it is awaited.
+        verb: the verb, which knows how it is called.
+    """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, R], name: str) -> None:
+    __slots__ = ("_coroutine", "_verb")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R], verb: _Method) -> None:
         self._coroutine = coroutine
-        self._name = name
+        self._verb = verb
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self._coroutine.__await__()
@@ -40,7 +46,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
         self._coroutine.close()
 
     def __repr__(self) -> str:
-        return f"<{self._name}(...), to be awaited>"
+        return f"<{self._verb.__name__}(...), to be awaited>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "cr_", "gi_")):  # Python and asyncio look what kind of awaitable it is
@@ -53,12 +59,95 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
     def __aiter__(self) -> Any:
         raise self._misused("so there is nothing to iterate over")
 
-    def _misused(self, why: str) -> MisusedVerb:
+    if not TYPE_CHECKING:  # type checkers report these uses themselves
+
+        def __getitem__(self, key: Any) -> Any:
+            raise self._misused(f"so it has no [{key!r:.80}]")
+
+        def __enter__(self) -> Any:
+            raise self._misused("and is no context manager", streams=True)
+
+        __aenter__ = __enter__
+
+        def __exit__(self, *_: object) -> None:
+            """Stand beside `__enter__`, which raises: Python looks for both first."""
+
+        __aexit__ = __exit__
+
+    def _misused(self, why: str, *, streams: bool = False) -> MisusedVerb:
         self._coroutine.close()
+        name, receiver = self._verb.__name__, self._verb.receiver
+        stream = {"run": "run_stream", "run_step": "stream_step"}.get(name) if streams else None
         return MisusedVerb(
-            f"{self._name}(...) was not awaited, {why}: write `await runner.{self._name}(...)`, "
-            f"or `runner.sync.{self._name}(...)` without asyncio"
+            f"{name}(...) was not awaited, {why}: write `await {receiver}.{name}(...)`, "
+            f"or `{_SYNC[receiver]}.{name}(...)` without asyncio"
+            + (f"; to see its events, `async with {receiver}.{stream}(...) as stream`" if stream else "")
         )
+
+
+_SYNC: Final = {"runner": "runner.sync", "handle": "runner.sync.handle(task)"}
+"""What has the same verbs without asyncio."""
+
+_INSTANCES: Final = {
+    "runner": "make a runner first, `Runner()",
+    "runner.sync": "make a runner first, `Runner().sync",
+    "handle": "make a handle first, `runner.handle(task)",
+    "runner.sync.handle(task)": "make a handle first, `runner.sync.handle(task)",
+}
+"""How to get what has the verbs."""
+
+
+_USES: Final = {
+    "iter": "has no plain `for`",
+    "aiter": "has no `async for`",
+    "enter": "has no plain `with`",
+    "aenter": "has no `async with`",
+    "await_": "is not awaited",
+}
+
+
+def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
+    """Make a class decorator: these uses of an instance raise `MisusedVerb`; type checkers report them without it.
+
+    Args:
+        **uses: what to write instead, by the use, one of `_USES`.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        def refusing(use: str, text: str) -> Callable[..., Any]:
+            def refuse(self: Any, *_: object) -> Any:
+                raise MisusedVerb(f"{type(self).__name__} {_USES[use]}: {text}")
+
+            return refuse
+
+        for name, text in uses.items():
+            setattr(cls, f"__{name.rstrip('_')}__", refusing(name, text))
+            if name in ("enter", "aenter"):  # Python looks for both before it calls one
+                setattr(cls, f"__{name.replace('enter', 'exit')}__", refusing(name, text))
+        return cls
+
+    return decorate
+
+
+def called_on(receiver: str) -> Callable[[type[T]], type[T]]:
+    """Make a class decorator: all public methods explain wrong arguments, and async ones are verbs.
+
+    They are the methods of an object that passes their arguments on to a runner, which checks the values.
+
+    Args:
+        receiver: how messages call an instance, such as `handle`.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, _Method):
+                member.receiver = receiver
+            elif not name.startswith("_") and inspect.isfunction(member):
+                made = _Verb if inspect.iscoroutinefunction(member) else _Method
+                setattr(cls, name, made(member, receiver))
+        return cls
+
+    return decorate
 
 
 def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -80,41 +169,61 @@ class _Method:
 
     __name__: str
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._checks = function, ArgumentChecks(function)
+    def __init__(self, function: Callable[..., Any], receiver: str = "runner") -> None:
+        self.receiver = receiver
+        self._function = function
+        self._checks = ArgumentChecks(function) if receiver == "runner" else None
         update_wrapper(cast("Callable[..., Any]", self), function)
         self.__code__ = function.__code__
         self.__defaults__ = function.__defaults__
         self.__kwdefaults__ = function.__kwdefaults__
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        return _on_the_class(owner, self._function) if instance is None else MethodType(self, instance)
+        if instance is not None:
+            return MethodType(self, instance)
+        return _on_the_class(owner, self._function, self.receiver)
 
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self._checks.check(args, kwargs)
-        return self._function(instance, *args, **kwargs)
+        if self._checks is not None:
+            self._checks.check(args, kwargs)
+        try:
+            return self._function(instance, *args, **kwargs)
+        except TypeError:
+            if (problem := self._misfit(args, kwargs)) is not None:
+                raise problem from None
+            raise
+
+    def _misfit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WrongArguments | None:
+        name = self.__name__
+        return misfit(name, self._function, args, kwargs, f"{self.receiver}.{name}")
 
 
 class _Verb(_Method):
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Awaited[Any]:
         try:
-            self._checks.check(args, kwargs)
+            if self._checks is not None:
+                self._checks.check(args, kwargs)
         except TreadleError as refusal:
-            return Awaited(_refused(refusal), self.__name__)
-        return Awaited(self._function(instance, *args, **kwargs), self.__name__)
+            return Awaited(_refused(refusal), self)
+        try:
+            return Awaited(self._function(instance, *args, **kwargs), self)
+        except TypeError:  # of the call: what it runs begins when it is awaited
+            if (problem := self._misfit(args, kwargs)) is not None:
+                raise problem from None
+            raise
 
 
 async def _refused(refusal: TreadleError) -> Any:
     raise refusal
 
 
-def _on_the_class(owner: type, function: Callable[..., Any]) -> Callable[..., Any]:
+def _on_the_class(owner: type, function: Callable[..., Any], receiver: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], owner):
             return function(*args, **kwargs)
         raise MisusedVerb(
-            f"{owner.__name__}.{function.__name__} was called on the class: make a runner first, "
-            f"`{owner.__name__}().{function.__name__}(...)`"
+            f"{owner.__name__}.{function.__name__} was called on the class: "
+            f"{_INSTANCES[receiver]}.{function.__name__}(...)`"
         )
 
     if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(function):

@@ -35,6 +35,7 @@ from treadle.errors import (
     TaskFinished,
     TaskNotFound,
     TaskTooNew,
+    ThreadNotFound,
 )
 from treadle.ports import JournalStore, TaskFilter, TaskRow
 from treadle.runner.verbs import verb
@@ -236,10 +237,24 @@ class ViewVerbs:
         """Return the messages of a thread, oldest first; nothing if no task in it was finalized.
 
         A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it.
+
+        Raises:
+            ThreadNotFound: the id is that of a task.
         """
         await self._store.open()
         thread = await self._cache.history.messages(thread_id)
+        if not thread.messages and not thread.damaged:
+            await self._check_no_task(thread_id)
         return ThreadMessages(thread.messages, thread.damaged)
+
+    async def _check_no_task(self, thread_id: str) -> None:
+        """Raise `ThreadNotFound` if an id is that of a task in another thread."""
+        try:
+            row = await self._store.row(thread_id)
+        except TaskNotFound:
+            return
+        if row.thread_id != thread_id:
+            raise ThreadNotFound(f"{thread_id} is a task, not a thread; its thread is {row.thread_id}")
 
     @verb
     async def delete_task(self, task: Ref) -> None:

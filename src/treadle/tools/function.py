@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from treadle.core.messages import Json, ToolCall
-from treadle.core.observation import near_name
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
+from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ToolDefinitionError, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.faults import contained, from_outside
@@ -76,6 +76,7 @@ _EFFECTS = (
 _FLAGS = (*_EFFECTS, "return_direct")
 
 
+@explains_names("tool")
 class FunctionTool(Generic[P, R]):
     """A function made a tool by `tool`; called directly, it is still that function.
 
@@ -275,8 +276,17 @@ def _name(fn: Any, options: ToolOptions) -> str:
     name = options.get("name")
     if not callable(fn) or isinstance(fn, type):
         description = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
+        advice = "; give the function itself, without calling it"
+        if isinstance(fn, (str, type)):
+            is_name = isinstance(fn, str)
+            advice = (
+                f"; a name is an option: @tool(name={fn!r:.80})"
+                if is_name
+                else "; tool(obj.method) takes a method"
+            )
         raise ToolDefinitionError(
-            f"tool {name or ''!r}: fn: a tool is made of a function, not of {description}"
+            f"{'tool' if name is None else f'tool {name!r}'}: fn: a tool is made of a function, "
+            f"not of {description}{advice}"
         )
     if name is None:
         name = getattr(fn, "__name__", None)
@@ -291,7 +301,7 @@ def _name(fn: Any, options: ToolOptions) -> str:
 
 
 def _an_object(value: object) -> str:
-    return f"a {type(value).__name__} object"
+    return f"an object of type {type(value).__name__}"
 
 
 def _description(options: ToolOptions, arguments: Arguments) -> str:
@@ -305,8 +315,12 @@ def _check_options(options: ToolOptions, name: str) -> None:
 
     for field in options:
         if field not in ToolOptions.__annotations__:
+            from treadle.core.foreign_names import ARGUMENTS
+
             closest = near_name(field, ToolOptions.__annotations__)
-            refuse(field, "no such option" + (f", did you mean {closest}=?" if closest else ""))
+            advice = ARGUMENTS["@tool"].get(field)
+            near = f", did you mean {closest}=?" if closest else ""
+            refuse(field, f"no such option: {advice}" if advice else f"no such option{near}")
     for flag in _FLAGS:
         if not isinstance(options.get(flag, False), bool):
             refuse(flag, f"must be True or False, not {options.get(flag)!r}")

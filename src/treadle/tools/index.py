@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.context import RequestContext
 from treadle.core.messages import Json, Message, Reasoning, Text, ToolResult
-from treadle.core.observation import near_name
+from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError
 from treadle.ports import Tool
 from treadle.tools.lexical import Lexical, text_of

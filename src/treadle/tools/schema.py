@@ -217,7 +217,7 @@ def _field(hint: Any, default: Any) -> Any:
 def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[str, Json]]:
     """Return validator and JSON schema of keyword arguments; a typed dict takes any name a parameter may have."""
     from pydantic import ConfigDict, TypeAdapter
-    from pydantic.errors import PydanticUserError
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
     from pydantic.json_schema import GenerateJsonSchema
     from typing_extensions import TypedDict
 
@@ -244,6 +244,8 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
                 build({parameter: field})
             except Exception as error:
                 text = error.message if isinstance(error, PydanticUserError) else error_text(error)
+                if isinstance(error, PydanticSchemaGenerationError):
+                    text = f"a model cannot write {field!r:.80}; a tool reads such objects from ToolContext.context"
                 raise ToolDefinitionError(
                     f"tool {name!r}: parameter {parameter!r}: no JSON schema for its type: "
                     f"{text.partition(chr(10))[0][:300]}"

@@ -1,0 +1,557 @@
+"""Names that users of other libraries try, and what to write here instead: the text of errors, never of behaviour.
+
+Tables of what to write, by what has no such name and by the name. They cover Pydantic AI, the OpenAI Agents SDK,
+LangGraph, LlamaIndex, AFK, AdalFlow and smolagents. `unknown_names` loads this module with the first error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ASYNC_OR_SYNC = "`await runner.run(agent, text)`, or `runner.run_sync(agent, text)` without asyncio"
+_RUN = f"a runner runs agents: `runner = Runner()`, then {_ASYNC_OR_SYNC}"
+_CHAT = f"{_RUN}; runs with the same `thread_id=` are one conversation"
+_STREAM = (
+    "a runner streams: `async with runner.run_stream(agent, text) as stream: async for event in stream: ...`"
+)
+_STEPS = (
+    "a runner takes the steps of a task: `task = await runner.create_task(agent, text)`, "
+    "then `await runner.run_step(task)`"
+)
+_TOOLS = "decorate the function with `@tool` (`from treadle import tool`) and list it: `Agent(tools=[...])`"
+_MEMORY = (
+    "conversations are threads in the store: give runs the same `thread_id=`, "
+    "and read `runner.get_thread(thread_id)`"
+)
+_SUBAGENTS = "agents that an agent may call are listed: `Agent(subagents=[agent])`"
+_APPROVAL = (
+    "a breakpoint pauses a task before a tool, for a person: `RunOptions(break_on=[Breakpoint(before_tool='pay')])`, "
+    "then `runner.resume(task)`"
+)
+_OBSERVERS = "observers are told of all events: `Runner(observers=[function])`"
+_CONSOLE = "write observers=[Console()] for a line per event (`Runner(observers=[Console()])`, from treadle.telemetry)"
+_PROMPT = "instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`"
+_OTHER = "an agent does not change; make another one: "
+_REPLACE = f"{_OTHER}`agent.replace(model=...)`"
+_UNDO = "a step is taken back: `await runner.undo_step(task)`"
+_STATE = (
+    "a task's state is in its store: `await runner.get_task(task)`, and `runner.get_completed_steps(task)`"
+)
+
+_RUNS_AGENTS: Final = {
+    **dict.fromkeys(
+        ("run", "run_sync", "invoke", "ainvoke", "call", "acall", "query", "aquery", "kickoff"), _RUN
+    ),
+    **dict.fromkeys(("execute", "generate", "predict", "print_response"), _RUN),
+    **dict.fromkeys(("chat", "achat"), _CHAT),
+    **dict.fromkeys(
+        ("stream", "astream", "run_stream", "run_streamed", "stream_chat", "astream_chat"), _STREAM
+    ),
+    **dict.fromkeys(("run_stream_events", "astream_events", "stream_events"), _STREAM),
+    **dict.fromkeys(("iter", "step", "run_step"), _STEPS),
+    "create_task": "a runner makes tasks: `await runner.create_task(agent, text)`",
+    **dict.fromkeys(("memory", "chat_history", "history", "messages", "session"), _MEMORY),
+    "reset": "an agent has no state; a conversation is deleted by `runner.delete_thread(thread_id)`, or begun by "
+    "another `thread_id=`",
+}
+"""What other systems' agents do themselves."""
+
+_WAYS_TO_RUN: Final = {
+    **dict.fromkeys(
+        ("invoke", "ainvoke", "call", "acall", "query", "aquery", "kickoff", "execute"),
+        f"write {_ASYNC_OR_SYNC}",
+    ),
+    **dict.fromkeys(
+        ("chat", "achat"), f"write {_ASYNC_OR_SYNC}; runs with the same `thread_id=` are one conversation"
+    ),
+    **dict.fromkeys(
+        ("stream", "astream", "run_streamed", "stream_chat", "astream_chat", "astream_events"), _STREAM
+    ),
+}
+
+_RUNNER: Final = {
+    **_WAYS_TO_RUN,
+    "arun": "write `await runner.run(agent, text)`",
+    "run_async": "write `await runner.run(agent, text)`",
+    "step": "write `await runner.run_step(task)`",
+    "arun_step": "write `await runner.run_step(task)`, or `runner.sync.run_step(task)` without asyncio",
+    "astream_step": "write `async with runner.stream_step(task) as stream`",
+    "run_steps_in_queue": "write `await runner.run_ready_steps(task)`",
+    "arun_steps_in_queue": "write `await runner.run_ready_steps(task)`",
+    "finalize_response": "write `await runner.finalize(task)`",
+    "get_completed_tasks": "write `await runner.list_tasks(state='completed')`",
+    "get_task_output": "write `await runner.result(task)`; of the last step, "
+    "`(await runner.get_completed_steps(task))[-1]`",
+    "run_handle": "write `await runner.start(agent, text)`: it returns a handle at once",
+    "submit": "write `await runner.start(agent, text)`: it returns a handle at once",
+    "get_state": _STATE,
+    "aget_state": _STATE,
+    "get_state_history": "write `await runner.get_completed_steps(task)`; `treadle show TASK` shows all events",
+    "update_state": "history is not rewritten: `runner.fork(task, at=...)` goes another way from a step, "
+    "`runner.edit_call(task, call_id, arguments)` changes a call that has not begun",
+    "close": "write `await runner.aclose()`, or `runner.sync.close()` without asyncio",
+    "undo": "write `await runner.undo_step(task)`",
+    "rewind": "write `await runner.undo_step(task, to=...)`",
+    "delete": "write `await runner.delete_task(task)`, or `runner.delete_thread(thread_id)`",
+    "stop": "write `await runner.cancel(task)`, or `runner.interrupt(task)` to resume it later",
+    "abort": "write `await runner.cancel(task)`",
+    "wait": "write `await runner.handle(task).result()`",
+    "await_result": "write `await runner.handle(task).result()`",
+    "get_result": "write `await runner.result(task)`",
+    "events": "write `async for event in runner.handle(task).events()`",
+    "approve": _APPROVAL,
+    "set_permission_manager": _APPROVAL,
+    "is_cancelled": "a task tells it: `result.state == 'cancelled'`",
+    "register_cancel_callback": f"{_OBSERVERS}; a `TaskEnded` event has the state",
+    "add_callback": _OBSERVERS,
+    "set_callback_manager": _OBSERVERS,
+    "subscribe": f"{_OBSERVERS}; of one task, `runner.handle(task).events()`",
+    "get_token_consumption": "write `result.usage`, or `(await runner.get_task(task)).usage`",
+    "chat_history": _MEMORY,
+    "memory": _MEMORY,
+    "reset": "a conversation is deleted by `runner.delete_thread(thread_id)`, or begun by another `thread_id=`",
+    "add_agent": "write `Runner(agents=[agent])`; `runner.run(agent, text)` needs no list",
+    "compact": "write `await runner.compact_thread(thread_id)`",
+}
+
+ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
+    "Agent": {
+        **_RUNS_AGENTS,
+        "tool": _TOOLS,
+        "tool_plain": _TOOLS,
+        "toolset": _TOOLS,
+        "add_tool": f"{_OTHER}`agent.replace(tools=[...])`",
+        "function_tools": "write `agent.tools`",
+        "system_prompt": _PROMPT,
+        "prompt": _PROMPT,
+        "get_prompts": "write `agent.instructions`",
+        "update_prompts": f"{_OTHER}`agent.replace(instructions=...)`",
+        "output_validator": "the type of the answer checks it: `Agent(output_type=...)`, with validators of pydantic",
+        "result_validator": "the type of the answer checks it: `Agent(output_type=...)`, with validators of pydantic",
+        "override": _REPLACE,
+        "clone": _REPLACE,
+        "copy": _REPLACE,
+        "as_tool": _SUBAGENTS,
+        "handoffs": _SUBAGENTS,
+        "managed_agents": _SUBAGENTS,
+        "register_handoff": _SUBAGENTS,
+        "to_web": "there is no web page; `treadle run MODULE:AGENT TEXT` runs it in a terminal",
+        "to_cli": "write `treadle run MODULE:AGENT TEXT` in a terminal",
+        "to_cli_sync": "write `treadle run MODULE:AGENT TEXT` in a terminal",
+        "llm": "write `agent.model`",
+        "deps_type": "the context is an argument of a run: `runner.run(agent, text, context=...)`",
+        "result_type": "write `agent.output_type`",
+        "max_steps": "write `agent.limits.steps`",
+        "state": _STATE,
+        "usage": "usage is a result's: `result.usage`",
+    },
+    "Runner": _RUNNER,
+    "runner.sync": {
+        **{
+            name: text.replace("await runner.", "runner.sync.")
+            for name, text in _RUNNER.items()
+            if name not in ("close", "events")
+        },
+        **dict.fromkeys(_WAYS_TO_RUN, "write `runner.sync.run(agent, text)`"),
+        **dict.fromkeys(
+            ("stream", "astream", "run_streamed", "stream_chat", "astream_chat", "astream_events"),
+            "write `with runner.sync.run_stream(agent, text) as stream: for event in stream: ...`",
+        ),
+        "run_sync": "write `runner.sync.run(agent, text)`",
+        "arun_step": "write `runner.sync.run_step(task)`",
+        "aclose": "write `runner.sync.close()`",
+        "events": "write `for event in runner.sync.handle(task).events()`",
+    },
+    "sync handle": {
+        "await_result": "write `handle.result()`",
+        "wait": "write `handle.result()`",
+        "stop": "write `handle.cancel()`, or `handle.interrupt()` to resume it later",
+        "status": "write `runner.sync.get_task(handle.task_id).state`",
+        "run_id": "write `handle.task_id`",
+    },
+    "sync stream": {
+        "stream_text": "write `for text in stream.partials()`",
+        "stream_events": "write `for event in stream`",
+        "response_gen": "write `for text in stream.partials()`",
+        "final_output": "write `stream.result.output`, once the stream has ended",
+        "final_text": "write `stream.result.final_text`, once the stream has ended",
+    },
+    "handle": {
+        "await_result": "write `await handle.result()`",
+        "wait": "write `await handle.result()`",
+        "stop": "write `await handle.cancel()`, or `handle.interrupt()` to resume it later",
+        "abort": "write `await handle.cancel()`",
+        "status": "write `(await runner.get_task(handle.task_id)).state`",
+        "state": "write `(await runner.get_task(handle.task_id)).state`",
+        "done": "write `(await runner.get_task(handle.task_id)).driven`, or wait: `await handle.result()`",
+        "output": "write `(await handle.result()).output`",
+        "run_id": "write `handle.task_id`",
+        "id": "write `handle.task_id`",
+        "stream": "write `async for event in handle.events()`",
+        "undo": "write `await handle.undo_step()`",
+    },
+    "stream": {
+        "stream_text": "write `async for text in stream.partials()`",
+        "stream_output": "write `async for answer in stream.partials()`",
+        "stream_events": "write `async for event in stream`",
+        "stream_responses": "write `async for event in stream`",
+        "events": "write `async for event in stream`",
+        "text_stream": "write `async for text in stream.partials()`",
+        "response_gen": "write `async for text in stream.partials()`",
+        "get_output": "write `stream.result.output`, once the stream has ended",
+        "final_output": "write `stream.result.output`, once the stream has ended",
+        "final_text": "write `stream.result.final_text`, once the stream has ended",
+        "output": "write `stream.result.output`, once the stream has ended",
+        "all_messages": "write `stream.result.messages`, once the stream has ended",
+        "usage": "write `stream.result.usage`, once the stream has ended",
+        "state": "write `stream.result.state`, once the stream has ended",
+        "cancel": "leave the `async with` block, or write `await runner.cancel(stream.task_id)`",
+    },
+    "RunResult": {
+        "final_output": "write `result.output`, or `result.final_text` for its text",
+        "final_output_as": "give the agent a type, `Agent(output_type=...)`; then write `result.output`",
+        "data": "write `result.output`",
+        "value": "write `result.output`",
+        "answer": "write `result.output`, or `result.final_text` for its text",
+        "result": "write `result.output`",
+        **dict.fromkeys(
+            ("text", "content", "response", "message"), "write `result.final_text`, or `result.output`"
+        ),
+        "all_messages": "write `result.messages`, or `await runner.get_thread(result.thread_id)` for the conversation",
+        "new_messages": "write `result.messages`",
+        "all_messages_json": "write `result.messages`",
+        "to_input_list": "no history is passed on: the next run with `thread_id=result.thread_id` goes on with it",
+        "new_items": "write `result.messages`, and `result.tool_executions`",
+        "last_agent": "a task has one agent; `result.subagent_executions` are those it called",
+        "interruptions": "write `result.pending`",
+        "step_history": "write `await runner.get_completed_steps(result.task_id)`",
+        "run_id": "write `result.task_id`",
+        "id": "write `result.task_id`",
+        "conversation_id": "write `result.thread_id`",
+        "session_id": "write `result.thread_id`",
+        "status": "write `result.state`, such as 'completed' or 'failed'",
+        "success": "write `result.state == 'completed'`, or `result.raise_for_state()`",
+        "is_success": "write `result.state == 'completed'`, or `result.raise_for_state()`",
+        "tool_calls": "write `result.tool_executions`",
+        "source_nodes": "write `result.sources`",
+        "usage_aggregate": "write `result.usage`",
+        "total_cost": "write `result.cost`",
+        "tokens": "write `result.usage.total_tokens`",
+        "exception": "write `result.error`; `result.raise_for_state()` raises it",
+        "model_dump": "write `dataclasses.asdict(result)`",
+        "dict": "write `dataclasses.asdict(result)`",
+        "to_dict": "write `dataclasses.asdict(result)`",
+        "json": "write `dataclasses.asdict(result)`",
+    },
+    "Task": {
+        "id": "write `task.task_id`",
+        "run_id": "write `task.task_id`",
+        "status": "write `task.state`",
+        **dict.fromkeys(
+            ("output", "result", "final_output", "final_text"), "write `await runner.result(task)`"
+        ),
+        "error": "write `(await runner.result(task)).error`",
+        "messages": "write `(await runner.result(task)).messages`",
+        "run": "write `await runner.resume(task)` to drive it on, `await runner.run_step(task)` for one step",
+        "cancel": "write `await runner.cancel(task)`",
+        "refresh": "a task is a snapshot: `await runner.get_task(task)` is a newer one",
+    },
+    "TaskStepOutput": {
+        **dict.fromkeys(("response", "result", "text", "content"), "write `out.output`"),
+        "task_step": "write `out.step`",
+        "done": "write `out.is_last`",
+        "is_done": "write `out.is_last`",
+        "tool_calls": "write `out.tool_executions`",
+    },
+    "TaskUsage": {
+        "total": "write `usage.total_tokens`",
+        "requests": "write `usage.model_calls`",
+        **dict.fromkeys(("prompt_tokens", "request_tokens", "tokens_in"), "write `usage.input_tokens`"),
+        **dict.fromkeys(
+            ("completion_tokens", "response_tokens", "tokens_out"), "write `usage.output_tokens`"
+        ),
+        "cost_usd": "write `usage.cost`",
+    },
+    "ToolExecution": {
+        "tool_name": "write `execution.name`",
+        "tool": "write `execution.name`",
+        "tool_call_id": "write `execution.call_id`",
+        "id": "write `execution.call_id`",
+        "args": "write `execution.arguments`",
+        "success": "write `execution.outcome == 'ok'`",
+        "status": "write `execution.outcome`",
+        "result": "write `execution.output`",
+        "latency_ms": "write `execution.latency`, in seconds",
+        "agent_name": "write `execution.agent`",
+    },
+    "Message": {
+        "content": "write `message.text`, or `message.parts` for all of it",
+        "kind": "write `message.role`",
+        "type": "write `message.role`",
+    },
+    "ToolContext": {
+        "deps": "write `ctx.context`",
+        "run_context": "write `ctx.context`",
+        "run_id": "write `ctx.task_id`",
+        "tool_call_id": "write `ctx.call_id`",
+        "session_id": "write `ctx.thread_id`",
+        "report_progress": "write `ctx.progress(value)`",
+        "stream_writer": "write `ctx.progress(value)`",
+        "retry": "write `ctx.attempt`, 1 for the first start",
+        "is_cancelled": "write `ctx.cancelled()`",
+        "messages": "tools do not see the conversation: it is in `runner.get_thread(ctx.thread_id)`",
+        "usage": "tools do not see the usage: it is in `result.usage`",
+    },
+    "RunContext": {
+        "deps": "write `ctx.context`",
+        "run_id": "write `ctx.task_id`",
+        "session_id": "write `ctx.thread_id`",
+    },
+    "tool": {
+        **dict.fromkeys(
+            ("invoke", "ainvoke", "run", "func", "fn", "_run"), "call the function itself: `name(...)`"
+        ),
+        "description": "write `.spec.description`",
+        "parameters": "write `.spec.parameters`",
+        "args_schema": "write `.spec.parameters`, a JSON schema",
+        "params_json_schema": "write `.spec.parameters`, a JSON schema",
+        "name": "write `.spec.name`",
+    },
+    "treadle": {
+        "function_tool": "write `from treadle import tool`",
+        "FunctionTool": "write `from treadle import tool`",
+        "Tool": "write `from treadle import tool`, and decorate a function with it",
+        "StructuredTool": "write `from treadle import tool`",
+        "AgentRunner": "write `from treadle import Runner`",
+        "Runtime": "write `from treadle import Runner`",
+        "TaskRunner": "write `from treadle import Runner`",
+        "UsageLimits": "write `from treadle import Limits`",
+        "RunConfig": "write `from treadle import RunOptions`",
+        "RunnerConfig": "write `from treadle import RunOptions`",
+        "RunContextWrapper": "write `from treadle import ToolContext`, or RunContext for instructions",
+        "ModelRetry": "raise `treadle.errors.ToolError`, or any exception: the model reads its message",
+        "TestModel": "write `from treadle import ScriptedModel`",
+        "FunctionModel": "write `from treadle import ScriptedModel`, which takes a function",
+        "FallbackModel": "write `from treadle.models import Fallback`",
+        "OpenAI": "write `from treadle.models import OpenAI`, or give the name: `Agent('openai:gpt-5.4-mini')`",
+        "Anthropic": "write `from treadle.models import Anthropic`, or give the name: "
+        "`Agent('anthropic:claude-sonnet-5-5')`",
+        **dict.fromkeys(("Memory", "Session", "SQLiteSession", "ChatMemoryBuffer", "MemorySaver"), _MEMORY),
+        **dict.fromkeys(
+            ("StateGraph", "Graph", "GraphBuilder", "Workflow"), "write `Agent(worker=Pipeline([Node(...)]))`"
+        ),
+        "create_react_agent": "write `Agent(model, tools=[...])`",
+        "ReActAgent": "write `Agent(model, worker='react')`",
+        "ReActAgentWorker": "write `Agent(model, worker='react')`",
+        "CodeAgent": "write `Agent(model, tools=[...])`; there is no agent that writes code",
+        "ToolCallingAgent": "write `Agent(model, tools=[...])`",
+        "ChatMessage": "write `from treadle import Message`",
+        "handoff": _SUBAGENTS,
+        "trace": "observers trace: `Runner(observers=[OpenTelemetry()])`, from treadle.telemetry",
+        "SQLiteStore": "give the runner a path: `Runner('journal.db')`",
+        "PostgresStore": "give the runner a URL: `Runner('postgresql://...')`",
+        "MemoryStore": "write `Runner('memory:')`",
+    },
+}
+"""Attributes by what does not have them."""
+
+# Advice that begins with "write NAME=" is given only where there is such an argument.
+_STEPS_OF_A_RUN = "write options=RunOptions(limits=Limits(steps=...))"
+_STEPS_LIMIT = "write limits=Limits(steps=...)"
+_THREAD = "write thread_id='...': runs with the same one are one conversation, kept in the store"
+_CONTEXT = "write context=..., which tools and instructions read as `ctx.context`"
+_CONTEXT_OF_A_RUN = "the context is an argument of a run: `runner.run(agent, input, context=...)`"
+_THREAD_OF_A_RUN = "the thread is an argument of a run: `runner.run(agent, input, thread_id=...)`"
+_OUTPUT_TYPE = "write output_type=..."
+_SUBAGENTS_ARGUMENT = "write subagents=[agent], which the model calls as tools"
+_INSTRUCTIONS = "write instructions=..."
+_STORE = "write Runner(store), with a path or URL first: `Runner('journal.db')`, `Runner('postgresql://...')`"
+_SETTINGS = "write model_settings=ModelSettings({}=...)"
+_GUARDRAILS = (
+    "there are no guardrails; the type of the answer checks it (output_type=), a tool its own arguments"
+)
+
+VERB_ARGUMENTS: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ("max_turns", "max_steps", "max_iterations", "steps", "recursion_limit"), _STEPS_OF_A_RUN
+    ),
+    **dict.fromkeys(("deps", "ctx", "dependencies", "context_wrapper"), _CONTEXT),
+    "usage_limits": "write options=RunOptions(limits=Limits(model_calls=..., tool_calls=..., tokens=...))",
+    "limits": "write options=RunOptions(limits=Limits(...))",
+    "timeout": "write options=RunOptions(limits=Limits(seconds=...)), or use asyncio.timeout()",
+    "max_cost": "write options=RunOptions(limits=Limits(cost=...))",
+    "labels": "write options=RunOptions(labels={'name': 'value'})",
+    "tags": "write options=RunOptions(labels={'name': 'value'})",
+    "break_on": "write options=RunOptions(break_on=[Breakpoint(...)])",
+    **dict.fromkeys(
+        ("message_history", "chat_history", "history"),
+        "write thread_id='...', whose messages the store keeps; others go in by "
+        "`runner.import_thread(thread_id, messages)`",
+    ),
+    **dict.fromkeys(
+        ("session", "session_id", "conversation_id", "thread", "conversation", "memory", "group_id"), _THREAD
+    ),
+    "config": "write thread_id='...' for the conversation, options=RunOptions(...) for the rest",
+    "run_config": "write options=RunOptions(...)",
+    "model": "the model is the agent's: `agent.replace(model=...)`",
+    "model_settings": "they are the agent's: `agent.replace(model_settings=ModelSettings(...))`",
+    "model_kwargs": "they are the agent's: `agent.replace(model_settings=ModelSettings(...))`",
+    "tool_choice": "it is the agent's: `agent.replace(model_settings=ModelSettings(tool_choice=...))`",
+    "tools": "they are the agent's: `agent.replace(tools=[...])`",
+    "instructions": "they are the agent's: `agent.replace(instructions=...)`",
+    "output_type": "it is the agent's: `agent.replace(output_type=...)`",
+    "stream": "write `runner.run_stream(agent, input)` instead",
+    **dict.fromkeys(("hooks", "callbacks", "callback"), _OBSERVERS),
+    "event_stream_handler": "write `runner.run_stream(agent, input)` instead",
+    "verbose": "observers show what happens: `Runner(observers=[Console()])`, from treadle.telemetry",
+    **dict.fromkeys(
+        ("user_prompt", "prompt", "message", "messages", "query", "text", "task", "user_input"),
+        "write input=..., or the text after the agent",
+    ),
+    "starting_agent": "write agent=..., or the agent first",
+    **dict.fromkeys(("id", "run_id"), "write task_id='...'"),
+    "status": "write state='...'",
+    "states": "write state='...'",
+    "days": "write older_than=timedelta(days=...), or a number of seconds",
+    "state": "write extra_state={...}",
+}
+"""Arguments of the verbs of a runner, a handle and `runner.sync`."""
+
+ARGUMENTS: Final[dict[str, dict[str, str]]] = {
+    "result": {"timeout": "wait inside of `async with asyncio.timeout(seconds)`"},
+    "Agent": {
+        **dict.fromkeys(
+            ("llm", "model_name", "model_client", "llm_model"),
+            "write model='openai:gpt-5.4-mini', or the model first",
+        ),
+        **dict.fromkeys(
+            ("system_prompt", "prompt", "system_message", "system", "backstory", "goal", "role"),
+            _INSTRUCTIONS,
+        ),
+        "deps_type": f"{_CONTEXT_OF_A_RUN}; its type is that of `ToolContext[...]`",
+        "deps": _CONTEXT_OF_A_RUN,
+        "context": _CONTEXT_OF_A_RUN,
+        **dict.fromkeys(("handoffs", "managed_agents", "agents", "sub_agents"), _SUBAGENTS_ARGUMENT),
+        **dict.fromkeys(
+            ("result_type", "response_format", "output_schema", "answer_data_type", "output_cls"),
+            _OUTPUT_TYPE,
+        ),
+        "retries": "write output_retries=... for wrong answers; a tool has its own: `@tool(retries=...)`",
+        **dict.fromkeys(("max_steps", "max_turns", "max_iterations"), _STEPS_LIMIT),
+        **dict.fromkeys(("memory", "session", "chat_history"), _THREAD_OF_A_RUN),
+        "verbose": "observers show what happens: `Runner(observers=[Console()])`, from treadle.telemetry",
+        **{
+            name: _SETTINGS.format(name)
+            for name in ("temperature", "max_tokens", "tool_choice", "parallel_tool_calls")
+        },
+        **dict.fromkeys(
+            ("toolsets", "functions", "tool", "capabilities"),
+            "write tools=[...], functions decorated with @tool",
+        ),
+        "mcp_servers": "there is no MCP client; write tools=[...], functions decorated with @tool",
+        **dict.fromkeys(("input_guardrails", "output_guardrails", "guardrails"), _GUARDRAILS),
+        "checkpointer": _STORE,
+        "store": _STORE,
+        "handoff_description": "write description=...",
+        "callbacks": _OBSERVERS,
+        "hooks": _OBSERVERS,
+    },
+    "Runner": {
+        "agent": "write agents=[agent]; `runner.run(agent, text)` needs no list",
+        **dict.fromkeys(
+            ("checkpointer", "db_url", "db", "database_url", "url", "path", "session_service"),
+            "write store='journal.db', or 'postgresql://...'",
+        ),
+        **dict.fromkeys(("max_steps", "max_turns"), _STEPS_OF_A_RUN),
+        "limits": "write options=RunOptions(limits=Limits(...))",
+        "config": "write options=RunOptions(...)",
+        **dict.fromkeys(("callbacks", "hooks", "callback_manager"), "write observers=[function]"),
+        "telemetry": _CONSOLE,
+        "verbose": _CONSOLE,
+        **dict.fromkeys(
+            ("context", "ctx", "deps"),
+            "write context_factory=function, or `runner.run(agent, input, context=...)`",
+        ),
+        **dict.fromkeys(("memory", "memory_store", "conversation_memory", "chat_history"), _THREAD_OF_A_RUN),
+        "permission_manager": _APPROVAL,
+        "model": "the model is the agent's: `Agent('openai:gpt-5.4-mini')`",
+        "init_task_state_kwargs": "write extra_state={...}",
+    },
+    "RunOptions": {
+        **dict.fromkeys(("max_turns", "max_steps", "steps", "recursion_limit"), _STEPS_LIMIT),
+        **{
+            name: f"write limits=Limits({name}=...)"
+            for name in ("cost", "tokens", "seconds", "model_calls", "tool_calls")
+        },
+        "timeout": "write limits=Limits(seconds=...)",
+        "thread_id": _THREAD_OF_A_RUN,
+        "session_id": _THREAD_OF_A_RUN,
+        **dict.fromkeys(("context", "deps"), _CONTEXT_OF_A_RUN),
+        **dict.fromkeys(("tags", "metadata"), "write labels={'name': 'value'}"),
+        "breakpoints": "write break_on=[Breakpoint(...)]",
+        "interrupt_before": "write break_on=[Breakpoint(before_tool='...')]",
+        "model": "the model is the agent's: `agent.replace(model=...)`",
+    },
+    "Limits": {
+        **dict.fromkeys(
+            ("max_steps", "max_turns", "turns", "max_iterations", "recursion_limit"), "write steps=..."
+        ),
+        **dict.fromkeys(("timeout", "max_time", "duration"), "write seconds=..."),
+        **dict.fromkeys(
+            ("max_tokens", "total_tokens_limit", "total_tokens"),
+            "write tokens=..., of input and output together",
+        ),
+        **dict.fromkeys(("request_limit", "requests", "max_requests"), "write model_calls=..."),
+        **dict.fromkeys(("tool_calls_limit", "max_tool_calls"), "write tool_calls=..."),
+        **dict.fromkeys(
+            ("max_total_cost_usd", "max_cost", "cost_limit", "cost_usd", "budget"),
+            "write cost=..., in US dollars",
+        ),
+    },
+    "Breakpoint": {
+        **dict.fromkeys(("tool", "tool_name", "interrupt_before", "before"), "write before_tool='...'"),
+        "step": "write after_step=...",
+        "after": "write after_step=...",
+    },
+    "ModelSettings": {
+        **dict.fromkeys(("max_output_tokens", "max_completion_tokens"), "write max_tokens=..."),
+        **{
+            name: f"write extra={{'{name}': ...}}, by the provider's own name"
+            for name in (
+                "top_p",
+                "top_k",
+                "seed",
+                "stop",
+                "stop_sequences",
+                "presence_penalty",
+                "frequency_penalty",
+            )
+        },
+        **{
+            name: f"write extra={{'{name}': ...}}, by the provider's own name"
+            for name in ("reasoning_effort", "thinking", "extra_headers", "service_tier", "logit_bias")
+        },
+        "timeout": "write limits=Limits(seconds=...) of the agent, or `@tool(timeout=...)` of a tool",
+    },
+    "@tool": {
+        "name_override": "write name='...'",
+        "description_override": "write description='...'",
+        **dict.fromkeys(("requires_approval", "needs_approval", "approval"), _APPROVAL),
+        **dict.fromkeys(
+            ("args_schema", "schema", "parameters"),
+            "the schema comes from the function: annotate its parameters",
+        ),
+        **dict.fromkeys(
+            ("strict", "strict_mode"), "arguments are always checked against the schema: leave it out"
+        ),
+        "sequential": "write `RunOptions(max_parallel_tools=1)`",
+        "max_retries": "write retries=...",
+        "async_": "leave it out: an async function is awaited, another one runs in a thread",
+    },
+}
+"""Arguments of constructors and of single verbs, and options of `@tool`."""
+
+EXAMPLES: Final[dict[str, str]] = {
+    "Agent": "write Agent('openai:gpt-5.4-mini', name=..., instructions=...)",
+}
+"""How a call is written, where its parameters alone do not show it."""

@@ -1,0 +1,174 @@
+"""Errors for names that do not exist: an attribute of an object, or an argument of a call.
+
+Each says what has no such name, and what to write instead: the counterpart of a name that other libraries use (see
+`foreign_names`, which is loaded with the first error), or the nearest name that exists. Nothing is looked up here, and
+nothing costs time, before Python itself has failed to find a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+from treadle.errors import WrongArguments
+
+T = TypeVar("T")
+
+MOST_LISTED: Final = 12
+"""How many names that exist an error lists at most."""
+
+
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was probably meant to be, or None."""
+    from difflib import get_close_matches
+
+    by_folded = {_folded(other): other for other in known}
+    matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+# ------------------------------------------------------------------------------------------- attributes
+
+
+def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a class decorator: an unknown attribute of an instance raises an error with what to write instead.
+
+    A type checker does not see it, and `hasattr`, `copy` and `pickle` work as without it.
+
+    Args:
+        label: what messages call an instance, such as `Agent`; the key of its names in `foreign_names`.
+        subscript: explain `result["name"]` too, for classes that stand where other libraries have a dict.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        def missing(self: Any, name: str) -> Any:
+            if not name.startswith("_") and not hasattr(self.__class__, name):
+                # Without `obj`, Python adds no suggestion of its own behind this one.
+                raise AttributeError(unknown_attribute(label, name, dir(self)), name=name)
+            return object.__getattribute__(
+                self, name
+            )  # raises what was raised before: of a property, its own
+
+        def item(self: Any, key: Any) -> Any:
+            if isinstance(key, str) and not key.startswith("_") and hasattr(self, key):
+                raise TypeError(f"{label} has attributes, not items: write .{key}")
+            raise TypeError(
+                f"{label} has attributes, not items: {unknown_attribute(label, str(key), dir(self))}"
+            )
+
+        members: Any = cls
+        members.__getattr__ = missing
+        if subscript:
+            members.__getitem__ = item
+        return cls
+
+    return decorate
+
+
+def unknown_attribute(label: str, name: str, known: Iterable[str]) -> str:
+    """Return what to tell of a name that something does not have.
+
+    Args:
+        label: what it is, as in `foreign_names`.
+        name: the name.
+        known: the names that it has.
+    """
+    from treadle.core.foreign_names import ATTRIBUTES
+
+    advice = ATTRIBUTES.get(label, {}).get(name)
+    return (
+        f"{label} has no {name!r}: {advice}" if advice else f"{label} has no {name!r}{_nearest(name, known)}"
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = [each for each in known if not each.startswith("_")]
+    near = near_name(name, names)
+    if near is not None:
+        return f"; did you mean {near!r}?"
+    more = ", ..." if len(names) > MOST_LISTED else ""
+    return f"; it has {', '.join(names[:MOST_LISTED])}{more}" if names else "; it has none"
+
+
+# -------------------------------------------------------------------------------------------- arguments
+
+
+def explains_arguments(cls: type[T]) -> type[T]:
+    """Decorate a class: arguments that its constructor does not take raise an error with what to write instead."""
+    init: Any = vars(cls)["__init__"]
+
+    @wraps(init)
+    def construct(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            if (problem := misfit(cls.__name__, init, args, kwargs)) is not None:
+                raise problem from None
+            raise
+
+    open_class: Any = cls
+    open_class.__init__ = construct
+    return cls
+
+
+def misfit(
+    label: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], form: str = ""
+) -> WrongArguments | None:
+    """Return the error of a call whose arguments do not fit the parameters of the function; None if they fit.
+
+    Args:
+        label: the name of what was called; the key of its arguments in `foreign_names`.
+        function: a method, whose first parameter is the instance.
+        args: the arguments by position, without the instance.
+        kwargs: the arguments by name.
+        form: how a call is written, up to the bracket.
+    """
+    from inspect import signature
+
+    parameters = list(signature(function).parameters.values())[1:]
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+        return None
+    names = [each.name for each in parameters]
+    positional = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    for name in kwargs:
+        if name not in names:
+            return WrongArguments(f"{label} has no argument {name!r}{_advice(label, name, names)}")
+    if len(args) > len(positional):
+        by_name = [f"{name}=" for name in names if name not in positional and name not in kwargs]
+        listed = ", ".join(by_name[:MOST_LISTED]) + (", ..." if len(by_name) > MOST_LISTED else "")
+        order = f"takes {', '.join(positional)}, then the rest by name" if positional else "takes all by name"
+        return WrongArguments(
+            f"{label} {order}: {args[len(positional)]!r:.80} is one too many by position"
+            + (f"; write one of {listed} before it" if by_name else "")
+        )
+    if twice := [name for name in positional[: len(args)] if name in kwargs]:
+        return WrongArguments(f"{label} got {twice[0]} twice: by position and by name")
+    required = [each.name for each in parameters if each.default is each.empty]
+    missing = [name for name in required if name not in kwargs and name not in positional[: len(args)]]
+    if not missing:
+        return None
+    example = _needed(label) or f"write {form or label}({', '.join(required)})"
+    return WrongArguments(f"{label} needs {' and '.join(missing)}: {example}")
+
+
+def _advice(label: str, name: str, names: list[str]) -> str:
+    """Return what to write instead of an argument; what it recommends is an argument that there is."""
+    from treadle.core.foreign_names import ARGUMENTS, VERB_ARGUMENTS
+
+    advice = ARGUMENTS.get(label, {}).get(name) or (None if label[:1].isupper() else VERB_ARGUMENTS.get(name))
+    recommended = re.match(r"write (\w+)=", advice) if advice else None
+    if advice is None or (recommended is not None and recommended[1] not in names):
+        return _nearest(name, names)
+    return f": {advice}"
+
+
+def _needed(label: str) -> str | None:
+    from treadle.core.foreign_names import EXAMPLES
+
+    return EXAMPLES.get(label)

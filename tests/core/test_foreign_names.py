@@ -1,0 +1,165 @@
+"""The tables of other libraries' names: what they advise to write exists, and what they call missing does not."""
+
+import inspect
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+import treadle
+from tests.runner.cases import calculator
+from treadle import (
+    Agent,
+    Breakpoint,
+    Limits,
+    Message,
+    ModelSettings,
+    RunContext,
+    Runner,
+    RunOptions,
+    RunResult,
+    Task,
+    TaskStepOutput,
+    TaskUsage,
+    ToolContext,
+    tool,
+)
+from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, VERB_ARGUMENTS
+from treadle.engine.results import ToolExecution
+from treadle.runner.handle import RunHandle
+from treadle.runner.stream import EventStream
+from treadle.runner.sync import SyncHandle, SyncRun, SyncRunner
+from treadle.tools.function import FunctionTool, ToolOptions
+
+CLASSES: dict[str, Any] = {
+    "Agent": Agent,
+    "Runner": Runner,
+    "runner.sync": SyncRunner,
+    "handle": RunHandle,
+    "sync handle": SyncHandle,
+    "stream": EventStream,
+    "sync stream": SyncRun,
+    "RunResult": RunResult,
+    "Task": Task,
+    "TaskStepOutput": TaskStepOutput,
+    "TaskUsage": TaskUsage,
+    "ToolExecution": ToolExecution,
+    "Message": Message,
+    "ToolContext": ToolContext,
+    "RunContext": RunContext,
+    "tool": FunctionTool,
+    "treadle": treadle,
+}
+
+RUNNER = Runner("memory:")
+
+
+@cache
+def objects() -> dict[str, Any]:
+    """Return an object for each variable that advice names."""
+    agent = calculator()
+    result = RUNNER.run_sync(agent, "?")
+    return {
+        "agent": agent,
+        "runner": RUNNER,
+        "handle": RUNNER.handle("t"),
+        "stream": RUNNER.run_stream(agent, "?"),
+        "result": result,
+        "task": RUNNER.sync.get_task(result.task_id),
+        "out": RUNNER.sync.get_step(result.task_id, 1),
+        "usage": result.usage,
+        "execution": result.tool_executions[0],
+        "message": result.messages[0],
+        "ctx": ToolContext("t", "th", "s1", "s1-0", "key", "agent", 1, None),
+    }
+
+
+CONSTRUCTORS: dict[str, Any] = {
+    "Agent": Agent,
+    "Runner": Runner,
+    "RunOptions": RunOptions,
+    "Limits": Limits,
+    "Breakpoint": Breakpoint,
+    "ModelSettings": ModelSettings,
+}
+
+ADVICE = [
+    *(
+        pytest.param(text, id=f"{label}.{name}")
+        for label, names in ATTRIBUTES.items()
+        for name, text in names.items()
+    ),
+    *(
+        pytest.param(text, id=f"{label}({name}=)")
+        for label, names in ARGUMENTS.items()
+        for name, text in names.items()
+    ),
+    *(pytest.param(text, id=f"run({name}=)") for name, text in VERB_ARGUMENTS.items()),
+    *(pytest.param(text, id=label) for label, text in EXAMPLES.items()),
+]
+
+
+def parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def test_every_label_is_a_class_that_explains_its_names() -> None:
+    assert set(ATTRIBUTES) == set(CLASSES)
+    for label, cls in CLASSES.items():
+        assert label == "treadle" or "__getattr__" in {name for each in cls.__mro__ for name in vars(each)}, (
+            label
+        )
+
+
+@pytest.mark.parametrize("label", ATTRIBUTES)
+def test_a_name_that_is_called_missing_is_missing(label: str) -> None:
+    there = [name for name in ATTRIBUTES[label] if hasattr(CLASSES[label], name)]
+    assert there == [], "it exists now: take it out of the table"
+
+
+@pytest.mark.parametrize("label", CONSTRUCTORS)
+def test_an_argument_that_is_called_missing_is_missing(label: str) -> None:
+    assert parameters(CONSTRUCTORS[label]).isdisjoint(ARGUMENTS[label])
+
+
+def test_an_option_of_a_tool_that_is_called_missing_is_missing() -> None:
+    assert set(ToolOptions.__annotations__).isdisjoint(ARGUMENTS["@tool"])
+
+
+@pytest.mark.parametrize("verb", ["run", "run_sync", "run_stream", "start", "create_task", "resume"])
+def test_an_argument_of_a_verb_that_is_called_missing_is_missing(verb: str) -> None:
+    missing = set(VERB_ARGUMENTS) - {"instructions"}
+    assert parameters(getattr(RUNNER, verb)) & missing <= {"task"}
+
+
+@pytest.mark.parametrize("text", ADVICE)
+def test_what_is_advised_exists(text: str) -> None:
+    for holder, path in re.findall(r"(?<![\w.'])([a-z]+)\.([a-z_]+(?:\.[a-z_]+)*)", text):
+        if holder not in objects():
+            assert holder in ("treadle", "dataclasses", "asyncio", "pydantic", "journal"), text
+            continue
+        value = objects()[holder]
+        for name in path.split("."):
+            if holder == "stream" and name == "result":  # a stream has one at its end
+                value = objects()["result"]
+                continue
+            value = getattr(value, name)
+    for name, argument in re.findall(r"(?<![\w.@])([A-Z]\w+)\(([a-z_]+)=", text):
+        assert argument in parameters(getattr(treadle, name)), text
+    for name in re.findall(r"from treadle import (\w+)", text):
+        assert hasattr(treadle, name), text
+    for name in re.findall(r"from treadle\.models import (\w+)", text):
+        assert hasattr(treadle.models, name), text
+    for name in re.findall(r"(\w+)\(\)\]\), from treadle\.telemetry", text):
+        assert hasattr(treadle.telemetry, name), text
+
+
+def test_a_tool_is_told_by_its_spec() -> None:
+    @tool
+    def plain() -> None:
+        """Do nothing."""
+
+    assert {name for text in ATTRIBUTES["tool"].values() for name in re.findall(r"\.spec\.(\w+)", text)} <= {
+        name for name in dir(plain.spec) if not name.startswith("_")
+    }
