@@ -56,10 +56,14 @@ ModelErrorKind = Literal[
     "refused",
     "truncated",
     "unparsable",
+    "empty",
     "not_sent",
     "unknown",
 ]
-"""What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent."""
+"""What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent.
+
+`empty`: the answer held no text and no call.
+"""
 
 
 PASSING: Final[frozenset[ModelErrorKind]] = frozenset(

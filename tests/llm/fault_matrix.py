@@ -71,6 +71,10 @@ class Want:
     estimated: bool | None = None
 
 
+NOTHING = Want(3, "empty", "failed", text="")
+"""The model says nothing, however often it is asked."""
+
+
 def retryable(kind):
     """The attempt fails, and the next one answers."""
     return Want(2, kind)
@@ -306,8 +310,8 @@ ANSWERS = [
     fault("usage missing", turn(DONE, usage="missing"), want=Want(1, estimated=True)),
     fault("usage below zero", turn(DONE, usage=Usage(-5, -7)), want=Want(1, estimated=True)),
     fault("thoughts and a call", turn(reasoning("Hm."), TWO[0]), want=Want(2, runs=1)),
-    fault("nothing said", turn(text("")), want=Want(1, text="")),
-    fault("only thoughts", turn(reasoning("Hm.")), want=Want(1, text="")),
+    fault("nothing said", turn(text("")), want=NOTHING),
+    fault("only thoughts", turn(reasoning("Hm.")), want=NOTHING),
 ]  # fmt: skip
 
 FAULTS = [*STATUS, *CODES, *TRANSPORT, *MIDDLE, *GARBAGE, *ANSWERS]

@@ -9,7 +9,7 @@ from typing import Any, Final, cast, get_args
 from treadle.core.codec import NO_JSON, flaw, is_writable
 from treadle.core.ids import call_id
 from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
-from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
+from treadle.core.model import NO_USAGE, WHOLE, Finish, ModelAnswer, SideCall, Usage
 from treadle.core.observation import scrubbed
 from treadle.core.redaction import SECRET
 
@@ -58,6 +58,16 @@ def check_answer(answer: ModelAnswer) -> None:
         _check_part(part)
     if message.meta is not None and not is_writable(message.meta):
         raise WrongAnswer("the message's meta is not JSON data")
+
+
+def is_empty(answer: ModelAnswer) -> bool:
+    """Whether a model ended its answer of its own accord and said nothing: no call, no file, and no visible text."""
+    if answer.finish not in WHOLE and answer.finish != "unknown":
+        return False  # it was cut off, or refused
+    return not any(
+        bool(part.text.strip()) if isinstance(part, Text) else not isinstance(part, Reasoning)
+        for part in answer.message.parts
+    )
 
 
 def check_side_calls(also: Any) -> None:

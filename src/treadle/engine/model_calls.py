@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from treadle.core import events as e
 from treadle.core.effects import CallModel
+from treadle.core.messages import Message
 from treadle.core.model import (
     NO_USAGE,
     ModelAnswer,
@@ -15,8 +16,16 @@ from treadle.core.model import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
+    Usage,
 )
-from treadle.core.model_answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
+from treadle.core.model_answer import (
+    WrongAnswer,
+    check_answer,
+    check_side_calls,
+    is_empty,
+    is_usage,
+    with_places,
+)
 from treadle.core.observation import error_text
 from treadle.engine import tool_selection
 from treadle.engine.effect_in_flight import EffectInFlight
@@ -29,6 +38,9 @@ from treadle.ports import chosen_model
 
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
 """Seconds after which a request is sent again at the latest, even if a layer of the model asks for more."""
+
+MAX_EMPTY_ANSWERS: Final = 3
+"""How often a model may answer a request with nothing: then the request fails."""
 
 
 class ModelCallInFlight(EffectInFlight[CallModel]):
@@ -101,6 +113,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     channel.tell(_delta(step.id, call_id, text_label, item, context.state.seq))
             if answer is not None:
                 check_answer(answer)
+                if self._asks_again_for_nothing and is_empty(answer):
+                    return [self._failed_as_empty(request, answer)]
                 context.streamed.discard(key)
         except asyncio.CancelledError:
             if self.cancelled_itself():
@@ -134,6 +148,33 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         failure = e.Failure("model", "unknown", text, model=self.model)
         return e.ModelFailed(self.effect.step.id, failure, self.effect.call.id)
 
+    @property
+    def _asks_again_for_nothing(self) -> bool:
+        """Whether a request is repeated if its answer is empty: where that is no answer of the wrong type."""
+        return self.effect.call.id is not None or self.context.runtime.typed is None
+
+    def _failed_as_empty(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelFailed:
+        """Return the end of an attempt that was answered with nothing; a bounded number of others follows at once."""
+        context, call, name = self.context, self.effect.call, answer.model or self.model
+        earlier = call.tries.failures if call.tries is not None else ()
+        times = 1 + sum(attempt.kind == "empty" for attempt in earlier)
+        text = f"{name} answered with nothing: no text and no call"
+        if times >= MAX_EMPTY_ANSWERS:
+            text += f", {times} times; it may need another prompt, or more room for its answer (max_tokens)"
+        also = paid(context.price, answer.also, request) if answer.also else ()
+        failure = e.Failure("model", "empty", text, model=name)
+        failed = e.ModelFailed(self.effect.step.id, failure, call.id, None, name, also=also)
+        if times < MAX_EMPTY_ANSWERS:
+            failed.retry_at = context.clock()
+        return self._with_usage(failed, self._usage_of(request, answer.usage, answer.message))
+
+    def _usage_of(self, request: ModelRequest, usage: Usage, message: Message) -> Usage:
+        """Return what an answer took, estimated where the provider did not say."""
+        if usage is not NO_USAGE:
+            return usage
+        self.context.meter = self.context.meter or TokenMeter()
+        return self.context.meter.estimated(request, message)
+
     def _returned(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
         """Return an answer as it is journalled: with ids of this task, read if it is to be of a type, and priced."""
         context, step, call_id, typed = self.context, self.effect.step, self.effect.call.id, None
@@ -143,10 +184,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
             answers = context.runtime.typed
             typed = answers.read(message, answer.finish) if answers is not None else None
-        usage = answer.usage
-        if usage is NO_USAGE:
-            context.meter = context.meter or TokenMeter()
-            usage = context.meter.estimated(request, message)
+        usage = self._usage_of(request, answer.usage, message)
         cost = cost_of(context.price, answer.model or self.model, usage)
         also = paid(context.price, answer.also, request) if answer.also else ()
         return e.ModelReturned(

@@ -74,10 +74,13 @@ def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
         if message.role != "assistant":
             parts.extend(_request_parts(message, ids))
             continue
+        response = _response(message, ids)
+        if response is None:
+            continue
         if parts:
             history.append(theirs.ModelRequest(parts))
             parts = []
-        history.append(_response(message, ids))
+        history.append(response)
     if parts:
         history.append(theirs.ModelRequest(parts))
     return history
@@ -146,16 +149,24 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
     return kinds.get(family, theirs.DocumentUrl)(part.url, media_type=part.media_type)
 
 
-def _response(message: Message, ids: _WireIds) -> theirs.ModelResponse:
+def _response(message: Message, ids: _WireIds) -> theirs.ModelResponse | None:
+    """Return an answer as it is sent back; None for one that says nothing, which providers refuse.
+
+    Reasoning alone says nothing either: providers take it with the text or the call that it led to.
+    """
     calls = any(isinstance(part, ToolCall) for part in message.parts)
     mapped = [_response_part(part, ids, calls=calls) for part in message.parts]
     parts = [part for part in mapped if part is not None]
+    if all(isinstance(part, theirs.ThinkingPart) for part in parts):
+        return None
     return theirs.ModelResponse(parts, **_fields(message.meta, _RESPONSE_META))
 
 
 def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelResponsePart | None:
     meta: Json = getattr(part, "meta", None)
     if isinstance(part, Text):
+        if not part.text.strip():
+            return None
         return theirs.TextPart(clean(part.text), **_fields(meta, ("id", "provider_name", "provider_details")))
     if isinstance(part, Reasoning):
         if meta in (IN_WORDS, UNSEEN):

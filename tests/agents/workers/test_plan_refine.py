@@ -352,7 +352,7 @@ async def test_refinements_are_bounded_and_at_the_last_the_model_has_to_answer(
     [
         (RuntimeError("down"), "down"),
         (turn("half of", finish="length"), "cut off at the longest length"),
-        (turn(""), "the model said nothing"),
+        (turn(""), "answered with nothing"),
         (turn("No.", finish="refusal"), "the model refused"),
         (turn("No.", finish="content_filter"), "the provider filtered the answer"),
         (call("look", n=1), "it came to no result in 4 answers"),

@@ -251,14 +251,11 @@ def _text(answer: ModelAnswer) -> str:
 
 
 def _result(answer: ModelAnswer) -> str:
-    """Return the result of a sub-task; raises `ModelError` if the answer is not whole, or empty."""
+    """Return the result of a sub-task; raises `ModelError` if the answer is not whole."""
     early = early_finish(answer.finish)
     if early is not None:
         raise early
-    text = answer.message.text.strip()
-    if not text:
-        raise ModelError("the model said nothing", kind="unparsable")
-    return text
+    return answer.message.text.strip()
 
 
 def _with_calls(error: ModelError | WorkerError, acted: Sequence[CallState]) -> ModelError | WorkerError:

@@ -19,6 +19,7 @@ from treadle.core.model import (
     ModelRequest,
     Usage,
 )
+from treadle.core.model_answer import is_empty
 from treadle.llm.layers.checks import count, function, optional_number
 from treadle.llm.layers.layer import Layer, account_of, close
 from treadle.llm.recorded_answer import deltas_of, own_copy
@@ -129,7 +130,11 @@ class Cache(Layer):
         return replace(answer, message=own_copy(answer.message))
 
     def _store(self, key: bytes, answer: ModelAnswer) -> None:
-        if answer.finish not in WHOLE or any(call.problem is not None for call in answer.message.tool_calls):
+        if (
+            answer.finish not in WHOLE
+            or is_empty(answer)
+            or any(call.problem is not None for call in answer.message.tool_calls)
+        ):
             return
         free = ModelAnswer(own_copy(answer.message), answer.finish, FREE, answer.model)
         with self._lock:
