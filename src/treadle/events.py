@@ -1,9 +1,14 @@
-"""Events by name, for users: what streams and handles yield. `EVENTS` maps each tag to its class."""
+"""Events by name, for users: what streams and handles yield. `EVENTS` maps each tag to its class.
 
+`to_json` and `from_json` write and read events for other programs, `json_schema` describes that form.
+"""
+
+from treadle.core.event_json import FORMAT, from_json, json_schema, to_json
 from treadle.core.events import (
     EVENTS,
     AnswerFinalized,
     CallEdited,
+    CallOccurrence,
     CallRequested,
     CancelRequested,
     ChildEvent,
@@ -12,6 +17,7 @@ from treadle.core.events import (
     DriverSurvived,
     Ephemeral,
     Event,
+    EventOrigin,
     Failure,
     InputEdited,
     InputReceived,
@@ -65,8 +71,10 @@ from treadle.core.events import (
 
 __all__ = [
     "EVENTS",
+    "FORMAT",
     "AnswerFinalized",
     "CallEdited",
+    "CallOccurrence",
     "CallRequested",
     "CancelRequested",
     "ChildEvent",
@@ -75,6 +83,7 @@ __all__ = [
     "DriverSurvived",
     "Ephemeral",
     "Event",
+    "EventOrigin",
     "Failure",
     "InputEdited",
     "InputReceived",
@@ -124,4 +133,7 @@ __all__ = [
     "ValueKept",
     "VersionChanged",
     "WorkerFailed",
+    "from_json",
+    "json_schema",
+    "to_json",
 ]

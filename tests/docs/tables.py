@@ -2,10 +2,11 @@
 
     python -m tests.docs.tables
 
-Each lies between two comments of its page, and a test compares it with what would be written.
+Each part of a page lies between two comments of its page, and a test compares it with what would be written.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -14,6 +15,7 @@ from typing import get_args
 
 from treadle import errors
 from treadle.core import events
+from treadle.core.event_json import json_schema
 from treadle.llm.finish_words import MEANINGS
 from treadle.llm.other_providers import OTHER_PROVIDERS
 
@@ -77,6 +79,14 @@ MADE: dict[str, Callable[[], str]] = {
 }
 
 
+SCHEMA = DOCS / "events.schema.json"
+
+
+def schema_of_events() -> str:
+    """The JSON schema of events, as it is published."""
+    return json.dumps(json_schema(), indent=1) + "\n"
+
+
 def with_made_part(page: str, part: str) -> str:
     """A page with the part between its two comments made anew."""
     before, _, rest = page.partition(START)
@@ -88,6 +98,7 @@ if __name__ == "__main__":
     for name, make in MADE.items():
         path = DOCS / name
         path.write_text(with_made_part(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
+    SCHEMA.write_text(schema_of_events(), encoding="utf-8")
     from tests.docs import capabilities  # it imports this module
 
     capabilities.write()

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from tests.docs.tables import DOCS, MADE, with_made_part
+from tests.docs.tables import DOCS, MADE, SCHEMA, schema_of_events, with_made_part
 from treadle import Limits, RunOptions, errors, events
 from treadle.cli.main import app
 from treadle.core import events as core_events
@@ -16,6 +16,10 @@ from treadle.llm.registry import PROVIDERS
 def test_pages_made_from_the_code_are_not_stale(name: str):
     page = (DOCS / name).read_text(encoding="utf-8")
     assert page == with_made_part(page, MADE[name]()), "run `python -m tests.docs.tables`"
+
+
+def test_the_published_schema_of_events_is_not_stale():
+    assert SCHEMA.read_text(encoding="utf-8") == schema_of_events(), "run `python -m tests.docs.tables`"
 
 
 def test_every_error_is_in_the_tree():

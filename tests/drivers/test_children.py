@@ -552,8 +552,9 @@ class Branches:
         await self.busy.entered.wait()
         await handle.interrupt()
         self.busy.entered.clear()
-        again = asyncio.ensure_future(runner.resume(handle.task_id))
-        runner.hold(again)
+        self.again = asyncio.ensure_future(
+            runner.resume(handle.task_id)
+        )  # referred to, so it is not collected
         await self.busy.entered.wait()
         leaf = f"{handle.task_id}.s1-1.s1-0"
         await until_state(runner, f"{handle.task_id}.s1-1", "waiting")
@@ -586,6 +587,7 @@ async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runn
         ScriptedModel([*[call("work") for _ in range(4)], text("done")]), name="leaf", tools=[gate.tool]
     )
     handle = await runner.start(calling("root", leaf), "go")
+    resumed: list[asyncio.Future[Any]] = []
     for times in (1, 2, 3):
         await gate.entered.wait()
         pausing = asyncio.ensure_future(handle.pause())
@@ -597,7 +599,7 @@ async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runn
         assert (await pausing).state == "paused"
         assert (gate.starts, await states(runner, (f"{handle.task_id}.s1-0",))) == (times, ["paused"])
         gate.let_go.clear()
-        runner.hold(asyncio.ensure_future(handle.resume()))
+        resumed.append(asyncio.ensure_future(handle.resume()))
     gate.let_go.set()
     await until_state(runner, handle.task_id, "completed")
 

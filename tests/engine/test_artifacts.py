@@ -126,7 +126,7 @@ async def test_a_call_without_them_is_journalled_as_ever(runner: Runner) -> None
 
     result = await runner.run(agent_of(call("plain"), text("ok"), tools=[plain]), "go")
     [ended] = [event for event in await journal(runner, result.task_id) if isinstance(event, ToolEnded)]
-    assert set(codec.as_document(ended)) == {"seq", "time", "kind", "step", "call", "output"}
+    assert set(codec.fields_of(ended)) == {"step", "call", "output"}
     assert (ended.sources, ended.artifacts, result.sources, result.artifacts) == ((), (), (), ())
 
 

@@ -46,7 +46,7 @@ async def test_a_drain_that_comes_just_as_an_orphan_is_found_ends(rounds: int) -
     store = Watched(inside)
     store.rounds = rounds
     runner = store.runner = Runner(store, agents=[agent])
-    await runner.enter()
+    await runner.__aenter__()
     runner.begin_adopting()
     while store.draining is None:  # noqa: ASYNC110  the adopter looks twice a second
         await asyncio.sleep(0.01)

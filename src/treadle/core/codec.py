@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from treadle.core.data import mutable
 from treadle.core.events import EVENTS, Event, UnknownEvent
-from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult, copied
 
 VERSION = 1
 """The format this code writes."""
@@ -240,13 +240,14 @@ def _part_of(hint: Any) -> _Step:
             return Text(document)
         part = decode_part(document)
         if type(part) not in kinds:
-            raise UnreadableRecord(f"a {_PART_TAGS[type(part)]} does not belong here")
+            raise UnreadableRecord(f"a {PART_TAGS[type(part)]} does not belong here")
         return part
 
     return read
 
 
-_PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
+PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
+"""The tags of the parts of messages."""
 
 
 def encode_part(part: Any) -> Any:
@@ -255,7 +256,7 @@ def encode_part(part: Any) -> Any:
     kind = type(typing.cast("object", part))
     if kind is Text and part.meta is None:
         return part.text
-    return _plan(kind).encode(part, {"p": _PART_TAGS[kind]})
+    return _plan(kind).encode(part, {"p": PART_TAGS[kind]})
 
 
 def decode_part(document: Any) -> Any:
@@ -505,12 +506,17 @@ def check_fit(event: Event) -> None:
         raise UnreadableRecord(str(error)) from error
 
 
-def as_document(event: Event) -> dict[str, Any]:
-    """Return an event as plain JSON data with its sequence number and time, for surfaces to show."""
-    head: dict[str, Any] = {"seq": event.seq, "time": event.time, "kind": event.kind}
-    if isinstance(event, UnknownEvent):
-        return {**head, "kind": event.tag, **event.data}
-    return _plan(type(event)).encode(event, head)
+def fields_of(event: Any) -> dict[str, Any]:
+    """Return the fields of an event or a delta as JSON data, without those that have their default."""
+    return dict(event.data) if isinstance(event, UnknownEvent) else _plan(type(event)).encode(event, {})
+
+
+def event_of(cls: type[Any], document: dict[str, Any]) -> Any:
+    """Return the event or delta of a class that has these fields; the document is left as it is.
+
+    Raises `UnreadableRecord`, `TypeError` or `ValueError` for fields that the class does not have so.
+    """
+    return _plan(cls).decode(copied(document))
 
 
 def chain(previous: bytes, data: bytes) -> bytes:

@@ -8,11 +8,12 @@ events: they tell watchers what is being written just now and are never journall
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import MISSING, field, fields
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
+from treadle.core.display import Displayed, View, one_line
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
@@ -67,8 +68,97 @@ class StateChange:
     removed: tuple[str, ...] = ()
 
 
+@frozen
+class EventOrigin:
+    """Where an event comes from: the task, and the agents on the path to it, from that of the root task on."""
+
+    task_id: str
+    agent_path: tuple[str, ...]
+
+
+class Occurrence(Displayed):
+    """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them."""
+
+    __slots__ = ("origin", "tool_name")
+
+    kind: ClassVar[str]
+    says: ClassVar[str] = ""
+    """the description, with `{it.field}` where a field stands"""
+
+    origin: EventOrigin
+    """set when the event is handed out"""
+
+    tool_name: str
+    """set, of events that tell of a call, when they are applied to the task's state or read from its journal"""
+
+    @property
+    def agent_path(self) -> tuple[str, ...]:
+        """The agents on the path to the task, the root's first and its own last; empty if it was not handed out."""
+        return _path_of(self)
+
+    @property
+    def description(self) -> str:
+        """What happened, as one plain line: facts alone, no messages, arguments, results or texts of errors."""
+        said = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
+        line = one_line(said, 200)
+        return line if line.isprintable() else "".join([sign if sign.isprintable() else "�" for sign in line])
+
+    def __str__(self) -> str:
+        return self.description
+
+    def _view(self) -> View:
+        shown = [
+            (item.name, getattr(self, item.name))
+            for item in fields(self)  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
+            if item.name not in ("seq", "time", "after")
+        ]
+        return View(
+            title=type(self).__name__,
+            name=str(getattr(self, "seq", "")),
+            text=self.description,
+            values=tuple(shown),
+        )
+
+    def __repr__(self) -> str:
+        shown: list[str] = []
+        for item in fields(self):  # pyright: ignore[reportArgumentType]  as above
+            value: Any = getattr(self, item.name)
+            default = item.default_factory() if item.default_factory is not MISSING else item.default
+            if item.repr and value != default:
+                shown.append(f"{item.name}={one_line(repr(value))}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _path_of(occurrence: Occurrence) -> tuple[str, ...]:
+    origin: EventOrigin | None = getattr(occurrence, "origin", None)
+    return origin.agent_path if origin is not None else ()
+
+
+class _OfTask(Occurrence):
+    __slots__ = ()
+
+    @property
+    def task_id(self) -> str:
+        """The task it happened to; empty if the event was not handed out."""
+        origin: EventOrigin | None = getattr(self, "origin", None)
+        return origin.task_id if origin is not None else ""
+
+
+class CallOccurrence(_OfTask):
+    """What tells of a call: `tool` is the name of the called tool."""
+
+    __slots__ = ()
+
+    call: str
+
+    @property
+    def tool(self) -> str:
+        """The name of the called tool; empty if the event was neither handed out nor applied."""
+        return getattr(self, "tool_name", "")
+
+
 @mutable
-class Event:
+class Event(_OfTask):
     """The envelope of every event.
 
     A kind added later says in `since` which journal format has it, or that it is `ignorable`: that a driver which does
@@ -113,6 +203,8 @@ class TaskCreated(Event):
     empty where the id was made by chance, and in journals that were written before there was one.
     """
 
+    says = "a task was created for agent {it.agent}"
+
     agent: str
     input: tuple[Content, ...]
     thread: str
@@ -135,6 +227,8 @@ class TaskCreated(Event):
 class TaskForked(Event):
     """All events before this one are those of `parent`; from here on this task goes its own way."""
 
+    says = "forked from task {it.parent}"
+
     parent: str
     agent: str
     thread: str
@@ -146,6 +240,8 @@ class TaskForked(Event):
 class ThreadAwaited(Event):
     """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
 
+    says = "waits for its thread"
+
     holders: tuple[str, ...] = ()
 
 
@@ -153,12 +249,16 @@ class ThreadAwaited(Event):
 class ThreadEntered(Event):
     """The task has its thread. `base` is the version of the thread it starts from; None: as before."""
 
+    says = "entered its thread"
+
     base: int | None = None
 
 
 @mutable
 class SummaryRequested(Event):
     """The task's answer is to replace, for models, what its thread held at `version`, up to version `covers`."""
+
+    says = "is to summarise its thread up to version {it.covers}"
 
     covers: int
     version: int
@@ -168,12 +268,16 @@ class SummaryRequested(Event):
 class MessagesImported(Event):
     """Imported messages: all that the task adds to its thread."""
 
+    says = "messages were imported into the thread"
+
     messages: tuple[Message, ...]
 
 
 @mutable
 class InstructionsSet(Event):
     """The agent's instructions, as they were worked out for this task, and what that changed in its `extra_state`."""
+
+    says = "the instructions were worked out"
 
     text: str
     changes: StateChange | None = None
@@ -184,6 +288,8 @@ class InstructionsSet(Event):
 class VersionChanged(Event):
     """The task goes on with another version of its agent."""
 
+    says = "goes on with another version of the agent"
+
     fingerprint: str
     previous: str
 
@@ -192,6 +298,8 @@ class VersionChanged(Event):
 class OptionsChanged(Event):
     """The task goes on with other options, such as raised limits."""
 
+    says = "goes on with other options"
+
     options: dict[str, Json] | None
     by: str | None = None
 
@@ -199,6 +307,8 @@ class OptionsChanged(Event):
 @mutable
 class InputReceived(Event):
     """Input arrived; the next step that starts reads it."""
+
+    says = "input arrived, as {it.role}"
 
     parts: tuple[Content, ...]
     role: Role = "user"
@@ -213,6 +323,8 @@ class InputReceived(Event):
 @mutable
 class StepStarted(Event):
     """A step began; the only place where unread input enters the conversation."""
+
+    says = "step {it.index} began, attempt {it.attempt}"
 
     step: str
     index: int
@@ -241,6 +353,8 @@ class NextStep:
 class StepsPlanned(Event):
     """The first steps of a task whose steps are functions."""
 
+    says = "the first steps were planned"
+
     steps: tuple[NextStep, ...]
 
 
@@ -252,6 +366,8 @@ class ModelRequested(Event):
     request is known when the function is entered again, `digest` what was asked; without `tools` the agent's offer
     chooses. With `follows`, what that request of the same step told, and its answer, come before `messages`.
     """
+
+    says = "step {it.step} asks the model"
 
     step: str
     call: str
@@ -268,6 +384,8 @@ class ModelRequested(Event):
 class CallRequested(Event):
     """A step that is a function wants a tool called; `asked` if the model asked for it in this step's own answer."""
 
+    says = "step {it.step} asks for a call of {it.name}"
+
     step: str
     call: str
     key: str
@@ -282,6 +400,8 @@ class CallRequested(Event):
 class ValueKept(Event):
     """A value that a function found, to be the same when it is entered again."""
 
+    says = "step {it.step} stored a value"
+
     step: str
     key: str
     value: Json
@@ -291,12 +411,16 @@ class ValueKept(Event):
 class WorkerFailed(Event):
     """A worker could not say what comes first, or have its last look at the answer."""
 
+    says = "the worker failed: {it.error.kind}"
+
     error: Failure
 
 
 @mutable
 class AnswerFinalized(Event):
     """A worker had its last look at the task's answer before the task ends."""
+
+    says = "the worker finalized the answer"
 
     output: Json = None
 
@@ -307,6 +431,8 @@ class ModelStarted(Event):
 
     `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
     """
+
+    says = "model {it.model} was asked, attempt {it.attempt}"
 
     step: str
     model: str
@@ -337,6 +463,8 @@ class ModelReturned(Event):
     is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
     """
 
+    says = "the model answered ({it.finish}), {it.usage.input_tokens} tokens in, {it.usage.output_tokens} out"
+
     step: str
     message: Message
     finish: Finish = "stop"
@@ -357,6 +485,8 @@ class ModelFailed(Event):
     are those of an answer that came and was of no use.
     """
 
+    says = "the model failed: {it.error.kind}"
+
     step: str
     error: Failure
     call: str | None = None
@@ -373,6 +503,8 @@ class ModelFailed(Event):
 class TimerFired(Event):
     """The time has come at which the model may be asked again; `call` is a function's request."""
 
+    says = "the model may be asked again"
+
     step: str
     call: str | None = None
 
@@ -381,17 +513,21 @@ class TimerFired(Event):
 class ModelStopped(Event):
     """A request was given up before its answer arrived: it is asked again when the task goes on."""
 
+    says = "the request to the model was stopped: {it.reason}"
+
     step: str
     reason: StopReason
     call: str | None = None
 
 
 @mutable
-class ToolStarted(Event):
+class ToolStarted(Event, CallOccurrence):
     """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
 
     The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
     """
+
+    says = "{it.tool} began ({it.call}), attempt {it.attempt}"
 
     step: str
     call: str
@@ -403,7 +539,7 @@ class ToolStarted(Event):
 
 
 @mutable
-class ToolStopped(Event):
+class ToolStopped(Event, CallOccurrence):
     """A begun call was given up; unless its `reason` is `error`, it is not known what it did.
 
     Reads and idempotent calls start again when the task goes on. Of any other call the outcome is unknown.
@@ -412,6 +548,8 @@ class ToolStopped(Event):
     `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were
     driven and of which, since a driver was killed, only that task's journal tells.
     """
+
+    says = "{it.tool} was stopped ({it.call}): {it.reason}"
 
     step: str
     call: str
@@ -422,13 +560,15 @@ class ToolStopped(Event):
 
 
 @mutable
-class ToolEnded(Event):
+class ToolEnded(Event, CallOccurrence):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text.
 
     `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
     call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
     `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`.
     """
+
+    says = "{it.tool} ended ({it.call}): {it.outcome}"
 
     step: str
     call: str
@@ -453,6 +593,8 @@ class StateOverwritten(Event):
     `kept` and `lost` are ids of calls, or of steps that are functions; `kept` comes later in call order.
     """
 
+    says = "{it.kept} overwrote what {it.lost} had set in the extra state"
+
     since = 3
     step: str
     kept: str
@@ -461,8 +603,10 @@ class StateOverwritten(Event):
 
 
 @mutable
-class OutcomeSettled(Event):
+class OutcomeSettled(Event, CallOccurrence):
     """A person or `reconcile=` found out whether a lost call took effect."""
+
+    says = "the outcome of {it.tool} was settled ({it.call}): {it.verdict}"
 
     step: str
     call: str
@@ -473,8 +617,10 @@ class OutcomeSettled(Event):
 
 
 @mutable
-class OutcomeUnresolved(Event):
+class OutcomeUnresolved(Event, CallOccurrence):
     """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
+
+    says = "the outcome of {it.tool} is not known ({it.call})"
 
     step: str
     call: str
@@ -488,6 +634,8 @@ class StepCompleted(Event):
     Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself, and
     `changes` what it changed in the task's `extra_state`.
     """
+
+    says = "step {it.step} completed"
 
     step: str
     last: bool = False
@@ -508,6 +656,8 @@ class StepFailed(Event):
     `degrades`: the task is degraded if it goes on without the step, and no other step takes its place.
     """
 
+    says = "step {it.step} failed: {it.error.kind}"
+
     step: str
     error: Failure
     degrades: bool = False
@@ -521,6 +671,8 @@ class StepSkipped(Event):
     `degrades` is as in `StepFailed`.
     """
 
+    says = "step {it.step} was given up"
+
     step: str
     by: str | None = None
     inbox: str | None = None
@@ -533,14 +685,18 @@ class StepSkipped(Event):
 class InputEdited(Event):
     """A caller replaced the input that the next step will read."""
 
+    says = "the input of the next step was edited"
+
     parts: tuple[Content, ...]
     previous: tuple[Content, ...]
     by: str | None = None
 
 
 @mutable
-class CallEdited(Event):
+class CallEdited(Event, CallOccurrence):
     """A caller changed the arguments of a call that has not begun."""
+
+    says = "the arguments of {it.tool} were edited ({it.call})"
 
     step: str
     call: str
@@ -550,8 +706,10 @@ class CallEdited(Event):
 
 
 @mutable
-class ResultReplaced(Event):
+class ResultReplaced(Event, CallOccurrence):
     """In a fork: what if this call had returned something else."""
+
+    says = "the result of {it.tool} was replaced ({it.call})"
 
     call: str
     output: Json
@@ -565,6 +723,8 @@ class ResultReplaced(Event):
 class PauseRequested(Event):
     """Running calls may end, nothing new starts."""
 
+    says = "a pause was requested"
+
     by: str | None = None
     reason: str | None = None
     inbox: str | None = None
@@ -573,6 +733,8 @@ class PauseRequested(Event):
 @mutable
 class InterruptRequested(Event):
     """What runs is stopped; the task can be resumed."""
+
+    says = "an interrupt was requested"
 
     by: str | None = None
     reason: str | None = None
@@ -583,6 +745,8 @@ class InterruptRequested(Event):
 class Resumed(Event):
     """A paused or interrupted task goes on."""
 
+    says = "the task goes on"
+
     by: str | None = None
     inbox: str | None = None
 
@@ -590,6 +754,8 @@ class Resumed(Event):
 @mutable
 class CancelRequested(Event):
     """The task is to end, for good."""
+
+    says = "a cancel was requested"
 
     by: str | None = None
     reason: str | None = None
@@ -603,6 +769,8 @@ class LimitReached(Event):
     `room` says whether a last request to the model fits, as far as tasks above and beside it have a say in that.
     """
 
+    says = "the limit on {it.limit} was reached: {it.used:g} of {it.allowed:g}"
+
     limit: str
     allowed: float
     used: float
@@ -614,6 +782,8 @@ class LimitReached(Event):
 class CommandRejected(Event):
     """A command from the inbox did not fit the task any more."""
 
+    says = "the command {it.command} no longer fitted the task"
+
     command: str
     reason: str
     inbox: str
@@ -623,6 +793,8 @@ class CommandRejected(Event):
 class DriverSurvived(Event):
     """The driver that owned the task under `epoch` lost it, or gave it back, and lives: it did not die of it."""
 
+    says = "the driver of epoch {it.epoch} is alive"
+
     epoch: int
     inbox: str | None = None
 
@@ -630,6 +802,8 @@ class DriverSurvived(Event):
 @mutable
 class UndoRequested(Event):
     """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
+
+    says = "an undo to step {it.to} was requested"
 
     to: int
     steps: tuple[str, ...]
@@ -659,6 +833,8 @@ class Rewound(Event):
     `steps` are those taken back, if steps depend on each other.
     """
 
+    says = "rewound to step {it.to}"
+
     to: int
     branch: int
     calls: tuple[UndoneCall, ...] = ()
@@ -672,6 +848,8 @@ class TaskEnded(Event):
     `kept` says that the messages of a task that did not end well stay in its thread.
     """
 
+    says = "the task ended: {it.state}"
+
     state: EndState
     output: Json = None
     error: Failure | None = None
@@ -684,6 +862,8 @@ class TaskEnded(Event):
 class TaskReopened(Event):
     """An ended task goes on in another attempt; its messages leave its thread."""
 
+    says = "attempt {it.attempt} began: {it.reason}"
+
     attempt: int
     reason: str
     by: str | None = None
@@ -695,6 +875,8 @@ class UnknownEvent(Event):
 
     A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
     """
+
+    says = "an event of the unknown kind {it.tag}"
 
     tag: str
     data: Json
@@ -714,12 +896,14 @@ Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
 
 
 @mutable
-class Delta:
+class Delta(_OfTask):
     """Some more of what a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
 
     `final` is text that can only be the answer to this request, `draft` text after which the model may still
     call tools, or which a step that is a function asked for.
     """
+
+    says = "the model is writing: {it.channel}"
 
     kind: ClassVar[str] = "delta"
     step: str
@@ -744,8 +928,10 @@ class Delta:
 
 
 @mutable
-class ModelRestarted:
+class ModelRestarted(_OfTask):
     """What was told of an answer until now is void: another attempt at it begins, with nothing said yet."""
+
+    says = "model {it.model} begins its answer anew, attempt {it.attempt}"
 
     kind: ClassVar[str] = "model_restarted"
     step: str
@@ -756,8 +942,10 @@ class ModelRestarted:
 
 
 @mutable
-class RawChunk:
+class RawChunk(_OfTask):
     """A piece of an answer as the provider sent it, if it was requested: JSON data in the provider's own shape."""
+
+    says = "a piece of the provider's answer"
 
     kind: ClassVar[str] = "raw_chunk"
     step: str
@@ -767,8 +955,10 @@ class RawChunk:
 
 
 @mutable
-class ToolProgress:
+class ToolProgress(CallOccurrence):
     """A tool says how far it is."""
+
+    says = "{it.tool} tells how far it is ({it.call})"
 
     kind: ClassVar[str] = "tool_progress"
     step: str
@@ -778,12 +968,14 @@ class ToolProgress:
 
 
 @mutable
-class ChildEvent:
+class ChildEvent(Occurrence):
     """Something happened in a task below: in `task_id`, which the agents of `path` lead to, from the first below on.
 
     It comes as it happens and may be missed; the journal of that task has it. `call` is the call of this task's that it
     belongs to.
     """
+
+    says = "in task {it.task_id}: {it.event.description}"
 
     kind: ClassVar[str] = "child_event"
     step: str
@@ -792,6 +984,11 @@ class ChildEvent:
     path: tuple[str, ...]
     event: Event | Delta | ModelRestarted | ToolProgress
     after: int = 0
+
+    @property
+    def agent_path(self) -> tuple[str, ...]:
+        """The agents on the path to the task below, from that of the root task on."""
+        return (*_path_of(self), *self.path)
 
 
 Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress | ChildEvent

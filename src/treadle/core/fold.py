@@ -292,6 +292,7 @@ def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
 
 def _call_edited(state: TaskState, event: e.CallEdited) -> None:
     _, call = _open_call(state, event.call)
+    event.tool_name = call.name
     if call.status != "proposed":
         raise _illegal(state, event, call.status)
     call.arguments, call.problem = event.arguments, None
@@ -300,11 +301,13 @@ def _call_edited(state: TaskState, event: e.CallEdited) -> None:
 def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.undoes is not None:
         undone = _undone(state, event.undoes)
+        event.tool_name = undone.name
         if undone.undo_status not in ("none", "not_happened"):
             raise _illegal(state, event, undone.undo_status)
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
         return
     _, call = _open_call(state, event.call)
+    event.tool_name = call.name
     if call.status != "proposed" and call.status != "parked":
         raise _illegal(state, event, call.status)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
@@ -319,11 +322,13 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        event.tool_name = undone.name
         if undone.undo_status != "begun":
             raise _illegal(state, event, undone.undo_status)
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         return
     _, call = _open_call(state, event.call)
+    event.tool_name = call.name
     if call.status != "begun":
         raise _illegal(state, event, call.status)
     call.stopped = event.error
@@ -340,11 +345,13 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        event.tool_name = undone.name
         if undone.undo_status != "lost":
             raise _illegal(state, event, undone.undo_status)
         undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
     _, call = _open_call(state, event.call)
+    event.tool_name = call.name
     in_doubt = call.status in ("lost", "unresolved") or (call.status == "proposed" and call.cut_off)
     if not in_doubt or call.outcome is not None:
         raise _illegal(state, event, call.status)
@@ -358,6 +365,7 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
 
 def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
     _, call = _open_call(state, event.call)
+    event.tool_name = call.name
     if call.status not in ("lost", "unresolved") or call.outcome is not None:
         raise _illegal(state, event, call.status)
     call.status = "unresolved"
@@ -368,12 +376,14 @@ def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
 def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        event.tool_name = undone.name
         if undone.undo_status not in ("begun", "lost", "not_happened"):
             raise _illegal(state, event, undone.undo_status)
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
     step, call = _open_call(state, event.call)
+    event.tool_name = call.name
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
     call.output, call.observation, call.display, call.error = (
         event.output,
@@ -470,6 +480,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call = state.find_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
+    event.tool_name = call.name
     new = ToolResult(base_call_id(call.id), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
     state.messages = _with_result(state.messages, new)
     if state.graph is not None:

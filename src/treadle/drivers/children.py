@@ -275,6 +275,7 @@ class Family:
     def _relay(self, call: CallState, owned: OwnedTask) -> None:
         """Tell watchers of the parent what happens in a child."""
         agent, task_id = self._agents[call.name].name, owned.state.task_id
+        owned.channel.above = self._channel
         owned.channel.observe(ChildRelay(owned.channel, self._channel, self.state, call, task_id, agent))
 
     def _check(self, state: TaskState, call: CallState) -> None:
@@ -329,9 +330,10 @@ class ChildRelay:
         """Tell the watchers of every task above of an event in a task below, by the agents on the path to it."""
         path = (self._agent, *path)
         if self._up.watchers:
-            self._up.tell_watchers(
-                e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
-            )
+            passed = e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
+            if (origin := self._up.origin) is not None:
+                passed.origin = origin
+            self._up.tell_watchers(passed)
         above = self._up.observed
         if isinstance(above, ChildRelay):
             above.pass_on(task_id, path, event)

@@ -103,6 +103,7 @@ class OwnedTasks:
                     state.task_id
                 )  # a task of this id may have been deleted by another process
             channel = self.channels.of(state.task_id)
+            channel.belongs_to(state)
             if self._observers is not None:
                 channel.observe(TaskObservation(self._observers, state, lease.epoch))
             owned = OwnedTask(state, JournalWriter(self.store, channel, state, lease, self._clock), channel)

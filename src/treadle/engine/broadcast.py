@@ -14,7 +14,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import Ephemeral, Event, EventOrigin
+from treadle.core.state import TaskState
 
 BUFFER: Final = 4_096
 """How many items the log of a task holds at most; its older half is dropped when there are more."""
@@ -157,12 +158,15 @@ class Channel:
         "_first",
         "_items",
         "_lock",
+        "_origin",
         "_wakeups",
+        "above",
         "driven",
         "end",
         "listeners",
         "observed",
         "raw",
+        "state",
         "watchers",
     )
 
@@ -189,8 +193,36 @@ class Channel:
         self.driven = False
         """whether a driver in this process publishes to it"""
 
+        self.state: TaskState | None = None
+        """the state of the task, while it is driven here"""
+
+        self.above: Channel | None = None
+        """the channel of its parent, while both are driven here"""
+
+        self._origin: EventOrigin | None = None
+
+    @property
+    def origin(self) -> EventOrigin | None:
+        """Where the events come from that are published here; None as long as that is not known."""
+        if self._origin is None and self.state is not None and self.state.agent:
+            above = self.above.origin if self.above is not None else None
+            path = above.agent_path if above is not None else ()
+            self._origin = EventOrigin(self.state.task_id, (*path, self.state.agent))
+        return self._origin
+
+    def belongs_to(self, state: TaskState) -> None:
+        """Note which task this process drives."""
+        self.state, self.above, self._origin = state, None, None
+
     def publish(self, items: Sequence[Event | Stopped]) -> None:
         """Hand items to every watcher and observer; from any thread."""
+        if self.observed is None and not self.watchers:
+            return
+        origin = self.origin
+        if origin is not None:
+            for item in items:
+                if isinstance(item, Event):
+                    item.origin = origin
         if self.observed is not None:
             self.observed.publish(items)
         if self.watchers:
@@ -200,6 +232,9 @@ class Channel:
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to the watchers and observers that want deltas; from any thread."""
+        origin = self.origin
+        if origin is not None:
+            item.origin = origin
         if self.observed is not None and self.observed.deltas:
             self.observed.tell(item)
         self.tell_watchers(item)

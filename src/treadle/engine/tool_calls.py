@@ -303,7 +303,9 @@ def _tool_context(
 
     def progress(value: Any) -> None:
         if channel.listeners:
-            channel.tell(e.ToolProgress(call.step, call.id, value, state.seq))
+            told = e.ToolProgress(call.step, call.id, value, state.seq)
+            told.tool_name = call.name
+            channel.tell(told)
 
     def left_behind(still_runs: Callable[[], bool]) -> None:
         leave_behind(still_runs, call.name, state.task_id, call.id)

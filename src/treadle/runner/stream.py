@@ -9,7 +9,17 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from treadle.core.events import Ephemeral, Event, RawChunk
+from treadle.core.events import (
+    CallOccurrence,
+    CallRequested,
+    Ephemeral,
+    Event,
+    EventOrigin,
+    ModelReturned,
+    RawChunk,
+    ToolStarted,
+)
+from treadle.core.ids import base_call_id, undone_call
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.unknown_names import explains_names
@@ -17,7 +27,7 @@ from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
-from treadle.ports import JournalStore, Record
+from treadle.ports import JournalStore
 from treadle.runner.verbs import refuses
 
 if TYPE_CHECKING:
@@ -48,6 +58,7 @@ async def watch(
     last = after
     held: deque[Ephemeral] = deque()
     stopped, final = False, None
+    stored: StoredEvents | None = None
     try:
         while True:
             ended = False
@@ -75,8 +86,8 @@ async def watch(
                     yield held.popleft()
             if behind or watcher.missed or (ended and last != final):
                 watcher.missed = behind = False
-                records = await _read(tasks.store, task_id, last)
-                for _, event in events_with_epochs(task_id, records, after=last, previous=None):
+                stored = stored or StoredEvents(tasks.store, task_id)
+                for event in await stored.after(last):
                     last = event.seq
                     yield event
                 while held and held[0].after <= last:
@@ -117,12 +128,69 @@ class WatchedEvents(AsyncGenerator[Event | Ephemeral, None]):
         return self._events.aclose()
 
 
-async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
-    """Return a task's records after an event; none if it was never made: its creator raises the error."""
-    try:
-        return await store.read(task_id, after=after)
-    except TaskNotFound:
-        return []
+class StoredEvents:
+    """Reads a task's events from its journal, and says of each which task, agents and tool it tells of.
+
+    Args:
+        store: where the journal is.
+        task_id: the task.
+    """
+
+    def __init__(self, store: JournalStore, task_id: str) -> None:
+        self._store = store
+        self._task_id = task_id
+        self._origin: EventOrigin | None = None
+        self._names: dict[str, str] = {}
+        """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
+
+    async def after(self, seq: int) -> list[Event]:
+        """Return the events after a sequence number; none if the task was never made: its creator raises the error."""
+        try:
+            events = await self._read(seq)
+            if events and self._origin is None:
+                self._origin = await self._found_origin()
+        except TaskNotFound:
+            return []
+        for event in events:
+            if self._origin is not None:
+                event.origin = self._origin
+            call = self._call_of(event)
+            if call is None:
+                continue
+            if call not in self._names:
+                for earlier in await self._read(0, event.seq):
+                    self._note_names(earlier)
+            event.tool_name = self._names.get(call, "")
+        return events
+
+    async def _read(self, seq: int, upto: int | None = None) -> list[Event]:
+        records = await self._store.read(self._task_id, after=seq, upto=upto)
+        found = events_with_epochs(self._task_id, records, after=seq, previous=None)
+        return [event for _, event in found]
+
+    def _call_of(self, event: Event) -> str | None:
+        """Return which call an event tells of; None if of none. What an answer asks for is noted."""
+        if not isinstance(event, CallOccurrence):
+            self._note_names(event)
+            return None
+        undoes = event.undoes if isinstance(event, ToolStarted) else None
+        return base_call_id(undoes or undone_call(event.call))
+
+    def _note_names(self, event: Event) -> None:
+        if isinstance(event, ModelReturned):
+            self._names.update({call.id: call.name for call in event.message.tool_calls})
+        elif isinstance(event, CallRequested):
+            self._names[event.call] = event.name
+
+    async def _found_origin(self) -> EventOrigin:
+        """Return the task with the agents on the path to it, as the rows of its parents tell."""
+        row = await self._store.row(self._task_id)
+        path = [row.agent]
+        with suppress(TaskNotFound):  # a parent was deleted
+            while row.parent is not None:
+                row = await self._store.row(row.parent)
+                path.insert(0, row.agent)
+        return EventOrigin(self._task_id, tuple(path))
 
 
 _OPENING = "write `async with runner.run_stream(...) as stream`, then `async for event in stream`"
