@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 import typer
 
 from tests.cli.conftest import wait_for
@@ -270,3 +271,77 @@ def test_trace_writes_for_programs_and_people(treadle, project):
     assert treadle("run", "math", "1 + 2?", "--trace", "jsonl:t", "--trace-content").code == 0
     assert "It is 3." in (project / "t").read_text()
     assert "--trace takes" in treadle("run", "math", "1 + 2?", "--trace", "nowhere").err
+
+
+def test_steps_are_run_until_one_of_an_index_has_ended(treadle):
+    ended = treadle("step", "steppy", "add", "--until", "2", "--json")
+    assert ended.code == 0
+    assert ended.document["step"]["index"] == 2
+    assert treadle("tasks", "--json").document["items"][0]["steps"] == 2
+    ended = treadle("step", "last", "--until", "9")
+    assert "● answered" in ended.out
+
+
+def test_a_task_is_driven_until_it_is_about_to_call_a_tool(treadle, project):
+    ended = treadle("step", "payer", "pay", "--until", "tool:p*")
+    assert ended.code == 5
+    assert "before the tool p*" in ended.out
+    assert not (project / "ledger").exists()
+    assert treadle("edit", "last", "s1-0", '{"amount": 7}', "--by", "ann").code == 0
+    assert treadle("resume", "last", "--break", "none").code == 0
+    assert (project / "ledger").read_text() == "pay 7\n"
+
+
+def test_breakpoints_pause_a_run_and_none_takes_them_away(treadle):
+    assert treadle("run", "steppy", "add", "--break", "step:1").code == 5
+    assert treadle("resume", "last", "--break", "none").code == 0
+    assert treadle("run", "math", "add", "--break", "event:tool_ended", "--break", "tool:nothing").code == 5
+
+
+@pytest.mark.parametrize(
+    "text", ["tool:", "step:x", "cost:much", "cost:-1", "event:nothing", "pay", "step:-1"]
+)
+def test_a_breakpoint_that_is_none_is_refused_with_the_forms_that_are(treadle, text):
+    ended = treadle("run", "math", "add", "--break", text)
+    assert ended.code == 2
+    assert "--break takes tool:NAME" in ended.err or "Breakpoint." in ended.err
+
+
+def test_a_breakpoint_on_cost_needs_a_known_price(treadle):
+    ended = treadle("run", "math", "add", "--break", "cost:0.5")
+    assert ended.code == 2
+    assert "that of 'scripted' is unknown" in ended.err
+
+
+def test_a_limit_that_paused_a_task_is_raised_as_the_hint_says(treadle):
+    ended = treadle("run", "steppy", "add", "--max-steps", "1", "--on-limit", "pause")
+    [hint] = [line for line in ended.out.splitlines() if "go on with" in line]
+    assert hint.endswith("--max-steps 2")
+    assert hint.split("treadle ")[1] in treadle("show", "last").out
+    assert treadle(*hint.split("treadle ")[1].split()).code == 5
+    assert "--max-steps 4" in treadle("show", "last").out
+    assert treadle("resume", "last", "--max-steps", "4").code == 0
+
+
+def test_watch_follows_a_task_of_another_process_to_its_stop(begin, treadle, ended_process, project):
+    begin("run", "patient", "wait", "--task-id", "patient")
+    wait_for((project / "ledger").exists)
+    watcher = begin("watch", "patient", "--json")
+    treadle("send", "patient", "stop")
+    ended = ended_process(watcher)
+    assert ended.code == 0
+    assert ended.document["final_text"] == "I stop."
+    assert "→ nap" in ended.err
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_task(begin, treadle, project):
+    running = begin("run", "patient", "wait", "--task-id", "patient")
+    wait_for((project / "ledger").exists)
+    watcher = begin("watch", "patient")
+    assert watcher.stdout is not None
+    watcher.stdout.readline()
+    watcher.send_signal(signal.SIGINT)
+    assert watcher.wait(20) == 6
+    assert running.poll() is None
+    assert treadle("send", "patient", "stop").code == 0
+    assert running.wait(20) == 0

@@ -59,3 +59,35 @@ def test_several_breakpoints_that_meet_pause_once() -> None:
 def test_the_answer_to_a_function_does_not_pause_before_a_tool() -> None:
     answer = e.ModelReturned("s1", LOOKS_UP.message, "tool_calls", call="s1-m1")
     assert reasons(answer, Breakpoint(before_tool="*")) == []
+
+
+@pytest.mark.parametrize("pattern", ["look_*", "*_up", "look_up", "l??k_up", "*"])
+def test_a_pattern_pauses_before_each_tool_whose_name_fits(pattern: str) -> None:
+    assert reasons(LOOKS_UP, Breakpoint(tool=pattern)) == [f"before the tool {pattern}"]
+    assert reasons(e.CallRequested("s1", "s1-c1", "k", "d", "look_up", {}), Breakpoint(tool=pattern)) == [
+        f"before the tool {pattern}"
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["write_*", "LOOK_*", "look", "?"])
+def test_a_pattern_that_does_not_fit_does_not_pause(pattern: str) -> None:
+    assert reasons(LOOKS_UP, Breakpoint(tool=pattern)) == []
+
+
+def test_a_breakpoint_on_cost_pauses_once_when_the_amount_is_reached() -> None:
+    state = start("t")
+    writer: Any = Writer()
+    record = writer.record
+
+    def spend(event: e.Event, inbox: str | None = None) -> None:
+        record(event, inbox)
+        if isinstance(event, e.ModelReturned):
+            state.cost += event.cost or 0
+
+    writer.record = spend
+    recorder = BreakpointRecorder(writer, state, (Breakpoint(cost=0.5),))
+    for cost in (2 * 10**11, 2 * 10**11, 10**11, 10**12):
+        recorder(e.ModelReturned("s1", Message("assistant", (Text("hi"),)), cost=cost))
+    kinds = [event.kind for event in writer.events]
+    assert kinds == ["model_returned"] * 3 + ["pause_requested", "model_returned"]
+    assert writer.events[3].reason == "$0.5 spent"

@@ -1,52 +1,97 @@
-"""`pause`, `interrupt`, `cancel`, `send`, `settle`: commands to a task, whichever process drives it."""
+"""`pause`, `interrupt`, `cancel`, `edit`, `send`, `settle`: commands to a task, whichever process drives it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, cast
 
 import typer
 
 from treadle.cli.command import USAGE, ByOption, Session, command, json_argument, text_argument
+from treadle.cli.filters import ManyArgument, NameOption, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.outcome import print_outcome
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.core.events import END_STATES
+from treadle.core.messages import Json
 from treadle.core.tools import Happened, NotHappened
+from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
 
+Target = Literal["paused", "interrupted", "cancelled"]
+Stop = Callable[..., Awaitable[RunResult]]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="The reason; recorded with the task.")]
 
 
 @command
 async def pause(
-    session: Session, task: TaskArgument, reason: ReasonOption = None, by: ByOption = None
+    session: Session,
+    task: ManyArgument = None,
+    *,
+    which: TaskOptions,
+    agent: NameOption = None,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    by: ByOption = None,
 ) -> int:
-    """Let running calls end and start none; returns when the task has stopped (0 if it is paused)."""
+    """Let running calls end and start none; returns when the task has stopped (0 if it is paused).
+
+    Without TASK, do that to all tasks that the options name and that have not ended.
+    """
+    if task is None:
+        return await _stop_many(session, which, agent, "paused", reason, by, yes=yes)
+    which.refuse_beside(task, agent)
     return await _stop(session, task, "paused", reason, by)
 
 
 @command
 async def interrupt(
-    session: Session, task: TaskArgument, reason: ReasonOption = None, by: ByOption = None
+    session: Session,
+    task: ManyArgument = None,
+    *,
+    which: TaskOptions,
+    agent: NameOption = None,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    by: ByOption = None,
 ) -> int:
-    """Stop running calls now; returns when the task has stopped (0 if it is interrupted). `resume` goes on."""
+    """Stop running calls now; returns when the task has stopped (0 if it is interrupted). `resume` goes on.
+
+    Without TASK, do that to all tasks that the options name and that have not ended.
+    """
+    if task is None:
+        return await _stop_many(session, which, agent, "interrupted", reason, by, yes=yes)
+    which.refuse_beside(task, agent)
     return await _stop(session, task, "interrupted", reason, by)
 
 
 @command
 async def cancel(
-    session: Session, task: TaskArgument, reason: ReasonOption = None, by: ByOption = None
+    session: Session,
+    task: ManyArgument = None,
+    *,
+    which: TaskOptions,
+    agent: NameOption = None,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    by: ByOption = None,
 ) -> int:
-    """End a task for good; returns when its last call has ended (0 if it is cancelled)."""
+    """End a task for good; returns when its last call has ended (0 if it is cancelled).
+
+    Without TASK, do that to all tasks that the options name and that have not ended.
+    """
+    if task is None:
+        return await _stop_many(session, which, agent, "cancelled", reason, by, yes=yes)
+    which.refuse_beside(task, agent)
     return await _stop(session, task, "cancelled", reason, by)
 
 
 async def _stop(
     session: Session,
     task: str,
-    target: Literal["paused", "interrupted", "cancelled"],
+    target: Target,
     reason: str | None,
     by: str | None,
 ) -> int:
@@ -57,7 +102,7 @@ async def _stop(
     async with session.runner() as runner:
         row = await find_task(runner, task)
         root = await root_of(runner, row)
-        stop = {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[target]
+        stop = _verb(runner, target)
         try:
             result = await stop(row.task_id, reason=reason, by=by)
         except asyncio.CancelledError:
@@ -73,6 +118,70 @@ async def _stop(
                 f"task {row.task_id} has ended ({result.state}): it cannot be {target} any more",
             )
         return code or USAGE
+
+
+def _verb(runner: TaskRunner, target: Target) -> Stop:
+    return {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[target]
+
+
+async def _stop_many(
+    session: Session,
+    which: TaskOptions,
+    agent: str | None,
+    target: Target,
+    reason: str | None,
+    by: str | None,
+    *,
+    yes: bool,
+) -> int:
+    """Stop all tasks that are meant and have not ended; return 0 if each reached the wanted state, else 1."""
+    async with session.runner() as runner:
+        tasks = await meant(runner, which, agent, lambda item: item.state not in (*END_STATES, target))
+        verb = {"paused": "pause", "interrupted": "interrupt", "cancelled": "cancel"}[target]
+        if not confirmed(session, verb, tasks, yes=yes):
+            return USAGE
+        stop = _verb(runner, target)
+        return await each(
+            session,
+            tasks,
+            lambda item: stop(item.task_id, reason=reason, by=by),
+            lambda state: state == target,
+        )
+
+
+@command
+async def edit(
+    session: Session,
+    task: TaskArgument,
+    call: Annotated[
+        str | None,
+        typer.Argument(metavar="[CALL]", help="Id of a call that has not begun, as `treadle show` has it."),
+    ] = None,
+    arguments: Annotated[
+        str | None, typer.Argument(metavar="[JSON]", help="With CALL: its new arguments, all of them.")
+    ] = None,
+    input: Annotated[
+        str | None,
+        typer.Option(
+            "--input", metavar="TEXT", help="What the next step reads in place of what it would read."
+        ),
+    ] = None,
+    by: ByOption = None,
+) -> int:
+    """Change what a task does next: the arguments of a call, or the input of the next step."""
+    if (call is None) == (input is None) or (call is None) != (arguments is None):
+        raise ConfigurationError("edit takes TASK CALL JSON, or TASK --input TEXT")
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        if call is not None and arguments is not None:
+            value = json_argument(arguments, "edit")
+            if not isinstance(value, dict):
+                raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
+            await runner.edit_call(row.task_id, call, cast("dict[str, Json]", value), by=by)
+        else:
+            await runner.edit_step(row.task_id, text_argument(input or ""), by=by)
+        await _print_recorded(session, runner, row)
+    return 0
 
 
 @command

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
+from treadle.cli.command import Session
+from treadle.cli.screen import STYLES, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.times import time_of
 from treadle.core.data import frozen
-from treadle.engine.results import TaskSummary
-from treadle.errors import ConfigurationError
+from treadle.engine.results import RunResult, TaskSummary
+from treadle.errors import ConfigurationError, TreadleError
 from treadle.runner.runner import TaskRunner
 
 _PAGE = 200
 
+_SHOWN = 20
+
+ManyArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[TASK]", help="Id of a task, a unique end or beginning of it, or `last`."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting on several tasks.")]
 NameOption = Annotated[
     str | None, typer.Option("--agent", metavar="NAME", help="Only tasks of the agent of this name.")
 ]
@@ -56,6 +67,13 @@ class TaskOptions:
         """Whether any of the options was typed."""
         return any(getattr(self, item.name) for item in fields(self))
 
+    def refuse_beside(self, task: str, agent: str | None = None) -> None:
+        """Raise `ConfigurationError` if tasks are meant by options, and one by name too."""
+        if self.is_given or agent is not None:
+            raise ConfigurationError(
+                f"name one task ({task}), or several by options such as --state: not both"
+            )
+
     async def filters(self, runner: TaskRunner, agent: str | None = None) -> dict[str, Any]:
         """Return the arguments of `list_tasks` and `count_tasks` for what was typed; `agent` is a name."""
         filters: dict[str, Any] = {
@@ -69,6 +87,82 @@ class TaskOptions:
             "search": self.search,
         }
         return {name: value for name, value in filters.items() if value is not None}
+
+
+async def meant(
+    runner: TaskRunner, which: TaskOptions, agent: str | None, can: Callable[[TaskSummary], bool]
+) -> list[TaskSummary]:
+    """Return the tasks that options name and that a command can act on, newest first; children go with their parents.
+
+    Raises:
+        ConfigurationError: no option says which tasks are meant.
+    """
+    if not which.is_given and agent is None:
+        raise ConfigurationError(
+            "which tasks? Name one (TASK), or several by options such as --state waiting or --since 2h"
+        )
+    filters = await which.filters(runner, agent)
+    return [item async for item in all_tasks(runner, filters) if item.parent is None and can(item)]
+
+
+def confirmed(session: Session, verb: str, tasks: Sequence[TaskSummary], *, yes: bool) -> bool:
+    """Show which tasks a command would act on, and return whether it is to: by `--yes`, or by a person's answer.
+
+    Raises:
+        ConfigurationError: no person can be asked, and `--yes` was not typed.
+    """
+    screen = session.screen
+    screen.document({"items": [], "cursor": None})
+    shown = short_ids([item.task_id for item in tasks])
+    for item in tasks[:_SHOWN]:
+        text = short(item.input, 60)
+        screen.note(
+            (shown[item.task_id], "bold"), "  ", (item.state_text, STYLES.get(item.state, "")), f"  {text}"
+        )
+    if len(tasks) > _SHOWN:
+        screen.note((f"and {len(tasks) - _SHOWN} more", "dim"))
+    if not tasks:
+        screen.note("no task that this command could act on matches")
+        return True
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and screen.err.is_terminal):
+        raise ConfigurationError(f"to {verb} {some(len(tasks), 'task')} without being asked, add --yes")
+    return typer.confirm(f"{verb} {some(len(tasks), 'task')}?", err=True)
+
+
+async def each(
+    session: Session,
+    tasks: Sequence[TaskSummary],
+    act: Callable[[TaskSummary], Awaitable[RunResult]],
+    is_reached: Callable[[str], bool],
+    at_once: int = 8,
+) -> int:
+    """Act on tasks, several at a time, and print how each stands; return 0 if all stand as they should, else 1."""
+    screen, gate = session.screen, asyncio.Semaphore(at_once)
+    shown = short_ids([item.task_id for item in tasks]) if screen.out.is_terminal else {}
+    states: dict[str, str] = {}
+
+    async def one(item: TaskSummary) -> None:
+        async with gate:
+            try:
+                result = await act(item)
+                states[item.task_id] = result.state
+                text, style = result.state_text, STYLES.get(result.state, "")
+                detail = result.error.message if result.error is not None else result.final_text
+            except TreadleError as error:
+                states[item.task_id], text, style, detail = "refused", "refused", "red", str(error)
+        screen.line(
+            ("● ", style), (text, style), f"  {shown.get(item.task_id, item.task_id)}  ", short(detail, 80)
+        )
+
+    await asyncio.gather(*[one(item) for item in tasks])
+    screen.document(
+        {"items": [{"task_id": key, "state": state} for key, state in states.items()], "cursor": None}
+    )
+    reached = sum(is_reached(state) for state in states.values())
+    screen.note((f"{reached} of {some(len(tasks), 'task')}", "green" if reached == len(tasks) else "red"))
+    return 0 if reached == len(tasks) else 1
 
 
 async def all_tasks(runner: TaskRunner, filters: dict[str, Any]) -> AsyncGenerator[TaskSummary]:

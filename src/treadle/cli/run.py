@@ -1,27 +1,30 @@
-"""`run`, `resume` and `step`: the commands that drive a task and show what it does."""
+"""`run`, `resume`, `step` and `watch`: commands that show what a task does; all but the last drive it."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import CODES, AgentOption, ModelOption, Session, command, text_argument
+from treadle.cli.command import CODES, USAGE, AgentOption, ModelOption, Session, command, text_argument
+from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.json_output import error_json
 from treadle.cli.outcome import print_outcome
 from treadle.cli.screen import Screen
-from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES, ModelStarted
-from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult
+from treadle.engine.options import Breakpoint, RunOptions
+from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
@@ -64,6 +67,14 @@ class DriveOptions:
     context_tokens: Annotated[
         int | None, typer.Option("--context-tokens", help="The most tokens that a request may hold.")
     ] = None
+    break_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--break",
+            metavar="tool:NAME|step:N|cost:DOLLARS|event:KIND|none",
+            help="Pause there, such as tool:write_*; may be repeated. `none` takes all breakpoints away.",
+        ),
+    ] = None
 
     def run_options(self) -> RunOptions | None:
         """Return the run options for what was typed; None if none of these options was."""
@@ -82,8 +93,34 @@ class DriveOptions:
             "on_limit": self.on_limit,
             "on_busy_thread": self.on_busy_thread,
             "context_tokens": self.context_tokens,
+            "break_on": breakpoints(self.break_) if self.break_ else None,
         }
         return RunOptions(**options) if any(value is not None for value in options.values()) else None
+
+
+def breakpoints(texts: Sequence[str]) -> tuple[Breakpoint, ...]:
+    """Return the breakpoints that were typed, such as `tool:write_*`; raises `ConfigurationError`."""
+    return tuple([breakpoint_of(text, "--break") for text in texts if text != "none"])
+
+
+def breakpoint_of(text: str, option: str) -> Breakpoint:
+    """Return the breakpoint that an option names; raises `ConfigurationError`."""
+    kind, _, value = text.partition(":")
+    with suppress(ValueError):
+        match kind:
+            case "tool" if value:
+                return Breakpoint(tool=value)
+            case "step":
+                return Breakpoint(after_step=int(value))
+            case "cost":
+                return Breakpoint(cost=float(value))
+            case "event" if value:
+                return Breakpoint(event=value)
+            case _:
+                pass
+    raise ConfigurationError(
+        f"{option} takes tool:NAME, step:N, cost:DOLLARS or event:KIND, such as tool:write_*, not {text!r}"
+    )
 
 
 @command
@@ -126,22 +163,75 @@ def run(
 @command
 def resume(
     session: Session,
-    task: TaskArgument,
+    task: ManyArgument = None,
     *,
     agent: AgentOption = None,
     model: ModelOption = None,
+    which: TaskOptions,
+    yes: YesOption = False,
     drive: DriveOptions,
     tracing: TraceOptions,
 ) -> int:
-    """Drive a task on to its next stop: after a crash, a pause, a failure or a limit."""
+    """Drive a task on to its next stop: after a crash, a pause, a failure or a limit.
+
+    Without TASK, do that to all tasks that the options name and that can go on.
+    """
     options, observers = drive.run_options(), tracing.observers()
+    if task is not None:
+        which.refuse_beside(task)
 
     async def work() -> int:
         async with session.runner(observers=observers) as runner:
+            if task is None:
+                return await _resume_many(session, runner, which, agent, model, options, yes=yes)
             row = await find_task(runner, task)
             return await drive_on(session, runner, row.task_id, agent=agent, model=model, options=options)
 
     return session.run(work())
+
+
+async def _resume_many(
+    session: Session,
+    runner: TaskRunner,
+    which: TaskOptions,
+    agent: str | None,
+    model: str | None,
+    options: RunOptions | None,
+    *,
+    yes: bool,
+) -> int:
+    """Drive on all tasks that are meant and can go on; return 0 if all are completed, else 1."""
+    going_on = {"created", "running", "answered", "failed", "paused", "waiting", "interrupted"}
+    if options is not None:
+        going_on.add("degraded")
+    tasks = await meant(runner, which, None, lambda item: item.state in going_on and not item.driven)
+    if not confirmed(session, "resume", tasks, yes=yes):
+        return USAGE
+
+    async def drive_one(item: TaskSummary) -> RunResult:
+        row = await runner.store.row(item.task_id)
+        chosen = await agent_of(runner, row, session.screen, agent, model)
+        return await runner.resume(item.task_id, agent=chosen, options=options)
+
+    return await each(session, tasks, drive_one, lambda state: state == "completed")
+
+
+@command
+async def watch(session: Session, task: TaskArgument) -> int:
+    """Follow a task that another process drives, from its beginning to its next stop. Ctrl-C only stops watching."""
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        screen = session.screen
+        screen.line(("task ", "dim"), row.task_id, (f"  {row.agent}", "dim"))
+        timeline = Timeline(screen, live=screen.out.is_terminal)
+        try:
+            async for event in runner.handle(row.task_id).events():
+                timeline.show(event)
+        finally:
+            timeline.stop()
+        result = await runner.result(row.task_id)
+        root = await root_of(runner, row)
+        return print_outcome(session, result, printed=timeline.last_text, root=root, limit=timeline.limit)
 
 
 @command
@@ -154,9 +244,18 @@ def step(
     ] = None,
     agent: AgentOption = None,
     model: ModelOption = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="N|tool:NAME|cost:DOLLARS|event:KIND",
+            help="Run steps until step N has ended, or until this happens.",
+        ),
+    ] = None,
     tracing: TraceOptions,
 ) -> int:
-    """Run one step of a task, or the first step of a new task of AGENT on INPUT."""
+    """Run one step of a task (with --until several), or the first of a new task of AGENT on INPUT."""
+    goal = _goal(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
     first = agents.to_run(arguments[0], agent, model) if len(arguments) == 2 else None
@@ -176,11 +275,28 @@ def step(
                     raise TaskNotFound(f"{error}; to create a task, give AGENT and INPUT") from None
                 task_id, path = row.task_id, agent
                 chosen = await agent_of(runner, row, session.screen, agent, model)
-            stream = runner.stream_step(task_id, input=input, agent=chosen)
             timeline = await _timeline_of(runner, session.screen, task_id, chosen)
-            return await _DrivenTask(runner, session, timeline, path).follow_step(stream)
+            driven = _DrivenTask(runner, session, timeline, path)
+            if isinstance(goal, Breakpoint):
+                if input is not None:
+                    await runner.send(task_id, input)
+                row = await runner.store.row(task_id)
+                return await driven.follow(ResumeStream(runner, row, chosen, RunOptions(break_on=[goal])))
+            return await driven.follow_steps(
+                lambda text: runner.stream_step(task_id, input=text, agent=chosen), input, goal
+            )
 
     return session.run(work())
+
+
+def _goal(until: str | None) -> int | Breakpoint:
+    """Return the index of the step to run up to (0 for one step), or what is to happen before the task pauses."""
+    if until is None:
+        return 0
+    number = until.removeprefix("step:")
+    if number.isascii() and number.isdecimal() and int(number) > 0:
+        return int(number)
+    return breakpoint_of(until, "--until")
 
 
 def _agent_and_input(arguments: list[str]) -> tuple[str | None, str]:
@@ -290,13 +406,19 @@ class _DrivenTask:
         code = self._print(result)
         return code if result.state in END_STATES else CODES["interrupted"]
 
-    async def follow_step(self, stream: StepStream) -> int:
-        """Print the events of one step, then how the task stands; return the exit code."""
+    async def follow_steps(
+        self, step: Callable[[str | None], StepStream], input: str | None, last: int
+    ) -> int:
+        """Print the events of one step, or of all up to the one of index `last`; return the exit code for the task."""
+        stream = step(input)
         document: Any = None
         code = None
         try:
-            if await self._watch(stream):
+            while await self._watch(stream):
                 document = stream.output
+                if document.is_last or document.step.index >= last:
+                    break
+                stream = step(None)
             else:
                 code = CODES["interrupted"]
         except StepFailed as error:

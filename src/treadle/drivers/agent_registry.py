@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from treadle.core.state import TaskState
 from treadle.drivers import arguments
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
-from treadle.engine.options import RunOptions, from_json, limits_of, rules_for, was_raised
+from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
 from treadle.policy.limits import Limits
 from treadle.ports import Model, model_names
@@ -140,11 +140,18 @@ class AgentRegistry:
         limits, stored = options.limits if options is not None else None, state.options
         if limits is None:
             limits = limits_of(agent, from_json(stored), raised=was_raised(stored))
-        await self.check_limits(agent, limits, state)
+        breakpoints = (options.break_on if options is not None else None) or from_json(stored).break_on
+        await self.check_limits(agent, limits, state, breakpoints)
 
-    async def check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
-        """Raise `PriceUnknown` for a limit on cost if the price of a model that may be asked is unknown."""
-        if limits.cost is not None:
+    async def check_limits(
+        self,
+        agent: Agent[Any],
+        limits: Limits,
+        state: TaskState | None = None,
+        breakpoints: Sequence[Breakpoint] | None = None,
+    ) -> None:
+        """Raise `PriceUnknown` for a limit or breakpoint on cost if a model that may be asked has no known price."""
+        if limits.cost is not None or (breakpoints and any(each.cost is not None for each in breakpoints)):
             models = [name for each in self._reachable(agent) for name in model_names(self.model_of(each))]
             await check_prices(self._price, dict.fromkeys(models), state)
 

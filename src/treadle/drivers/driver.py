@@ -143,7 +143,9 @@ class TaskDriver:
             if context is None and self._context_factory is not None:
                 context = self._context_factory()
             if runs:
-                await self.agents.check_limits(runtime.agent, runtime.rules.limits, owned.state)
+                await self.agents.check_limits(
+                    runtime.agent, runtime.rules.limits, owned.state, spec.options.break_on
+                )
                 await record_agent(owned, runtime.agent, context, spec.options)
             effect_context = await self._effect_context(owned, runtime, spec.options, context, above)
         owned.drive = drive = DriveLoop(

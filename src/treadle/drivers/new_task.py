@@ -104,7 +104,7 @@ class TaskCreator:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner
         if drives:
             self._agents.model_of(agent)
-            await self._agents.check_limits(agent, limits_of(agent, options))
+            await self._agents.check_limits(agent, limits_of(agent, options), breakpoints=options.break_on)
         self._agents.register(agent)
         parts = self._load_parts(new.input)
         task_id = new.task_id or unused_id or new_id()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field, fields
 from decimal import Decimal
@@ -63,24 +64,44 @@ class Breakpoint:
     """A condition that pauses a task: give exactly one.
 
     Args:
-        before_tool: name of a tool, or `*` for any: pause when the model has asked for it, before it starts.
+        tool: name of a tool, or a pattern such as `write_*` or `*`: pause when the model has asked for a tool of such a
+            name, before it starts.
+        before_tool: the same, by its first name.
         after_step: pause after the step of this index; 0 means after each step.
         event: the tag of an event that happens while a task is driven, such as `tool_ended`: pause once it is
             journalled.
+        cost: US dollars: pause once the task, with those below it, has spent that much. The prices of its models must
+            be known, as for a limit on cost.
     """
 
     before_tool: str | None = None
     after_step: int | None = None
     event: str | None = None
+    tool: str | None = None
+    cost: Decimal | float | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, item.name) is not None for item in fields(self)) != 1:
-            raise ConfigurationError("Breakpoint needs exactly one of before_tool, after_step, event")
-        self._check(self.before_tool, self.after_step, self.event)
+            raise ConfigurationError(
+                "Breakpoint needs exactly one of before_tool, after_step, event, tool, cost"
+            )
+        self._check(self.after_step, self.event, self.cost)
+        for name in ("before_tool", "tool"):
+            tool: Any = getattr(self, name)
+            if tool is not None and (not isinstance(tool, str) or not tool):
+                raise ConfigurationError(
+                    f"Breakpoint.{name} must be the name of a tool or a pattern such as 'write_*', got {tool!r}"
+                )
 
-    def _check(self, tool: Any, step: Any, event: Any) -> None:
-        if tool is not None and not isinstance(tool, str):
-            raise ConfigurationError(f"Breakpoint.before_tool must be the name of a tool, got {tool!r}")
+    @property
+    def tools(self) -> str | None:
+        """The pattern of the names of the tools before which the task pauses."""
+        return self.tool if self.tool is not None else self.before_tool
+
+    def _check(self, step: Any, event: Any, cost: Any) -> None:
+        is_amount = isinstance(cost, (int, float, Decimal)) and not isinstance(cost, bool)
+        if cost is not None and not (is_amount and math.isfinite(cost) and cost > 0):
+            raise ConfigurationError(f"Breakpoint.cost must be an amount of US dollars above 0, got {cost!r}")
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
             raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")
         if event is not None and (not isinstance(event, str) or event not in EVENTS or event in NEVER_PAUSE):
@@ -236,9 +257,15 @@ def to_json(options: RunOptions) -> Json:
         if name in ("limits", "on_failure", "model_settings"):
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
         elif name == "break_on":
-            value = [{item.name: getattr(each, item.name) for item in fields(each)} for each in value]
+            value = [_conditions(each) for each in value]
         document[name] = value
     return document or None
+
+
+def _conditions(breakpoint_: Breakpoint) -> Json:
+    """Return what a breakpoint names; what it leaves open is left out, but for the first three fields."""
+    values = {item.name: _number(getattr(breakpoint_, item.name)) for item in fields(breakpoint_)}
+    return {name: value for name, value in values.items() if value is not None or name in _FIRST_CONDITIONS}
 
 
 def _number(value: Any) -> Json:
@@ -264,6 +291,7 @@ def from_json(document: Json) -> RunOptions:
     return RunOptions(**values)
 
 
+_FIRST_CONDITIONS: Final = ("before_tool", "after_step", "event")
 _NOTHING_SET = RunOptions()
 _STORED_FIELDS = tuple(item.name for item in fields(RunOptions) if item.name != "labels")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from treadle.core import events as e
 from treadle.core.schedule import UNNEEDED
+from treadle.core.spending import picodollars
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.engine.drive_spec import DriveSpec
@@ -56,12 +58,19 @@ class BreakpointRecorder:
         self._writer = writer
         self._state = state
         self._breakpoints = breakpoints
+        self._spent = _spent(state)
 
     def __call__(self, event: e.Event, inbox: str | None = None) -> None:
         """Record an event."""
         self._writer.record(event, inbox)
+        before, self._spent = self._spent, _spent(self._state)
         for breakpoint_ in self._breakpoints:
-            if _meets(breakpoint_, event, self._state):
+            is_met = (
+                _meets(breakpoint_, event, self._state)
+                if breakpoint_.cost is None
+                else before < picodollars(breakpoint_.cost) <= self._spent
+            )
+            if is_met:
                 self._writer.record(e.PauseRequested("breakpoint", _reason(breakpoint_, event)))
                 break
 
@@ -90,6 +99,11 @@ class StepFunctionRecorder:
             self._goal.note(event, self._state)
 
 
+def _spent(state: TaskState) -> int:
+    """Return what a task has spent with those below it, in pico-dollars, as far as it is known."""
+    return state.cost + sum([part.cost for below in state.children.values() for part in below])
+
+
 def _meets(breakpoint_: Breakpoint, event: e.Event, state: TaskState) -> bool:
     if breakpoint_.event is not None:
         return event.kind == breakpoint_.event
@@ -99,18 +113,20 @@ def _meets(breakpoint_: Breakpoint, event: e.Event, state: TaskState) -> bool:
         ended = next(step for step in reversed(state.steps) if step.id == event.step)
         return breakpoint_.after_step in (0, ended.index)
     if type(event) is e.CallRequested:
-        return breakpoint_.before_tool in ("*", event.name)
+        return fnmatchcase(event.name, breakpoint_.tools or "")
     if type(event) is not e.ModelReturned or event.call is not None:
         return False  # a function may ignore the tool calls in an answer, or make others
     answer_call = event.typed.call if event.typed is not None else None
     return any(
-        breakpoint_.before_tool in ("*", call.name)
+        fnmatchcase(call.name, breakpoint_.tools or "")
         for call in event.message.tool_calls
         if call.id != answer_call
     )
 
 
 def _reason(breakpoint_: Breakpoint, event: e.Event) -> str:
-    if breakpoint_.before_tool is not None:
-        return f"before the tool {breakpoint_.before_tool}"
+    if breakpoint_.tools is not None:
+        return f"before the tool {breakpoint_.tools}"
+    if breakpoint_.cost is not None:
+        return f"${breakpoint_.cost} spent"
     return f"after the event {event.kind} (number {event.seq})"
