@@ -23,12 +23,20 @@ from treadle.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    C = TypeVar("C", default=Any)
+    ContextT = TypeVar("ContextT", default=Any)
+    ContextT_co = TypeVar("ContextT_co", covariant=True, default=Any)
+    ContextT_contra = TypeVar("ContextT_contra", contravariant=True, default=Any)
+    OutputT = TypeVar("OutputT", default=Any)
+    OutputT_co = TypeVar("OutputT_co", covariant=True, default=Any)
 else:
     # The standard library's knows defaults from Python 3.13 on, and only type checkers ask for them.
     from typing import TypeVar
 
-    C = TypeVar("C")
+    ContextT = TypeVar("ContextT")
+    ContextT_co = TypeVar("ContextT_co", covariant=True)
+    ContextT_contra = TypeVar("ContextT_contra", contravariant=True)
+    OutputT = TypeVar("OutputT")
+    OutputT_co = TypeVar("OutputT_co", covariant=True)
 
 # ---------------------------------------------------------------------------------------------- models
 
@@ -123,7 +131,7 @@ def _new_state() -> Callable[[], MutableMapping[str, Json]]:
 
 @explains_names("ToolContext")
 @mutable
-class ToolContext(Generic[C]):
+class ToolContext(Generic[ContextT_co]):
     """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.
 
     Args:
@@ -143,7 +151,7 @@ class ToolContext(Generic[C]):
     idempotency_key: str
     agent: str
     attempt: int
-    context: C
+    context: ContextT_co
     on_progress: Callable[[Any], None] | None = field(default=None, repr=False)
     cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
@@ -185,7 +193,7 @@ class ToolOutput:
 
 
 @runtime_checkable
-class Tool(Protocol):
+class Tool(Protocol[ContextT_contra]):
     """Something a model may call. The tool decides where it runs (inline, in a thread, in another process)."""
 
     @property
@@ -195,7 +203,7 @@ class Tool(Protocol):
         """Return the arguments in the form that `call` takes, without calling; raise `ToolArgumentsInvalid`."""
         ...
 
-    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+    async def call(self, arguments: Any, ctx: ToolContext[ContextT_contra]) -> ToolOutput:
         """Run with what `validate` returned. Any exception is the call's error.
 
         When cancelled it ends only once its work has really stopped; after a second cancel it gives up waiting.
@@ -203,11 +211,11 @@ class Tool(Protocol):
         """
         ...
 
-    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+    async def undo(self, call: ToolCall, ctx: ToolContext[ContextT_contra]) -> None:
         """Take back a finished call (`call.output` is what it returned); only if `spec.undoable`."""
         ...
 
-    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[ContextT_contra]) -> Verdict:
         """Find out whether a call begun before a crash took effect; only if `spec.reconcilable`."""
         ...
 

@@ -145,13 +145,20 @@ def test_a_public_object_shows_no_internals(each: Any) -> None:
     assert INTERNAL.isdisjoint(dir(each))
 
 
+def parameters_of(method: Any) -> list[str]:
+    """Return the parameters of a method; what a handle already knows of its task's output is Any."""
+    return [
+        str(each).replace(", OutputT]", ", Any]") for each in inspect.signature(method).parameters.values()
+    ]
+
+
 def test_the_verbs_of_a_handle_take_the_arguments_of_the_runner_without_the_task() -> None:
     runner = Runner("memory:")
     handle = runner.handle("t")
     for name in ("resume", "undo_step", "fork", "pause", "interrupt", "cancel", "send", "settle"):
-        theirs = list(inspect.signature(getattr(runner, name)).parameters.values())[1:]
+        theirs = parameters_of(getattr(runner, name))[1:]
         for ours in (getattr(handle, name), getattr(SyncHandle(handle), name)):
-            assert list(inspect.signature(ours).parameters.values()) == theirs, name
+            assert parameters_of(ours) == theirs, name
             assert "the task, or its id" not in (ours.__doc__ or "")
 
 

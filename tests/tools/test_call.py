@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 Ctx = ToolContext[Any]
 
 
-async def run(made: FunctionTool[..., Any], ctx: Ctx, **arguments: Any) -> Any:
+async def run(made: FunctionTool[..., Any, Any], ctx: Ctx, **arguments: Any) -> Any:
     return (await made.call(made.validate(arguments), ctx)).output
 
 
@@ -162,7 +162,7 @@ class Speechless:
         raise RuntimeError("no words")
 
 
-def all_kinds(fault: Callable[[], Any]) -> list[FunctionTool[..., Any]]:
+def all_kinds(fault: Callable[[], Any]) -> list[FunctionTool[..., Any, Any]]:
     """Return a tool of each kind that does the same."""
 
     def in_thread() -> Any:

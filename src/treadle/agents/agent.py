@@ -7,7 +7,19 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    TypedDict,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from treadle.agents.context import RunContext
 from treadle.agents.worker_choice import resolve_worker
@@ -17,7 +29,7 @@ from treadle.core.model import ModelSettings
 from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
-from treadle.ports import C, Model, Tool
+from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
@@ -26,10 +38,32 @@ if TYPE_CHECKING:
     from treadle.agents.worker_choice import WorkerChoice
     from treadle.agents.workers.worker import Decider, FunctionWorker
 
+    class Changes(TypedDict, total=False):
+        """The arguments of `Agent.replace` that leave the types of an agent as they are; as in `Agent`."""
+
+        model: str | Model
+        name: str
+        description: str
+        instructions: Instructions[Any] | Path
+        tools: Sequence[Tool[Any]]
+        subagents: Sequence[Agent[Any] | str]
+        offer: ToolSelector[Any] | None
+        output_mode: OutputMode
+        output_retries: int
+        worker: WorkerChoice[Any]
+        limits: Limits | None
+        model_settings: ModelSettings | None
+        metadata: Json
+
+
 OutputMode = Literal["auto", "native", "tool", "prompt"]
 """How a model is asked for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
 
-Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
+Instructions = str | Callable[[RunContext[ContextT]], str | Awaitable[str]]
+"""Text, or a function that returns it: called once per task, before its first request."""
+
+_UNSTATED: Any = None
+"""The default of `context_type=`: of type Any, so that the context is Any for type checkers where nothing names it."""
 
 _DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subagents_by_tool")
 """The fields of an agent that follow from the others."""
@@ -37,8 +71,11 @@ _DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subage
 
 @explains_arguments
 @explains_names("Agent")
-class Agent(Generic[C]):
+class Agent(Generic[ContextT_contra, OutputT_co]):
     """What should run: a model, instructions and tools under a name.
+
+    `Agent[Context, Output]` names the type of the context that its functions and tools take, and that of its answer.
+    Type checkers infer both from `context_type=`, the tools and `output_type=`.
 
     Args:
         model: `provider:model`, or a `Model` object.
@@ -52,6 +89,8 @@ class Agent(Generic[C]):
             for the agent that the runner knows by it, so an agent may call itself.
         offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
+        context_type: the type of the `context` that tasks of this agent are given. It is checked before anything is
+            sent, as are the types that its functions and tools name themselves, as in `ToolContext[Session]`.
         output_type: the type of the answer: any that pydantic supports, also a union; `str` leaves it text.
         output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
             `prompt` (instructions); `auto` takes what the model supports best.
@@ -71,6 +110,7 @@ class Agent(Generic[C]):
     __slots__ = (
         "_fingerprint",
         "_typed",
+        "context_type",
         "custom_worker",
         "description",
         "dialect",
@@ -92,7 +132,7 @@ class Agent(Generic[C]):
 
     model: str | Model
     name: str
-    instructions: Instructions
+    instructions: Instructions[Any]
     description: str
     tools: tuple[Tool, ...]
     """all tools that its model may call, with those that call its subagents"""
@@ -101,11 +141,14 @@ class Agent(Generic[C]):
     subagents_by_tool: Mapping[str, Agent[Any] | str]
     """the subagents by the names of the tools that call them"""
 
-    offer: ToolSelector | None
+    offer: ToolSelector[Any] | None
+    context_type: Any
+    """what the context has to be an instance of; None: what its functions and tools ask for"""
+
     output_type: Any
     output_mode: OutputMode
     output_retries: int
-    worker: WorkerChoice
+    worker: WorkerChoice[Any]
     dialect: Dialect | None
     """the text protocol in which the agent speaks with its model; None: the provider's tool calls"""
 
@@ -116,22 +159,82 @@ class Agent(Generic[C]):
     model_settings: ModelSettings
     metadata: Json
     _fingerprint: str
-    _typed: OutputType | None
+    _typed: OutputType[OutputT_co] | None
 
+    @overload
+    def __init__(
+        self: Agent[ContextT, str],
+        model: str | Model,
+        *,
+        name: str = ...,
+        description: str = ...,
+        instructions: Instructions[ContextT] | Path = ...,
+        tools: Sequence[Tool[ContextT]] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        offer: ToolSelector[ContextT] | None = ...,
+        context_type: type[ContextT] | None = _UNSTATED,
+        output_mode: OutputMode = ...,
+        output_retries: int = ...,
+        worker: WorkerChoice[ContextT] = ...,
+        limits: Limits | None = ...,
+        model_settings: ModelSettings | None = ...,
+        metadata: Json = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[ContextT, OutputT],
+        model: str | Model,
+        *,
+        name: str = ...,
+        description: str = ...,
+        instructions: Instructions[ContextT] | Path = ...,
+        tools: Sequence[Tool[ContextT]] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        offer: ToolSelector[ContextT] | None = ...,
+        context_type: type[ContextT] | None = _UNSTATED,
+        output_type: type[OutputT],
+        output_mode: OutputMode = ...,
+        output_retries: int = ...,
+        worker: WorkerChoice[ContextT] = ...,
+        limits: Limits | None = ...,
+        model_settings: ModelSettings | None = ...,
+        metadata: Json = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[ContextT, Any],
+        model: str | Model,
+        *,
+        name: str = ...,
+        description: str = ...,
+        instructions: Instructions[ContextT] | Path = ...,
+        tools: Sequence[Tool[ContextT]] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        offer: ToolSelector[ContextT] | None = ...,
+        context_type: type[ContextT] | None = _UNSTATED,
+        output_type: Any,
+        output_mode: OutputMode = ...,
+        output_retries: int = ...,
+        worker: WorkerChoice[ContextT] = ...,
+        limits: Limits | None = ...,
+        model_settings: ModelSettings | None = ...,
+        metadata: Json = ...,
+    ) -> None: ...
     def __init__(
         self,
         model: str | Model,
         *,
         name: str = "agent",
         description: str = "",
-        instructions: Instructions | Path = "",
-        tools: Sequence[Any] = (),
+        instructions: Instructions[Any] | Path = "",
+        tools: Sequence[Tool[Any]] = (),
         subagents: Sequence[Agent[Any] | str] = (),
-        offer: ToolSelector | None = None,
+        offer: ToolSelector[Any] | None = None,
+        context_type: type[Any] | None = None,
         output_type: Any = str,
         output_mode: OutputMode = "auto",
         output_retries: int = 2,
-        worker: WorkerChoice = "function_calling",
+        worker: WorkerChoice[Any] = "function_calling",
         limits: Limits | None = None,
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
@@ -161,6 +264,7 @@ class Agent(Generic[C]):
             "subagents": tuple(subagents),
             "subagents_by_tool": subagents_by_tool,
             "offer": None if offer is None else _checked_offer(name, offer, checked_tools),
+            "context_type": context_type,
             "output_type": output_type,
             "output_mode": _checked_mode(name, output_mode),
             "output_retries": _checked_retries(name, output_retries),
@@ -186,6 +290,12 @@ class Agent(Generic[C]):
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Return `Agent[Context]` too: type checkers know that the other type is then Any."""
+            return super().__class_getitem__(types if isinstance(types, tuple) else (types, Any))
+
     @property
     def function_worker(self) -> FunctionWorker | None:
         """The worker whose functions are the steps of the agent's tasks; None if they are not functions."""
@@ -195,7 +305,23 @@ class Agent(Generic[C]):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"an Agent is immutable; make another one with agent.replace({name}=...)")
 
-    def replace(self, **changes: Any) -> Agent[C]:
+    @overload
+    def replace(
+        self, *, context_type: type[ContextT], output_type: type[OutputT], **changes: Unpack[Changes]
+    ) -> Agent[ContextT, OutputT]: ...
+    @overload
+    def replace(
+        self, *, output_type: type[OutputT], **changes: Unpack[Changes]
+    ) -> Agent[ContextT_contra, OutputT]: ...
+    @overload
+    def replace(self, *, output_type: Any, **changes: Unpack[Changes]) -> Agent[ContextT_contra, Any]: ...
+    @overload
+    def replace(
+        self, *, context_type: type[ContextT], **changes: Unpack[Changes]
+    ) -> Agent[ContextT, OutputT_co]: ...
+    @overload
+    def replace(self, **changes: Unpack[Changes]) -> Agent[ContextT_contra, OutputT_co]: ...
+    def replace(self, **changes: Any) -> Agent[Any, Any]:
         """Return an agent like this one with some arguments of the constructor changed."""
         arguments = {field: getattr(self, field) for field in self.__slots__ if field not in _DERIVED}
         arguments["tools"] = [tool for tool in self.tools if tool.spec.name not in self.subagents_by_tool]
@@ -210,7 +336,7 @@ class Agent(Generic[C]):
         return str(self.model) if isinstance(self.model, str) else self.model.name
 
     @property
-    def typed(self) -> OutputType | None:
+    def typed(self) -> OutputType[OutputT_co] | None:
         """How answers are checked; None when they are text."""
         return self._typed
 
@@ -368,7 +494,7 @@ def _with_subagents(
     return tuple(by_name.values()), by_tool
 
 
-def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
+def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:
     from treadle.agents.tool_selection import checked_tool_selector
 
     try:
@@ -377,13 +503,13 @@ def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelect
         raise ConfigurationError(f"Agent {name!r}: {error}") from None
 
 
-def _offer_facts(offer: ToolSelector) -> Json:
+def _offer_facts(offer: ToolSelector[Any]) -> Json:
     from treadle.agents.tool_selection import facts
 
     return facts(offer)
 
 
-def _output(name: str, output_type: Any) -> OutputType:
+def _output(name: str, output_type: Any) -> OutputType[Any]:
     from treadle.agents.output import OutputType
 
     return OutputType(name, output_type)

@@ -15,12 +15,12 @@ from treadle.core.messages import Content, Json, Message
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateView
 from treadle.core.unknown_names import explains_names
-from treadle.ports import C, Tool
+from treadle.ports import ContextT_co, Tool
 
 
 @explains_names("RunContext")
 @frozen
-class RunContext(Generic[C]):
+class RunContext(Generic[ContextT_co]):
     """The task, as instructions given as a function see it; they are called once per task, before its first request.
 
     `state` is the task's `extra_state`. Instructions may change it; for other functions it can only be read.
@@ -29,7 +29,7 @@ class RunContext(Generic[C]):
     task_id: str
     thread_id: str
     input: tuple[Content, ...]
-    context: C
+    context: ContextT_co
     state: MutableMapping[str, Json] = field(default_factory=dict[str, Json], kw_only=True, compare=False)
 
 
@@ -41,7 +41,7 @@ def read_only(state: TaskState) -> StateView:
 
 
 @frozen
-class RequestContext(RunContext[C]):
+class RequestContext(RunContext[ContextT_co]):
     """A request, as the function that selects its tools sees it; called for each request that was not made before.
 
     Args:

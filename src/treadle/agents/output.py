@@ -6,12 +6,13 @@ reads an answer with it, and the journal holds the value as JSON data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
 from treadle.core.validation_messages import clauses
 from treadle.errors import ConfigurationError
+from treadle.ports import OutputT_co
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -40,7 +41,7 @@ def _no_type(annotation: Any) -> str | None:
     return None
 
 
-class OutputType:
+class OutputType(Generic[OutputT_co]):
     """The type of an agent's answers.
 
     Args:
@@ -115,7 +116,7 @@ class OutputType:
             self._wraps and isinstance(written, dict) and list(cast("dict[str, Json]", written)) == [WRAPPER]
         )
 
-    def load(self, data: Json) -> Any:
+    def load(self, data: Json) -> OutputT_co:
         """Return the answer of which a journal has the JSON data.
 
         Data that another version of the agent wrote, and that does not fit this type, is returned as it is.

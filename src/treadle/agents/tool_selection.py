@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 from treadle.agents.context import RequestContext
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
-from treadle.ports import Tool
+from treadle.ports import ContextT, Tool
 
-ToolSelector: TypeAlias = Callable[[RequestContext[Any]], Iterable[str | Tool]]
+ToolSelector: TypeAlias = Callable[[RequestContext[ContextT]], Iterable[str | Tool]]
 """Returns the tools of a request, or their names. It should depend on its argument alone, and be quick."""
 
 
@@ -34,7 +34,7 @@ class DescribedToolSelector(Protocol):
     def __call__(self, ctx: RequestContext[Any]) -> Iterable[str | Tool]: ...
 
 
-def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
+def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:
     """Return an offer that can select among these tools; raises `ConfigurationError` for others."""
     call = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
     if isinstance(offer, type) or call is None:
@@ -46,14 +46,14 @@ def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
     return offer
 
 
-def facts(offer: ToolSelector) -> Json:
+def facts(offer: ToolSelector[Any]) -> Json:
     """Return JSON data that differs between selectors."""
     if isinstance(offer, DescribedToolSelector):
         return offer.facts()
     return getattr(offer, "__qualname__", type(offer).__qualname__)
 
 
-def selected_names(offer: ToolSelector, ctx: RequestContext[Any]) -> set[str]:
+def selected_names(offer: ToolSelector[Any], ctx: RequestContext[Any]) -> set[str]:
     """Return the names that a selector returns, unchecked; raises `ConfigurationError` for anything else."""
     answer: Any = offer(ctx)
     if isinstance(answer, str) or not isinstance(answer, Iterable):

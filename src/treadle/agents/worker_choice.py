@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from treadle.errors import ConfigurationError
-from treadle.ports import Model, Tool
+from treadle.ports import ContextT, Model, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.workers.worker import AgentWorker, Decider, FunctionWorker, StepFunction
 
-    WorkerChoice: TypeAlias = "WorkerName | Dialect | StepFunction | AgentWorker | Decider"
+    WorkerChoice: TypeAlias = "WorkerName | Dialect | StepFunction[ContextT] | AgentWorker | Decider"
 
 WorkerName = Literal["function_calling", "react", "planner", "plan_refine"]
 

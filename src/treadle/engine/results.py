@@ -21,7 +21,7 @@ from treadle.core.steps import CallState, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
-from treadle.ports import Driver, TaskFigures, TaskRow, TaskSums
+from treadle.ports import Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -268,15 +268,16 @@ class StepInfo(Displayed):
 
 @explains_names("TaskStepOutput", subscript=True)
 @frozen
-class TaskStepOutput(Displayed):
+class TaskStepOutput(Displayed, Generic[OutputT_co]):
     """What one step did. `duration` in seconds; `messages` are those this step added to the conversation.
 
+    `output` of the last step is the task's answer, of the agent's output type; of any other step it is JSON data.
     `started_at` and `ended_at` are in microseconds since 1970, UTC.
     """
 
     task_id: str
     step: StepInfo
-    output: Json
+    output: OutputT_co | Json
     is_last: bool
     state: StateWord
     error: e.Failure | None
@@ -335,7 +336,7 @@ def state_text(state: StateWord, *, driven: bool) -> str:
 
 @explains_names("Task", subscript=True)
 @frozen
-class Task(Displayed):
+class Task(Displayed, Generic[OutputT_co]):
     """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
 
     A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`.
@@ -610,14 +611,14 @@ class Difference:
 
 @explains_names("RunResult", subscript=True)
 @frozen
-class RunResult(Displayed):
+class RunResult(Displayed, Generic[OutputT_co]):
     """The state of a task where it stopped, with its answer and what it spent.
 
-    `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
-    `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is in US
-    dollars, None if some of it is not known: `usage.unpriced` names the models without a price. `sources` and
-    `artifacts` are those of the present branch, in call order. `tool_executions` holds the calls of the present branch
-    and, after the call of an agent, those that its task made.
+    `final_text` is the answer as text (never error prose), `output` the answer, or None where there is none, `error`
+    what went wrong, if it did; `degraded_reasons` say why an answer is only a best effort; `pending` is what the task
+    waits for. `cost` is in US dollars, None if some of it is not known: `usage.unpriced` names the models without a
+    price. `sources` and `artifacts` are those of the present branch, in call order. `tool_executions` holds the calls
+    of the present branch and, after the call of an agent, those that its task made.
 
     `driven` tells whether a process was at work on the task. `started_at`, when its first step began, and `ended_at`
     are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
@@ -628,7 +629,7 @@ class RunResult(Displayed):
     thread_id: str
     state: StateWord
     final_text: str
-    output: Any
+    output: OutputT_co | None
     error: e.Failure | None
     degraded_reasons: tuple[str, ...]
     steps: int
@@ -656,7 +657,7 @@ class RunResult(Displayed):
             return self.final_text
         return f"{self.state}: {self.error.message}" if self.error is not None else self.state_text
 
-    def raise_for_state(self) -> RunResult:
+    def raise_for_state(self) -> RunResult[OutputT_co]:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
@@ -689,7 +690,7 @@ class RunResult(Displayed):
         )
 
 
-class StepOutputs(Displayed, tuple[TaskStepOutput, ...]):
+class StepOutputs(Displayed, tuple[TaskStepOutput[OutputT_co], ...], Generic[OutputT_co]):
     """What several steps did, in order."""
 
     __slots__ = ()
@@ -943,9 +944,16 @@ def step_info(state: TaskState, step: StepState) -> StepInfo:
 
 
 def step_output(
-    state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]
-) -> TaskStepOutput:
-    """Return the output of a step with its calls, messages and usage."""
+    state: TaskState,
+    step: StepState,
+    word: StateWord,
+    upcoming: tuple[StepInfo, ...],
+    typed: OutputType[Any] | None = None,
+) -> TaskStepOutput[Any]:
+    """Return the output of a step with its calls, messages and usage.
+
+    With the type of the task's output, the output of the last step is an instance of that type.
+    """
     end = step.checkpoint.messages if step.checkpoint is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
@@ -953,7 +961,7 @@ def step_output(
     return TaskStepOutput(
         state.task_id,
         step_info(state, step),
-        step.output,
+        step.output if typed is None or not step.last else typed.load(step.output),
         step.last or (newest and state.ended is not None),
         word,
         step.error or (state.error if newest and node is None else None),
@@ -1010,7 +1018,7 @@ def totals(sums: dict[str, TaskSums]) -> TaskTotals:
     return TaskTotals(total.tasks, states, total.driven, total.tokens, as_dollars(total.cost), total.unpriced)
 
 
-def snapshot(state: TaskState, row: TaskRow) -> Task:
+def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task."""
     return Task(
         state.task_id,
@@ -1035,11 +1043,11 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
 def run_result(
     state: TaskState,
     word: StateWord,
-    typed: OutputType | None,
+    typed: OutputType[Any] | None,
     below: Mapping[str, TaskState] = _NO_TASKS,
     *,
     driven: bool = False,
-) -> RunResult:
+) -> RunResult[Any]:
     """Return the result of a task.
 
     Args:

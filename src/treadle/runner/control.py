@@ -30,6 +30,7 @@ from treadle.errors import (
     TaskFinished,
     ToolArgumentsInvalid,
 )
+from treadle.ports import OutputT
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 
@@ -169,17 +170,23 @@ class ControlVerbs(ViewVerbs):
             owned.writer.record(e.StepSkipped(failed[0].id, by))
 
     @verb
-    async def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def pause(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """Let running calls end and start nothing new; returns when the task is paused, or has ended before."""
         return await self._control(task, "pause", reason, by)
 
     @verb
-    async def interrupt(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def interrupt(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """Stop what runs now; the task can be resumed. Returns when it has stopped."""
         return await self._control(task, "interrupt", reason, by)
 
     @verb
-    async def cancel(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def cancel(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended."""
         return await self._control(task, "cancel", reason, by)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
@@ -26,10 +26,13 @@ from treadle.errors import (
     TaskParked,
     TaskUnfinished,
 )
-from treadle.ports import TaskExists, TaskRow
+from treadle.ports import ContextT, OutputT, TaskExists, TaskRow
 from treadle.runner.stream import StepStream
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, ViewVerbs, finished, id_of, next_step, upcoming_steps
+
+if TYPE_CHECKING:
+    from treadle.agents.output import OutputType
 
 
 class StepVerbs(ViewVerbs):
@@ -38,15 +41,15 @@ class StepVerbs(ViewVerbs):
     @verb
     async def create_task(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> Task:
+        context: ContextT | None = None,
+    ) -> Task[OutputT]:
         """Create a task without running anything; the same task id with the same arguments gives the same task.
 
         Args:
@@ -75,13 +78,13 @@ class StepVerbs(ViewVerbs):
     @verb
     async def run_step(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
         input: Input | None = None,
         step: str | None = None,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
-    ) -> TaskStepOutput:
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
+    ) -> TaskStepOutput[OutputT]:
         """Run exactly one step and return what it did.
 
         Args:
@@ -106,7 +109,7 @@ class StepVerbs(ViewVerbs):
         agent: Agent[Any] | None,
         context: Any,
         only: frozenset[str] | None = None,
-    ) -> TaskStepOutput:
+    ) -> TaskStepOutput[Any]:
         parts = parts_of(input) if input is not None else ()
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
@@ -123,7 +126,7 @@ class StepVerbs(ViewVerbs):
                 next_steps = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(next_steps) or None
             drive = await self._driver.drive(owned, "step", code, context, only)
-        return _outcome_of_step(owned.state, drive, only)
+        return _outcome_of_step(owned.state, drive, only, code.typed)
 
     async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
         state = owned.state
@@ -142,13 +145,13 @@ class StepVerbs(ViewVerbs):
     @on_instances
     def stream_step(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
         input: Input | None = None,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
         raw: bool = False,
-    ) -> StepStream:
+    ) -> StepStream[OutputT]:
         """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
         task_id = id_of(task)
         return StepStream(
@@ -156,7 +159,7 @@ class StepVerbs(ViewVerbs):
         )
 
     @verb
-    async def run_ready_steps(self, task: Ref, *, context: Any = None) -> StepOutputs:
+    async def run_ready_steps(self, task: Ref[OutputT], *, context: Any = None) -> StepOutputs[OutputT]:
         """Run every step that is ready, beside each other, and return what each did, in order.
 
         Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
@@ -171,11 +174,14 @@ class StepVerbs(ViewVerbs):
             await self._step(task_id, None, None, None, context, frozenset(ready))
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
-        outputs = [results.step_output(state, steps[step], word, ()) for step in ready if step in steps]
+        typed = self._agents.output_type_of(state)
+        outputs = [
+            results.step_output(state, steps[step], word, (), typed) for step in ready if step in steps
+        ]
         return StepOutputs(outputs)
 
     @verb
-    async def finalize(self, task: Ref) -> RunResult:
+    async def finalize(self, task: Ref[OutputT]) -> RunResult[OutputT]:
         """End a task that has answered: its messages are added to its thread in the same transaction. Idempotent.
 
         Raises:
@@ -237,14 +243,16 @@ def _may_run(state: TaskState) -> list[str]:
     return [info.step_id for info in upcoming_steps(state) if info.status != "blocked"]
 
 
-def _outcome_of_step(state: TaskState, drive: DriveLoop, only: frozenset[str] | None) -> TaskStepOutput:
+def _outcome_of_step(
+    state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
+) -> TaskStepOutput[Any]:
     """Return what a drive of one step came to, or raise what kept it from completing."""
     word = results.resting_word(state)
     if drive.step_done is not None:
-        return results.step_output(state, drive.step_done, word, upcoming_steps(state))
+        return results.step_output(state, drive.step_done, word, upcoming_steps(state), typed)
     begun = [step for step in state.under_way() if only is None or step.id in only]
     step = begun[0] if begun else next_step(state)
-    output = results.step_output(state, step, word, ())
+    output = results.step_output(state, step, word, (), typed)
     if step.status == "failed" and state.ended == "failed":
         why = state.error.message if state.error is not None else "no reason was given"
         message = f"task {state.task_id}, step {step.id} failed: {why}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Generic, cast, overload
 
 from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
@@ -15,6 +15,7 @@ from treadle.core.unknown_names import explains_names
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
+from treadle.ports import ContextT, OutputT, OutputT_co
 from treadle.runner.control import ControlVerbs
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.stream import EventStream, WatchedEvents, watch
@@ -30,14 +31,14 @@ class TaskVerbs(RunVerbs, ControlVerbs, UndoForkVerbs):
 @called_on("handle")
 @explains_names("handle")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
-class RunHandle:
+class RunHandle(Generic[OutputT_co]):
     """A task under its id. Watching never affects it; the verbs are those of the runner."""
 
     def __init__(
         self,
         runner: TaskVerbs,
         task_id: str,
-        driven: asyncio.Task[RunResult] | None = None,
+        driven: asyncio.Task[RunResult[OutputT_co]] | None = None,
         epoch: int | None = None,
     ) -> None:
         self.task_id = task_id
@@ -88,7 +89,7 @@ class RunHandle:
             async for value in partials(events, typed):
                 yield value
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[OutputT_co]:
         """Return how the task stands once it stops; `interrupted` also when the process that drives it crashes."""
         driven = self._driven
         if driven is None or driven.get_loop() is not asyncio.get_running_loop():
@@ -97,11 +98,11 @@ class RunHandle:
             return await self._stopped()
         return await asyncio.shield(driven)
 
-    async def _stopped(self) -> RunResult:
+    async def _stopped(self) -> RunResult[OutputT_co]:
         await self._driver.commands.stopped(self.task_id)
         return await self._runner.result(self.task_id)
 
-    async def _went_on(self, driven: asyncio.Task[RunResult]) -> bool:
+    async def _went_on(self, driven: asyncio.Task[RunResult[OutputT_co]]) -> bool:
         """Whether the task was driven again since the drive that began with this handle."""
         if self._epoch is None and (driven.cancelled() or driven.exception() is not None):
             return False  # there was none: the caller is told what kept it from beginning
@@ -116,26 +117,26 @@ class RunHandle:
         """See `Runner.get_artifact`."""
         return await self._runner.get_artifact(self.task_id, artifact_id)
 
-    async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.pause`."""
         return await self._runner.pause(self.task_id, reason=reason, by=by)
 
     async def resume(
         self,
         *,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         options: RunOptions | None = None,
         by: str | None = None,
-    ) -> RunResult:
+    ) -> RunResult[OutputT_co]:
         """See `Runner.resume`."""
         return await self._runner.resume(self.task_id, agent=agent, context=context, options=options, by=by)
 
-    async def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.interrupt`."""
         return await self._runner.interrupt(self.task_id, reason=reason, by=by)
 
-    async def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    async def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.cancel`."""
         return await self._runner.cancel(self.task_id, reason=reason, by=by)
 
@@ -155,8 +156,8 @@ class RunHandle:
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         by: str | None = None,
     ) -> UndoReport:
         """See `Runner.undo_step`."""
@@ -164,6 +165,28 @@ class RunHandle:
             self.task_id, to=to, step=step, force=force, agent=agent, context=context, by=by
         )
 
+    @overload
+    async def fork(
+        self,
+        *,
+        agent: Agent[Any, OutputT],
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
+    @overload
+    async def fork(
+        self,
+        *,
+        agent: None = ...,
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT_co]: ...
     async def fork(
         self,
         *,
@@ -173,12 +196,12 @@ class RunHandle:
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
         options: RunOptions | None = None,
-    ) -> Task:
+    ) -> Task[Any]:
         """See `Runner.fork`."""
         return await self._runner.fork(
             self.task_id,
             at=at,
-            agent=agent,
+            agent=cast("Agent[Any]", agent),
             input=input,
             replace=replace,
             thread_id=thread_id,

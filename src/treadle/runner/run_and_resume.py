@@ -23,7 +23,7 @@ from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult
 from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import Fenced, TaskBusy
-from treadle.ports import InboxItem, TaskRow
+from treadle.ports import ContextT, InboxItem, OutputT, TaskRow
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.create_and_step import StepVerbs
 from treadle.runner.stream import EventStream
@@ -40,15 +40,15 @@ class RunVerbs(StepVerbs):
     @verb
     async def run(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> RunResult:
+        context: ContextT | None = None,
+    ) -> RunResult[OutputT]:
         """Run an agent on an input until the task stops, and return how it stands then.
 
         Args:
@@ -72,15 +72,15 @@ class RunVerbs(StepVerbs):
     @on_instances
     def run_sync(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> RunResult:
+        context: ContextT | None = None,
+    ) -> RunResult[OutputT]:
         """Run like `run`, without asyncio; works also inside a running event loop."""
         work = self.run(
             agent,
@@ -93,7 +93,7 @@ class RunVerbs(StepVerbs):
         )
         return BRIDGE.run(work)
 
-    async def _run(self, new: NewRun, context: Any) -> RunResult:
+    async def _run(self, new: NewRun, context: Any) -> RunResult[Any]:
         owned = await self._create_or_none(new)
         if owned is None:
             return await self._run_existing(new, context)
@@ -101,7 +101,7 @@ class RunVerbs(StepVerbs):
 
     async def _drive_to_end(
         self, owned: OwnedTask, agent: Agent[Any], context: Any, *, detached: bool = False
-    ) -> RunResult:
+    ) -> RunResult[Any]:
         if detached:
             ENCLOSING_TASKS.set(())  # the caller does not wait for it
         try:
@@ -116,7 +116,7 @@ class RunVerbs(StepVerbs):
             return await self.result(row.task_id)
         return await self._result_of(owned.state, results.resting_word(owned.state))
 
-    async def _run_existing(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult:
+    async def _run_existing(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult[Any]:
         if detached:
             ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
@@ -128,16 +128,16 @@ class RunVerbs(StepVerbs):
     @on_instances
     def run_stream(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
+        context: ContextT | None = None,
         raw: bool = False,
-    ) -> EventStream:
+    ) -> EventStream[OutputT]:
         """Run like `run`, with the events on the way: `async with ... as stream: async for event in stream`.
 
         With `raw`, also what the model's provider sends, as it sends it. Leaving the block early interrupts the task;
@@ -146,7 +146,7 @@ class RunVerbs(StepVerbs):
         unused_id = new_id() if task_id is None else task_id
         new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state)
 
-        async def work() -> RunResult:
+        async def work() -> RunResult[Any]:
             if task_id is not None:
                 return await self._run(new, context)
             # The id was made here, so no other task can have it.
@@ -155,7 +155,7 @@ class RunVerbs(StepVerbs):
             )
             return await self._drive_to_end(owned, agent, context)
 
-        async def standing() -> RunResult:
+        async def standing() -> RunResult[Any]:
             return await self.result(str(new.task_id))
 
         return EventStream(
@@ -170,13 +170,13 @@ class RunVerbs(StepVerbs):
     @verb
     async def resume(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
         options: RunOptions | None = None,
         by: str | None = None,
-    ) -> RunResult:
+    ) -> RunResult[OutputT]:
         """Drive a task from where it stands to its next stop, and return how it stands then.
 
         A pause or an interrupt that was recorded before is taken back, also one that no driver has read yet. A
@@ -203,7 +203,7 @@ class RunVerbs(StepVerbs):
         before: Sequence[InboxItem] = (),
         *,
         again: bool = True,
-    ) -> RunResult:
+    ) -> RunResult[Any]:
         """Drive a task to its next stop; the stops in `before` are recorded first, and lifted.
 
         With `again`, a task that has ended may be taken up in a new attempt, and one that is paused goes on.
@@ -272,7 +272,7 @@ class RunVerbs(StepVerbs):
         options: RunOptions | None,
         by: str | None,
         before: Sequence[InboxItem],
-    ) -> RunResult:
+    ) -> RunResult[Any]:
         state = owned.state
         code = agent or self._agents.version_for(state, registered)
         await self._agents.check_prices(code, state, options)

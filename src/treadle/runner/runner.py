@@ -20,6 +20,7 @@ from treadle.engine.abandoned import still_running
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult
+from treadle.ports import ContextT, OutputT
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.threads import ThreadVerbs
@@ -107,15 +108,15 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     @verb
     async def start(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> RunHandle:
+        context: ContextT | None = None,
+    ) -> RunHandle[OutputT]:
         """Start a task and return a handle at once; it is driven in this event loop and ends with it."""
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
         owned = await self._create_or_none(new)
@@ -135,6 +136,6 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         return begun
 
     @on_instances
-    def handle(self, task: Ref) -> RunHandle:
+    def handle(self, task: Ref[OutputT]) -> RunHandle[OutputT]:
         """Return a handle on a task, wherever it is driven."""
         return RunHandle(self, id_of(task))

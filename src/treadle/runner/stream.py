@@ -27,13 +27,13 @@ from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
-from treadle.ports import JournalStore
+from treadle.ports import JournalStore, OutputT_co
 from treadle.runner.verbs import refuses
 
 if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 async def watch(
@@ -199,7 +199,7 @@ _WITHOUT_ASYNCIO = "; without asyncio, `with runner.sync.run_stream(...) as stre
 
 @refuses(iter=_OPENING + _WITHOUT_ASYNCIO, enter=_OPENING + _WITHOUT_ASYNCIO, await_=_OPENING)
 @explains_names("stream")
-class TaskStream(Generic[R]):
+class TaskStream(Generic[R_co]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 
     statement = "async with"
@@ -209,8 +209,8 @@ class TaskStream(Generic[R]):
         self,
         tasks: OwnedTasks,
         task_id: str,
-        work: Callable[[], Awaitable[R]],
-        standing: Callable[[], Awaitable[R]] | None = None,
+        work: Callable[[], Awaitable[R_co]],
+        standing: Callable[[], Awaitable[R_co]] | None = None,
         *,
         raw: bool = False,
     ) -> None:
@@ -219,8 +219,8 @@ class TaskStream(Generic[R]):
         self.task_id = task_id
         self._work = work
         self._standing = standing
-        self._left: R | None = None
-        self._task: asyncio.Task[R] | None = None
+        self._left: R_co | None = None
+        self._task: asyncio.Task[R_co] | None = None
         self._watcher: Watcher | None = None
         self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
 
@@ -229,12 +229,12 @@ class TaskStream(Generic[R]):
         after = await self._head()
         self._watcher = watcher = self._tasks.channels.subscribe(self.task_id, raw=self._raw)
 
-        async def work() -> R:
+        async def work() -> R_co:
             return await self._work()
 
         self._task = asyncio.ensure_future(work())
 
-        def ended(task: asyncio.Task[R]) -> None:
+        def ended(task: asyncio.Task[R_co]) -> None:
             watcher.look_again()
             if not task.cancelled():
                 task.exception()  # retrieved, also where the caller was cancelled while it left
@@ -289,7 +289,7 @@ class TaskStream(Generic[R]):
         else:
             self._task.exception()  # retrieved: the caller gets the error of its own block
 
-    def _value(self) -> R:
+    def _value(self) -> R_co:
         if self._left is not None:
             return self._left
         if self._task is None:
@@ -303,15 +303,15 @@ class TaskStream(Generic[R]):
         return self._task.result()
 
 
-class EventStream(TaskStream[RunResult]):
+class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
     """A run with its events; `result` when they have ended."""
 
     def __init__(
         self,
         tasks: OwnedTasks,
         task_id: str,
-        work: Callable[[], Awaitable[RunResult]],
-        standing: Callable[[], Awaitable[RunResult]] | None = None,
+        work: Callable[[], Awaitable[RunResult[OutputT_co]]],
+        standing: Callable[[], Awaitable[RunResult[OutputT_co]]] | None = None,
         typed: Callable[[], TypedAnswers | None] = lambda: None,
         *,
         raw: bool = False,
@@ -330,7 +330,7 @@ class EventStream(TaskStream[RunResult]):
         return partials(aiter(self), self._typed())
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[OutputT_co]:
         """What `run` would have returned, or how the task stands if the stream was left early.
 
         Raises `TaskUnfinished` before the stream's end.
@@ -338,13 +338,13 @@ class EventStream(TaskStream[RunResult]):
         return self._value()
 
 
-class StepStream(TaskStream[TaskStepOutput]):
+class StepStream(TaskStream[TaskStepOutput[OutputT_co]], Generic[OutputT_co]):
     """One step with its events; `output` when they have ended."""
 
     async def _head(self) -> int:
         return (await self._tasks.store.row(self.task_id)).head
 
     @property
-    def output(self) -> TaskStepOutput:
+    def output(self) -> TaskStepOutput[OutputT_co]:
         """What `run_step` would have returned; raises `TaskUnfinished` before the stream's end and if it was left."""
         return self._value()

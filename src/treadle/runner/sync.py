@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar, cast, overload
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, Ephemeral, Event
@@ -32,7 +32,7 @@ from treadle.engine.results import (
     ThreadSummary,
     UndoReport,
 )
-from treadle.ports import Model
+from treadle.ports import ContextT, Model, OutputT, OutputT_co
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from treadle.transfer.verifying import VerifyReport
 
 
-S = TypeVar("S", bound="TaskStream[Any]")
+S_co = TypeVar("S_co", covariant=True, bound="TaskStream[Any]")
 T = TypeVar("T")
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     aenter="write `with runner.sync.run_stream(...) as stream`, or `async with runner.run_stream(...) as stream`",
 )
 @explains_names("sync stream")
-class SyncStream(Generic[S]):
+class SyncStream(Generic[S_co]):
     """A stream for a plain `with` and `for`; `inner` is the stream itself, with its `result` or `output`."""
 
-    def __init__(self, inner: S) -> None:
+    def __init__(self, inner: S_co) -> None:
         self.inner = inner
         inner.statement = "with"
 
@@ -78,7 +78,7 @@ class SyncStream(Generic[S]):
 
 
 @documented_by(EventStream=EventStream)
-class SyncRun(SyncStream[EventStream]):
+class SyncRun(SyncStream[EventStream[OutputT_co]], Generic[OutputT_co]):
     """A run with its events."""
 
     def partials(self) -> Iterator[Json]:
@@ -86,17 +86,17 @@ class SyncRun(SyncStream[EventStream]):
         return one_by_one(self.inner.partials())
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[OutputT_co]:
         """See `EventStream.result`."""
         return self.inner.result
 
 
 @documented_by(StepStream=StepStream)
-class SyncStep(SyncStream[StepStream]):
+class SyncStep(SyncStream[StepStream[OutputT_co]], Generic[OutputT_co]):
     """One step with its events."""
 
     @property
-    def output(self) -> TaskStepOutput:
+    def output(self) -> TaskStepOutput[OutputT_co]:
         """See `StepStream.output`."""
         return self.inner.output
 
@@ -142,10 +142,10 @@ class SyncThreadPage(ThreadPage):
 @called_on("runner.sync.handle(task)")
 @explains_names("sync handle")
 @documented_by(RunHandle=RunHandle, Runner=TaskRunner)
-class SyncHandle:
+class SyncHandle(Generic[OutputT_co]):
     """A `RunHandle` without asyncio."""
 
-    def __init__(self, handle: RunHandle) -> None:
+    def __init__(self, handle: RunHandle[OutputT_co]) -> None:
         self._handle = handle
         self.task_id = handle.task_id
 
@@ -162,7 +162,7 @@ class SyncHandle:
         """See `RunHandle.partials`."""
         return one_by_one(self._handle.partials())
 
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[OutputT_co]:
         """See `RunHandle.result`."""
         return BRIDGE.run(self._handle.result())
 
@@ -170,26 +170,26 @@ class SyncHandle:
         """See `Runner.get_artifact`."""
         return BRIDGE.run(self._handle.get_artifact(artifact_id))
 
-    def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.pause`."""
         return BRIDGE.run(self._handle.pause(reason=reason, by=by))
 
     def resume(
         self,
         *,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         options: RunOptions | None = None,
         by: str | None = None,
-    ) -> RunResult:
+    ) -> RunResult[OutputT_co]:
         """See `Runner.resume`."""
         return BRIDGE.run(self._handle.resume(agent=agent, context=context, options=options, by=by))
 
-    def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.interrupt`."""
         return BRIDGE.run(self._handle.interrupt(reason=reason, by=by))
 
-    def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
         """See `Runner.cancel`."""
         return BRIDGE.run(self._handle.cancel(reason=reason, by=by))
 
@@ -207,8 +207,8 @@ class SyncHandle:
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         by: str | None = None,
     ) -> UndoReport:
         """See `Runner.undo_step`."""
@@ -216,6 +216,28 @@ class SyncHandle:
             self._handle.undo_step(to=to, step=step, force=force, agent=agent, context=context, by=by)
         )
 
+    @overload
+    def fork(
+        self,
+        *,
+        agent: Agent[Any, OutputT],
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
+    @overload
+    def fork(
+        self,
+        *,
+        agent: None = ...,
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT_co]: ...
     def fork(
         self,
         *,
@@ -225,11 +247,16 @@ class SyncHandle:
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
         options: RunOptions | None = None,
-    ) -> Task:
+    ) -> Task[Any]:
         """See `Runner.fork`."""
         return BRIDGE.run(
             self._handle.fork(
-                at=at, agent=agent, input=input, replace=replace, thread_id=thread_id, options=options
+                at=at,
+                agent=cast("Agent[Any]", agent),
+                input=input,
+                replace=replace,
+                thread_id=thread_id,
+                options=options,
             )
         )
 
@@ -271,15 +298,15 @@ class SyncRunner:
 
     def run(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> RunResult:
+        context: ContextT | None = None,
+    ) -> RunResult[OutputT]:
         """See `Runner.run`."""
         return BRIDGE.run(
             self._runner.run(
@@ -295,16 +322,16 @@ class SyncRunner:
 
     def run_stream(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
+        context: ContextT | None = None,
         raw: bool = False,
-    ) -> SyncRun:
+    ) -> SyncRun[OutputT]:
         """See `Runner.run_stream`; here it is a plain `with` and a plain `for`."""
         how: dict[str, Any] = {
             "thread_id": thread_id,
@@ -318,27 +345,27 @@ class SyncRunner:
 
     def stream_step(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
         input: Input | None = None,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
         raw: bool = False,
-    ) -> SyncStep:
+    ) -> SyncStep[OutputT]:
         """See `Runner.stream_step`."""
         return SyncStep(self._runner.stream_step(task, input=input, agent=agent, context=context, raw=raw))
 
     def start(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> SyncHandle:
+        context: ContextT | None = None,
+    ) -> SyncHandle[OutputT]:
         """See `Runner.start`; the task is driven in a thread of Treadle's own and ends with the process."""
         how: dict[str, Any] = {
             "thread_id": thread_id,
@@ -349,37 +376,37 @@ class SyncRunner:
         }
         return SyncHandle(BRIDGE.run(self._runner.start(agent, input, **how)))
 
-    def handle(self, task: Ref) -> SyncHandle:
+    def handle(self, task: Ref[OutputT]) -> SyncHandle[OutputT]:
         """See `Runner.handle`."""
         return SyncHandle(self._runner.handle(task))
 
     def resume(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
         options: RunOptions | None = None,
         by: str | None = None,
-    ) -> RunResult:
+    ) -> RunResult[OutputT]:
         """See `Runner.resume`."""
         return BRIDGE.run(self._runner.resume(task, agent=agent, context=context, options=options, by=by))
 
-    def result(self, task: Ref) -> RunResult:
+    def result(self, task: Ref[OutputT]) -> RunResult[OutputT]:
         """See `Runner.result`."""
         return BRIDGE.run(self._runner.result(task))
 
     def create_task(
         self,
-        agent: Agent[Any],
+        agent: Agent[ContextT, OutputT],
         input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
-        context: Any = None,
-    ) -> Task:
+        context: ContextT | None = None,
+    ) -> Task[OutputT]:
         """See `Runner.create_task`."""
         return BRIDGE.run(
             self._runner.create_task(
@@ -395,25 +422,25 @@ class SyncRunner:
 
     def run_step(
         self,
-        task: Ref,
+        task: Ref[OutputT],
         *,
         input: Input | None = None,
         step: str | None = None,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
-    ) -> TaskStepOutput:
+        agent: Agent[ContextT, OutputT] | None = None,
+        context: ContextT | None = None,
+    ) -> TaskStepOutput[OutputT]:
         """See `Runner.run_step`."""
         return BRIDGE.run(self._runner.run_step(task, input=input, step=step, agent=agent, context=context))
 
-    def run_ready_steps(self, task: Ref, *, context: Any = None) -> StepOutputs:
+    def run_ready_steps(self, task: Ref[OutputT], *, context: Any = None) -> StepOutputs[OutputT]:
         """See `Runner.run_ready_steps`."""
         return BRIDGE.run(self._runner.run_ready_steps(task, context=context))
 
-    def finalize(self, task: Ref) -> RunResult:
+    def finalize(self, task: Ref[OutputT]) -> RunResult[OutputT]:
         """See `Runner.finalize`."""
         return BRIDGE.run(self._runner.finalize(task))
 
-    def get_task(self, task: Ref) -> Task:
+    def get_task(self, task: Ref[OutputT]) -> Task[OutputT]:
         """See `Runner.get_task`."""
         return BRIDGE.run(self._runner.get_task(task))
 
@@ -483,11 +510,11 @@ class SyncRunner:
         """See `Runner.get_upcoming_steps`."""
         return BRIDGE.run(self._runner.get_upcoming_steps(task))
 
-    def get_completed_steps(self, task: Ref) -> StepOutputs:
+    def get_completed_steps(self, task: Ref[OutputT]) -> StepOutputs[OutputT]:
         """See `Runner.get_completed_steps`."""
         return BRIDGE.run(self._runner.get_completed_steps(task))
 
-    def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
+    def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
         """See `Runner.get_step`."""
         return BRIDGE.run(self._runner.get_step(task, step))
 
@@ -572,15 +599,21 @@ class SyncRunner:
         """See `Runner.skip_step`."""
         BRIDGE.run(self._runner.skip_step(task, step=step, by=by))
 
-    def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def pause(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """See `Runner.pause`."""
         return BRIDGE.run(self._runner.pause(task, reason=reason, by=by))
 
-    def interrupt(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def interrupt(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """See `Runner.interrupt`."""
         return BRIDGE.run(self._runner.interrupt(task, reason=reason, by=by))
 
-    def cancel(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+    def cancel(
+        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+    ) -> RunResult[OutputT]:
         """See `Runner.cancel`."""
         return BRIDGE.run(self._runner.cancel(task, reason=reason, by=by))
 
@@ -597,8 +630,8 @@ class SyncRunner:
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         by: str | None = None,
     ) -> UndoReport:
         """See `Runner.undo_step`."""
@@ -606,6 +639,30 @@ class SyncRunner:
             self._runner.undo_step(task, to=to, step=step, force=force, agent=agent, context=context, by=by)
         )
 
+    @overload
+    def fork(
+        self,
+        task: Ref,
+        *,
+        agent: Agent[Any, OutputT],
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
+    @overload
+    def fork(
+        self,
+        task: Ref[OutputT],
+        *,
+        agent: None = ...,
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
     def fork(
         self,
         task: Ref,
@@ -616,11 +673,17 @@ class SyncRunner:
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
         options: RunOptions | None = None,
-    ) -> Task:
+    ) -> Task[Any]:
         """See `Runner.fork`."""
         return BRIDGE.run(
             self._runner.fork(
-                task, at=at, agent=agent, input=input, replace=replace, thread_id=thread_id, options=options
+                task,
+                at=at,
+                agent=cast("Agent[Any]", agent),
+                input=input,
+                replace=replace,
+                thread_id=thread_id,
+                options=options,
             )
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, overload
 
 from treadle.agents.agent import Agent
 from treadle.core import codec
@@ -22,7 +22,7 @@ from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Difference, Task, UndoReport
 from treadle.errors import TaskBusy, TaskFinished, TaskStateError
-from treadle.ports import Commit, NewTask, TaskRow
+from treadle.ports import Commit, ContextT, NewTask, OutputT, TaskRow
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 
@@ -56,8 +56,8 @@ class UndoForkVerbs(ViewVerbs):
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
-        agent: Agent[Any] | None = None,
-        context: Any = None,
+        agent: Agent[ContextT, Any] | None = None,
+        context: ContextT | None = None,
         by: str | None = None,
     ) -> UndoReport:
         """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
@@ -135,6 +135,30 @@ class UndoForkVerbs(ViewVerbs):
         report = undo_plan.report(await self._state(task_id), answer)
         return report if report.complete or report.problem is not None else None
 
+    @overload
+    async def fork(
+        self,
+        task: Ref,
+        *,
+        agent: Agent[Any, OutputT],
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
+    @overload
+    async def fork(
+        self,
+        task: Ref[OutputT],
+        *,
+        agent: None = ...,
+        at: str | int | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        options: RunOptions | None = ...,
+    ) -> Task[OutputT]: ...
     @verb
     async def fork(
         self,
@@ -146,7 +170,7 @@ class UndoForkVerbs(ViewVerbs):
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
         options: RunOptions | None = None,
-    ) -> Task:
+    ) -> Task[Any]:
         """Create a task that shares another's journal up to a point and runs nothing of it again.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from treadle.core.graph import Graph
 from treadle.core.ids import planned_step_id, step_id
@@ -37,11 +37,11 @@ from treadle.errors import (
     TaskTooNew,
     ThreadNotFound,
 )
-from treadle.ports import JournalStore, TaskFilter, TaskRow
+from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
 from treadle.runner.verbs import verb
 
 Input = str | Content | Sequence[str | Content]
-Ref = str | Task
+Ref: TypeAlias = str | Task[OutputT]
 """A task, or its id."""
 
 Role = Literal["user", "observation", "system"]
@@ -78,7 +78,7 @@ class ViewVerbs:
         return self._store
 
     @verb
-    async def result(self, task: Ref) -> RunResult:
+    async def result(self, task: Ref[OutputT]) -> RunResult[OutputT]:
         """Return how a task stands now, from its journal, without driving it."""
         task_id = id_of(task)
         row = await self._cache.row(task_id)
@@ -102,7 +102,7 @@ class ViewVerbs:
                 await self._load_below(below[child], below)
 
     @verb
-    async def get_task(self, task: Ref) -> Task:
+    async def get_task(self, task: Ref[OutputT]) -> Task[OutputT]:
         """Return a snapshot of a task; raises `TaskNotFound`."""
         task_id = id_of(task)
         row = await self._cache.row(task_id)
@@ -208,19 +208,20 @@ class ViewVerbs:
         return upcoming_steps(await self._state(task))
 
     @verb
-    async def get_completed_steps(self, task: Ref) -> StepOutputs:
+    async def get_completed_steps(self, task: Ref[OutputT]) -> StepOutputs[OutputT]:
         """Return what each completed step of the present branch did, in order."""
         state = await self._state(task)
-        word = results.resting_word(state)
-        return StepOutputs([results.step_output(state, step, word, ()) for step in state.steps])
+        word, typed = results.resting_word(state), self._agents.output_type_of(state)
+        return StepOutputs([results.step_output(state, step, word, (), typed) for step in state.steps])
 
     @verb
-    async def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
+    async def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
         """Return what a step of the present branch did, by id or index from 1; raises `StepNotFound`."""
         state = await self._state(task)
         for each in results.all_steps(state):
             if step in (each.id, each.index):
-                return results.step_output(state, each, results.resting_word(state), ())
+                typed = self._agents.output_type_of(state)
+                return results.step_output(state, each, results.resting_word(state), (), typed)
         raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
 
     @verb

@@ -11,13 +11,25 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import update_wrapper
 from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ToolDefinitionError, ToolError
-from treadle.ports import ToolContext, ToolOutput
+from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.faults import contained, from_outside
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
@@ -25,6 +37,7 @@ from treadle.tools.threads import Job, in_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 Undo: TypeAlias = Callable[[ToolCall, ToolContext[Any]], Awaitable[None] | None]
 Reconcile: TypeAlias = Callable[[ToolCall, ToolContext[Any]], Awaitable[Verdict] | Verdict]
@@ -77,7 +90,7 @@ _FLAGS = (*_EFFECTS, "return_direct")
 
 
 @explains_names("tool")
-class FunctionTool(Generic[P, R]):
+class FunctionTool(Generic[P, R, ContextT_contra]):
     """A function made a tool by `tool`; called directly, it is still that function.
 
     Async functions run in the caller's loop. Sync functions and sync generators run in a thread, so they may block.
@@ -128,7 +141,7 @@ class FunctionTool(Generic[P, R]):
         except Exception as error:
             raise self._arguments.problems(error, arguments) from error
 
-    async def call(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext[ContextT_contra]) -> ToolOutput:
         try:
             if not self._is_coroutine:
                 return await self._elsewhere(arguments, ctx)
@@ -200,10 +213,41 @@ class FunctionTool(Generic[P, R]):
             raise contained(error) from error
 
 
+class _Anything:
+    """What only a parameter takes that takes any object: such a function does not name its context."""
+
+
+class ToolDecorator(Protocol):
+    """What `tool(...)` with options returns: it makes a function a tool.
+
+    The type of the context is known to type checkers where a `ToolContext` is the first parameter; a tool that has it
+    elsewhere is checked when a task begins.
+    """
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[_Anything, P], R], /
+    ) -> FunctionTool[Concatenate[Any, P], R, object]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[ToolContext[C], P], R], /
+    ) -> FunctionTool[Concatenate[ToolContext[C], P], R, C]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> FunctionTool[P, R, object]: ...
+
+
 @overload
-def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
+def tool(
+    fn: Callable[Concatenate[_Anything, P], R], /, **options: Unpack[ToolOptions]
+) -> FunctionTool[Concatenate[Any, P], R, object]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    fn: Callable[Concatenate[ToolContext[C], P], R], /, **options: Unpack[ToolOptions]
+) -> FunctionTool[Concatenate[ToolContext[C], P], R, C]: ...
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, object]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> ToolDecorator: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: `@tool`, `@tool(read_only=True)`, or `tool(function, name="...")`.
 
@@ -220,7 +264,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
     """
     frame = defining_frame()
 
-    def define(fn: Callable[..., Any]) -> FunctionTool[..., Any]:
+    def define(fn: Callable[..., Any]) -> FunctionTool[..., Any, Any]:
         if isinstance(fn, FunctionTool):
             merged = cast("ToolOptions", {**fn.options, **options})
             return FunctionTool(cast("Callable[..., Any]", fn.function), merged, frame)

@@ -17,14 +17,14 @@ from treadle.core.observation import answer_text
 from treadle.core.render import results
 from treadle.errors import ConfigurationError, ModelError, WorkerError
 from treadle.policy.limits import Limits
-from treadle.ports import C, Model, Tool
+from treadle.ports import ContextT_co, Model, Tool
 
 TASK_INPUT: Final = "input"
 """The name of the task's input in a template."""
 
 
 @frozen
-class NodeContext(Generic[C]):
+class NodeContext(Generic[ContextT_co]):
     """A node of a pipeline, as its function sees it.
 
     Args:
@@ -43,7 +43,7 @@ class NodeContext(Generic[C]):
     text: str
     results: Mapping[str, Json]
     state: Mapping[str, Json]
-    step: StepContext[C]
+    step: StepContext[ContextT_co]
 
 
 @frozen
@@ -204,12 +204,13 @@ def node_action(node: str, run: Any, input: Any) -> NodeAction:
     if isinstance(run, Agent):
         return node_action(node, _as_ask(node, cast("Agent[Any]", run), input), None)
     if isinstance(run, (str, Tool)):
+        tool = cast("str | Tool", run)
         if not (input is None or isinstance(input, dict) or callable(input)):
             raise ConfigurationError(
-                f"node {node!r}: input must be the arguments of the tool {tool_name(run)!r} as an object, or a function"
-                f" that returns them, got {input!r}"
+                f"node {node!r}: input must be the arguments of the tool {tool_name(tool)!r} as an object, or a "
+                f"function that returns them, got {input!r}"
             )
-        return UseTool(run, cast("Any", input))
+        return UseTool(tool, cast("Any", input))
     if isinstance(run, Ask):
         _check_ask(node, run)
         if input is not None:

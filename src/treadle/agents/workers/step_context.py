@@ -39,7 +39,7 @@ from treadle.errors import (
     ToolCallFailed,
     WorkerError,
 )
-from treadle.ports import C, Tool
+from treadle.ports import ContextT_co, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -96,7 +96,7 @@ class NamedAgent(Protocol):
     def name(self) -> str: ...
 
 
-class StepContext(Generic[C]):
+class StepContext(Generic[ContextT_co]):
     """A step, as its function sees it.
 
     `input` is the data with which the step was planned, `task_input` the input of the task. `results` has the outputs
@@ -113,7 +113,7 @@ class StepContext(Generic[C]):
         state: TaskState,
         node: StepNode,
         services: StepServices,
-        context: C,
+        context: ContextT_co,
         tools: Sequence[Tool],
         output_type: OutputType | None,
     ) -> None:
@@ -131,7 +131,7 @@ class StepContext(Generic[C]):
         self.input: Json = copied(node.plan.input)
         self.task_input: tuple[Content, ...] = state.input
         self.state: StateView = StateView(state, step.started_seq, f"step {node.plan.name!r}")
-        self.context: C = context
+        self.context: ContextT_co = context
         self.given_up: Mapping[str, str] = _given_up(graph, node)
         self.results: Mapping[str, Json] = StepOutputs(_results(graph, node), node.plan.name, self.given_up)
         self.failures: Mapping[str, str] = _failures(graph, node)

@@ -17,6 +17,7 @@ from treadle.core.graph import Graph
 from treadle.core.messages import File, Json
 from treadle.core.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
+from treadle.ports import ContextT
 
 FIRST = "start"
 """The name of the first step of a worker that is a plain function."""
@@ -53,7 +54,7 @@ class StepResult:
     artifacts: Sequence[File] = ()
 
 
-StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
+StepFunction: TypeAlias = Callable[[StepContext[ContextT]], StepResult | Awaitable[StepResult]]
 """A worker that is one function for all steps."""
 
 
