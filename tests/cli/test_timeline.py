@@ -2,8 +2,8 @@
 
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
-from treadle.core.events import ModelReturned, ToolEnded
-from treadle.core.messages import Message, ToolCall
+from treadle.core.events import Failure, ModelFailed, ModelReturned, ModelStarted, ToolEnded
+from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
 
 
@@ -13,3 +13,18 @@ def test_the_result_of_an_earlier_call_is_shown_with_the_name_of_its_tool(capsys
     timeline.learn_calls([ModelReturned("s1", message, "tool_calls", Usage())])
     timeline.show(ToolEnded("s1", "s1-0", "ok", 3))
     assert "add: 3" in capsys.readouterr().out
+
+
+def test_each_request_is_shown_with_the_model_that_was_asked(capsys):
+    timeline = Timeline(Screen(json=False))
+    answer = Message("assistant", (Text("Hello."),))
+    for event in (
+        ModelStarted("s1", "a:one"),
+        ModelFailed("s1", Failure("model", "overloaded", "busy", None, 503, None, "a:one"), retry_at=0),
+        ModelStarted("s1", "b:two", 2),
+        ModelReturned("s1", answer, "stop", Usage(1, 2)),
+    ):
+        timeline.show(event)
+    shown = capsys.readouterr().out
+    assert "a:one failed: overloaded: busy" in shown
+    assert "b:two · 0 ms" in shown

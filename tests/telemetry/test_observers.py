@@ -10,6 +10,7 @@ from treadle.core import events as e
 from treadle.core.messages import Message, Text
 from treadle.core.model import SideCall
 from treadle.errors import ConfigurationError
+from treadle.llm.layers.fallback import Fallback
 from treadle.llm.scripted import call, fail, text
 from treadle.telemetry import Console, JsonLines
 from treadle.telemetry.redaction import LONGEST, Redaction
@@ -110,9 +111,23 @@ async def test_the_console_shows_which_agent_did_what_and_what_failed(tmp_path):
     ):
         assert words in shown
     assert "broken: error" in shown
-    assert "the model failed: unavailable 500" in shown or "the model failed" in shown
+    assert "scripted failed: server 500" in shown
     assert "\x1b" not in shown
     assert shown.rstrip().splitlines()[-1].endswith("■ failed")
+
+
+async def test_the_console_names_the_model_that_is_asked_of_several(tmp_path):
+    with (tmp_path / "screen").open("w+") as screen:
+        async with Runner("memory:", observers=[Console(screen)]) as runner:
+            await runner.run(Agent(several(fail(503), text("Hello.")), name="a"), "Go.")
+        screen.seek(0)
+        lines = screen.read().splitlines()
+    assert any("✗ a:one failed: overloaded 503" in line for line in lines)
+    assert any("↻ b:two, attempt 2" in line for line in lines)
+
+
+def several(first_item, second_item):
+    return Fallback([ScriptedModel([first_item], name="a:one"), ScriptedModel([second_item], name="b:two")])
 
 
 def test_the_text_of_a_side_calls_error_is_content():

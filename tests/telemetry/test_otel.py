@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.telemetry import OpenTelemetry
@@ -274,3 +275,14 @@ async def test_a_subagents_span_is_a_child_of_its_calls_span(collector):
         assert calls[child.parent].attributes["treadle.child.id"] == child.attributes["treadle.task.id"]
         assert child.attributes["treadle.task.depth"] == 1
     assert {span.trace for span in collector.spans} == {collector.one("invoke_agent boss").trace}
+
+
+async def test_a_span_names_the_model_that_is_asked_of_several(collector):
+    models = [ScriptedModel([fail(503)], name="acme:one"), ScriptedModel([text("Hello.")], name="other:two")]
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
+        result = await runner.run(Agent(Fallback(models), name="a"), "Hi")
+    assert result.final_text == "Hello."
+    first, second = collector.one("chat one"), collector.one("chat two")
+    assert (first.attributes["gen_ai.provider.name"], first.attributes[ERROR_OF]) == ("acme", "overloaded")
+    assert second.attributes["gen_ai.provider.name"] == "other"
+    assert ERROR_OF not in second.attributes

@@ -79,7 +79,8 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
     steps = f"{some(result.steps, 'step')} · {usage_summary(result.usage)}"
     screen.line(("● ", style), (result.state_text, style), f"  {task_id}", (steps, "dim"))
     if result.error is not None:
-        screen.line(("  ✗ ", "red"), f"{result.error.kind}: {result.error.message}")
+        who = f"{result.error.model}: " if result.error.model else ""
+        screen.line(("  ✗ ", "red"), f"{who}{result.error.kind}: {result.error.message}")
     for reason in result.degraded_reasons:
         screen.line(("  ! ", "yellow"), reason)
 

@@ -255,7 +255,8 @@ class Timeline:
                 self._model_started(event)
             case e.ModelFailed():
                 retry_note = f"; retried at {moment(event.retry_at)}" if event.retry_at is not None else ""
-                self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (retry_note, "dim"))
+                name = event.error.model or "the model"
+                self._line((f"  ✗ {name} failed: ", "red"), _failure(event.error), (retry_note, "dim"))
             case e.ModelStopped():
                 self._line((f"  … the request was stopped ({event.reason})", "yellow"))
             case e.StepFailed():

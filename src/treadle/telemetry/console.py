@@ -151,9 +151,8 @@ class Console:
 def _other_line(event: Any) -> tuple[str, str, str, str] | None:
     match event:
         case e.ModelFailed() | e.StepFailed() | e.WorkerFailed():
-            description = {"model_failed": "the model failed", "step_failed": "the step failed"}.get(
-                event.kind, "failed"
-            )
+            subject = {"model_failed": event.error.model or "the model", "step_failed": "the step"}
+            description = f"{subject.get(event.kind, '')} failed".strip()
             status = f" {event.error.status}" if event.error.status else ""
             return "✗", "red", f"{description}: {event.error.kind}{status}", event.error.message
         case e.ModelStopped() | e.ToolStopped():
