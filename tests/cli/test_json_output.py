@@ -5,6 +5,7 @@ import json
 import pytest
 
 from treadle.cli.json_output import as_document, as_json
+from treadle.core.events import Failure
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
 
 
@@ -25,3 +26,9 @@ def test_every_result_is_one_line_of_json(value):
     assert "\n" not in document
     assert document.isascii()
     json.loads(document)
+
+
+@pytest.mark.parametrize(("kind", "retryable"), [("overloaded", True), ("authentication", False)])
+def test_an_error_says_whether_a_retry_makes_sense(kind, retryable):
+    document = as_json(Failure("model", kind, "no", status=503, model="acme:big"))
+    assert (document["provider"], document["model"], document["retryable"]) == ("acme", "acme:big", retryable)

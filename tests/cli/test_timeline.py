@@ -27,4 +27,5 @@ def test_each_request_is_shown_with_the_model_that_was_asked(capsys):
         timeline.show(event)
     shown = capsys.readouterr().out
     assert "a:one failed: overloaded: busy" in shown
+    assert "retried with b:two (attempt 2)" in shown
     assert "b:two · 0 ms" in shown

@@ -253,6 +253,10 @@ def test_an_unknown_method_of_a_model_is_not_found() -> None:
         assert (lost.status_code, "alt=sse" in lost.text) == (400, True)
 
 
+# Google's package inherits from a class of aiohttp, which says so if it is installed.
+@pytest.mark.filterwarnings(
+    "ignore:Inheritance class .* from ClientSession is discouraged:DeprecationWarning"
+)
 @pytest.mark.anyio
 async def test_the_async_client_understands_it_too() -> None:
     with ProviderServer([[text("Well,"), call("add", a=1)]]) as server, client_of(server) as client:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any, cast
 
-from treadle.core.events import Event
+from treadle.core.events import Event, Failure
 from treadle.core.messages import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
 
 _PARTS = (Text, Image, File, Reasoning, ToolCall, ToolResult)
@@ -21,9 +21,9 @@ def as_json(value: Any) -> Json:
     """Return a value as plain JSON data.
 
     A dataclass becomes an object of its fields. A message part has its kind in `type`; an event has it in `kind`,
-    beside its `seq` and `time`. Bytes become base64 text, money becomes a number, and numbers that JSON cannot hold
-    become null. Values that pydantic can serialise (its models, dates, enums) use pydantic's form. Any other value
-    becomes its `repr`.
+    beside its `seq` and `time`; a failure says whether a retry makes sense. Bytes become base64 text, money becomes a
+    number, and numbers that JSON cannot hold become null. Values that pydantic can serialise (its models, dates,
+    enums) use pydantic's form. Any other value becomes its `repr`.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -53,6 +53,8 @@ def _label(value: Any) -> dict[str, Json]:
         return {"type": re.sub(r"(?<!^)([A-Z])", r"_\1", type(value).__name__).lower()}
     if isinstance(value, Event):
         return {"seq": value.seq, "time": value.time, "kind": value.kind}
+    if isinstance(value, Failure):
+        return {"provider": value.provider, "retryable": value.retryable}
     return {}
 
 

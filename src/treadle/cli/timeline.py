@@ -306,11 +306,13 @@ class Timeline:
             )
 
     def _model_started(self, event: e.ModelStarted) -> None:
+        before = self._asked.get(event.call or event.step)
         self._asked[event.call or event.step] = event
         if event.final:
             self._line(("  asked for a final answer, without tools", "yellow"))
         elif event.attempt > 1:
-            self._line((f"  retried (attempt {event.attempt})", "dim"))
+            other = f" with {event.model}" if before is not None and before.model != event.model else ""
+            self._line((f"  retried{other} (attempt {event.attempt})", "dim"))
         elif event.offered is not None:
             self._line(
                 ("  offered: ", "dim"), (short(", ".join(event.offered) or "no tool", 2 * _DATA_SHOWN), "dim")
