@@ -958,7 +958,7 @@ mistake(
 )
 mistake("FailurePolicy(tools=)", lambda s: FailurePolicy(tools="fail"), err.WrongArguments, "'tool'")
 mistake("Breakpoint(tool)", lambda s: Breakpoint("pay"), err.WrongArguments, "all by name", "before_tool=")
-mistake("Breakpoint(tool=)", lambda s: Breakpoint(tool="pay"), err.WrongArguments, "before_tool=")
+mistake("Breakpoint(tool_name=)", lambda s: Breakpoint(tool_name="pay"), err.WrongArguments, "before_tool=")
 mistake(
     "ModelSettings(max_output_tokens=)",
     lambda s: ModelSettings(max_output_tokens=3),

@@ -9,6 +9,7 @@ from dataclasses import field
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from traceback import FrameSummary, extract_tb
 from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
@@ -93,11 +94,46 @@ def agents_at(path: str) -> list[Agent[Any]]:
         for part in name.split("."):
             value = getattr(value, part)
     except Exception as error:  # any error of the user's own module
-        raise ConfigurationError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        advice = _advice(module, name, error)
+        raise ConfigurationError(
+            f"{path} cannot be imported: {type(error).__name__}: {error}{advice}"
+        ) from error
     agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
     if not agents or not all(isinstance(agent, Agent) for agent in agents):
-        raise ConfigurationError(f"{path} is not an Agent, but {value!r}")
+        advice = _call(name) if callable(cast("object", value)) else _agents_in(module)
+        raise ConfigurationError(f"{path} is not an Agent, but {value!r:.200}{advice}")
     return agents
+
+
+def _advice(module: str, name: str, error: Exception) -> str:
+    """Return what to do about an error of importing `name` from `module`, where it shows what is wrong."""
+    if module.endswith(".py"):
+        return f"; write the module without .py: {module[:-3].replace('/', '.')}:{name}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "") in (module, module.partition(".")[0]):
+        return f"; modules are looked for in {Path.cwd()} and among the installed packages"
+    if isinstance(error, AttributeError) and module in sys.modules:
+        return _agents_in(module)
+    return next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames_of(error)), "")
+
+
+def _frames_of(error: Exception) -> list[FrameSummary]:
+    """Return the frames of an error outside of Treadle and of the import system, the innermost first."""
+    ours = str(Path(__file__).parents[1])
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith((ours, "<"))
+    ]
+    return [frame for frame in reversed(frames) if Path(frame.filename).parent.name != "importlib"]
+
+
+def _agents_in(module: str) -> str:
+    names = [
+        f"{module}:{name}" for name, value in vars(sys.modules[module]).items() if isinstance(value, Agent)
+    ]
+    return f"; the agents of the module: {', '.join(names)}" if names else f"; {module} holds no agent"
+
+
+def _call(name: str) -> str:
+    return f"; an agent is needed, not what makes one: write agent = {name}() in the module, and name that"
 
 
 def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any]:
@@ -168,9 +204,22 @@ def _unknown(name: str) -> str:
     listed = listed_agents()
     closest = get_close_matches(name, listed.agents, n=1)
     names = ", ".join(sorted(listed.agents)) or "none"
+    if module := _module_meant(name):
+        return f"no agent is called {name!r}: write {module}, the module and the name of the agent in it"
     hint = f"did you mean {closest[0]!r}? " if closest else f"known here: {names}; "
     broken = "".join(f"; {problem}" for problem in list(listed.problems.values())[:1])
     return f"no agent is called {name!r}: {hint}{WAYS}{broken}"
+
+
+def _module_meant(name: str) -> str | None:
+    """Return `module:agent` for a name that is a module or a file in the working directory, or None."""
+    path = name.removesuffix(".py").replace("/", ".").removeprefix(".")
+    parent, _, last = path.rpartition(".")
+    for module, agent in ((path, "AGENT"), (parent, last)):
+        place = Path(*module.split(".")) if module else None
+        if place is not None and (place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()):
+            return f"{module}:{agent}"
+    return None
 
 
 def assistant(model: str | None) -> Agent[Any]:

@@ -58,9 +58,9 @@ def _label(value: Any) -> dict[str, Json]:
     return {}
 
 
-def error_json(error: BaseException) -> Json:
-    """Return the document of a failed command."""
-    return {"error": {"type": type(error).__name__, "message": str(error)}}
+def error_json(error: BaseException, message: str | None = None) -> Json:
+    """Return the document of a failed command, with the message of the error or another one."""
+    return {"error": {"type": type(error).__name__, "message": str(error) if message is None else message}}
 
 
 def as_document(value: Any) -> str:

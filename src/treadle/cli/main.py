@@ -18,6 +18,7 @@ from treadle.cli import control, doctor, drive, listing, maintenance, replay, ru
 from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
+from treadle.cli.usage_errors import usage_message
 from treadle.errors import (
     ConfigurationError,
     NotFound,
@@ -178,8 +179,8 @@ def _user_code_in(error: BaseException) -> str | None:
 
 
 def _failed(error: Any, screen: Screen) -> int:
-    screen.document(error_json(error))
-    message = str(error) if isinstance(error, TreadleError) else error.format_message()
+    message = str(error) if isinstance(error, TreadleError) else usage_message(error)
+    screen.document(error_json(error, message))
     screen.note(("error: ", "red"), message)
     if isinstance(error, TaskParked):
         return CODES.get(error.state or "", 1)

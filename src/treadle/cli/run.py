@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -141,7 +142,7 @@ def run(
     tracing: TraceOptions,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
-    name, text = _agent_and_input(arguments)
+    name, text = _agent_and_input(arguments, agent)
     options = drive.run_options()
     chosen = agents.to_run(name, agent, model)
     agents.check_model(chosen)
@@ -299,9 +300,18 @@ def _goal(until: str | None) -> int | Breakpoint:
     return breakpoint_of(until, "--until")
 
 
-def _agent_and_input(arguments: list[str]) -> tuple[str | None, str]:
+_AN_AGENT: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
+"""What names the place of an agent, `module:agent`."""
+
+
+def _agent_and_input(arguments: list[str], option: str | None) -> tuple[str | None, str]:
     match arguments:
         case [text]:
+            if option is None and _AN_AGENT.fullmatch(text):
+                raise ConfigurationError(
+                    f"INPUT is missing: write `treadle run {text} INPUT`; to send such text, pass it on standard "
+                    "input and write - for INPUT"
+                )
             return None, text_argument(text)
         case [agent, text]:
             return agent, text_argument(text)

@@ -51,7 +51,12 @@ async def find_task(runner: TaskRunner, name: str) -> TaskRow:
             f"{name!r} fits {count} tasks: {some_ids}{', ...' if len(rows) > 4 else ''}; give more of the end of the id"
         )
     if not rows:
-        await runner.get_task(name)  # raises the error that explains what is wrong with the name
+        try:
+            await runner.get_task(name)  # raises the error that explains what is wrong with the name
+        except TaskNotFound as error:
+            raise TaskNotFound(
+                f"{error}; `treadle tasks` lists the tasks, and `last` is the newest"
+            ) from None
     return rows[0]
 
 

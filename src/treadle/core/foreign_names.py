@@ -509,7 +509,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         ),
     },
     "Breakpoint": {
-        **dict.fromkeys(("tool", "tool_name", "interrupt_before", "before"), "write before_tool='...'"),
+        **dict.fromkeys(("tool_name", "interrupt_before", "before"), "write before_tool='...'"),
         "step": "write after_step=...",
         "after": "write after_step=...",
     },
