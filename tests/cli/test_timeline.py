@@ -2,7 +2,15 @@
 
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
-from treadle.core.events import Failure, ModelFailed, ModelReturned, ModelStarted, ToolEnded
+from treadle.core.events import (
+    Failure,
+    ModelFailed,
+    ModelReturned,
+    ModelStarted,
+    StateChange,
+    StateOverwritten,
+    ToolEnded,
+)
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
 
@@ -29,3 +37,26 @@ def test_each_request_is_shown_with_the_model_that_was_asked(capsys):
     assert "a:one failed: overloaded: busy" in shown
     assert "retried with b:two (attempt 2)" in shown
     assert "b:two · 0 ms" in shown
+
+
+def test_what_a_call_changed_in_the_state_stands_under_its_result(capsys):
+    timeline = Timeline(Screen(json=False))
+    message = Message("assistant", (ToolCall("s1-0", "put", {}), ToolCall("s1-1", "put", {})))
+    timeline.learn_calls([ModelReturned("s1", message, "tool_calls", Usage())])
+    timeline.show(
+        ToolEnded("s1", "s1-0", "ok", "put", changes=StateChange({"n": 1, "cart": ["tea"]}, ("old",)))
+    )
+    timeline.show(ToolEnded("s1", "s1-1", "ok", "put", changes=StateChange({}, ("n",))))
+    timeline.show(StateOverwritten("s1", "s1-1", "s1-0", ("n",)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "ctx.state" in line] == [
+        '    ctx.state: n=1, cart=["tea"], old removed',
+        "    ctx.state: n removed",
+        "  ! ctx.state: n of put (s1-0) gave way to put (s1-1), beside it",
+    ]
+
+
+def test_a_state_of_thousands_of_keys_takes_few_lines(capsys):
+    values = {f"key {number}": "x" * 1_000 for number in range(2_000)}
+    Timeline(Screen(json=False)).show(ToolEnded("s1", "s1-0", "ok", "put", changes=StateChange(values)))
+    assert len(capsys.readouterr().out) < 1_000

@@ -2,7 +2,7 @@
 
 import re
 
-from treadle import Agent, File, Runner, ScriptedModel, ToolOutput, tool
+from treadle import Agent, File, Runner, ScriptedModel, ToolContext, ToolOutput, tool
 from treadle.llm.scripted import call, text
 
 
@@ -193,3 +193,28 @@ def test_a_call_of_an_answer_is_shown_once(treadle):
     shown = treadle("show", "last").out
     assert shown.count("→ add(a=1, b=2)") == 1
     assert "  ✓ plan\n  ✓ 1.sum\n" in shown
+
+
+def test_show_tells_the_state_of_a_task_and_diff_what_a_fork_changed_otherwise(treadle, project):
+    @tool(read_only=True)
+    def put(item: str, ctx: ToolContext) -> str:
+        """Put an item into the cart."""
+        ctx.state["cart"] = [*ctx.state.get("cart", []), f"{item} for {ctx.context}"]
+        return "put"
+
+    store = str(project / "carts.db")
+    agent = Agent(
+        ScriptedModel([call("put", item="tea"), call("put", item="milk"), text("Two.")]), tools=[put]
+    )
+    with Runner(store).sync as runner:
+        runner.run(agent, "Shop.", task_id="shop", context="Ada", extra_state={"plan": "free"})
+        fork = runner.fork("shop", at="s1")
+        runner.resume(fork, agent=agent, context="Bob")
+    shown = treadle("show", "shop", "--store", store).out.splitlines()
+    assert '    ctx.state: cart=["tea for Ada"]' in shown
+    assert 'ctx.state: {"plan":"free","cart":["tea for Ada","milk for Ada"]}' in shown
+    document = treadle("show", "shop", "--store", store, "--json").document
+    assert document["task"]["extra_state"] == {"plan": "free", "cart": ["tea for Ada", "milk for Ada"]}
+    told = treadle("diff", "shop", fork.task_id, "--store", store).out
+    assert "changes of s2-0" in told
+    assert "milk for Bob" in told

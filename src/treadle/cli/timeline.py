@@ -10,7 +10,7 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
-from treadle.core.ids import undone_call
+from treadle.core.ids import base_call_id, undone_call
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
 from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
@@ -268,6 +268,10 @@ class Timeline:
                 self._tool(event)
             case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
                 self._show_call_change(event)
+            case e.InstructionsSet():
+                self._print_changes(event.changes)
+            case e.StateOverwritten():
+                self._overwritten(event)
             case _:
                 self._show_task_event(event)
 
@@ -292,6 +296,7 @@ class Timeline:
         text = as_text(event.output)
         if self._names.of(event.step) is not None and event.output is not None and text != self.last_text:
             self._line(("  = ", "green"), short(text, _DATA_SHOWN))
+        self._print_changes(event.changes)
         self._print_files(event, event.step)
 
     def _call_requested(self, event: e.CallRequested) -> None:
@@ -339,6 +344,7 @@ class Timeline:
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), where)
+            self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
             self._line(
@@ -349,6 +355,24 @@ class Timeline:
             )
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
+
+    def _print_changes(self, changes: e.StateChange | None) -> None:
+        """Print what a call changed in the task's `extra_state`."""
+        if changes is not None:
+            removed = ", ".join([f"{key} removed" for key in changes.removed])
+            parts = [part for part in (call_arguments(changes.values), removed) if part]
+            self._line(("    ctx.state: ", "dim"), ", ".join(parts))
+
+    def _overwritten(self, event: e.StateOverwritten) -> None:
+        writers: list[str] = []
+        for writer in (event.lost, event.kept):
+            node = self._names.of(writer)
+            call = f"{self._name(base_call_id(writer))} ({writer})"
+            writers.append(call if node is None else f"the step {node.plan.name}")
+        keys = short(", ".join(event.keys), _DATA_SHOWN)
+        self._line(
+            ("  ! ", "yellow"), f"ctx.state: {keys} of {writers[0]} gave way to {writers[1]}, beside it"
+        )
 
     def _print_files(self, event: e.ToolEnded | e.StepCompleted, prefix: str) -> None:
         """Print the sources and artifacts of a result; an artifact's id is `<prefix>-a<number>`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,9 +16,13 @@ from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
 from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.journal import events_with_epochs
+from treadle.core.observation import as_text
 from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
 from treadle.errors import TaskNotFound
 from treadle.runner.runner import TaskRunner
+
+_STATE_SHOWN: Final = 2_000
+"""Characters of the state kept with a task that are printed; `--json` has all of it."""
 
 
 @command
@@ -48,6 +52,8 @@ async def show(
         timeline.show(event)
     draw(screen, steps, [info for info in upcoming if info.status in ("next", "blocked")])
     _print_children(screen, children)
+    if snapshot.extra_state:
+        screen.line(("ctx.state: ", "dim"), short(as_text(snapshot.extra_state), _STATE_SHOWN))
     print_state(screen, result)
     print_pending(session, result)
     print_next(session, result, root=root, limit=timeline.limit)

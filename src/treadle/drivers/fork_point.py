@@ -13,7 +13,7 @@ from treadle.core.state import TaskState, start
 from treadle.core.steps import StepState
 from treadle.drivers.arguments import shown
 from treadle.engine import loading
-from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, step_output
+from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, state_value, step_output
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
 
@@ -200,6 +200,10 @@ def difference(a: TaskState, b: TaskState) -> Difference:
         return Difference(
             a.task_id, b.task_id, shared, None, None, None, "end", [a.ended, a.output], [b.ended, b.output]
         )
+    if state_value(a) != state_value(b):
+        return Difference(
+            a.task_id, b.task_id, shared, None, None, None, "extra_state", state_value(a), state_value(b)
+        )
     return Difference(a.task_id, b.task_id, shared)
 
 
@@ -227,5 +231,6 @@ def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, An
     for call_a, call_b in zip(a.calls, b.calls, strict=False):
         fields.append((f"outcome of {call_a.id}", call_a.outcome, call_b.outcome))
         fields.append((f"output of {call_a.id}", call_a.output, call_b.output))
+        fields.append((f"changes of {call_a.id}", call_a.changes, call_b.changes))
     fields += [("output", a.output, b.output), ("status", a.status, b.status)]
     return next((field for field in fields if field[1] != field[2]), None)

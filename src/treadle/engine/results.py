@@ -1018,6 +1018,11 @@ def totals(sums: dict[str, TaskSums]) -> TaskTotals:
     return TaskTotals(total.tasks, states, total.driven, total.tokens, as_dollars(total.cost), total.unpriced)
 
 
+def state_value(state: TaskState) -> Json:
+    """Return a copy of the `extra_state` of a task; None if it has none."""
+    return state.extra_state.value() if state.extra_state is not None else None
+
+
 def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task."""
     return Task(
@@ -1035,7 +1040,7 @@ def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
         state.parent,
         row.labels,
         state.seq,
-        state.extra_state.value() if state.extra_state is not None else None,
+        state_value(state),
         usage_of(state),
     )
 
