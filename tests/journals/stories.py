@@ -21,11 +21,14 @@ from treadle import (
     Happened,
     Image,
     Limits,
+    NextStep,
     NotHappened,
     RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
+    StepContext,
+    StepResult,
     ToolContext,
     ToolOutput,
     tool,
@@ -191,6 +194,43 @@ PAYER: Agent[Any] = Agent(
     tools=[pay],
 )
 
+
+@tool(read_only=True)
+async def keep(key: str, value: Any, ctx: ToolContext[Taking]) -> list[str]:
+    """Keep a value in the task's state."""
+    ctx.state[key] = value
+    ctx.state.pop("empty", None)
+    ctx.state.setdefault("order", []).append(key)
+    return list(ctx.state)
+
+
+KEEPER: Agent[Any] = Agent(
+    ScriptedModel(
+        [
+            call("keep", key="a", value=1),
+            turn(calls=[call("keep", key="a", value=2), call("keep", key="b", value={"$blob": ["ü"]})]),
+            text("Kept."),
+        ]
+    ),
+    name="keeper",
+    tools=[keep],
+    instructions=lambda ctx: f"Keep things for {ctx.state.setdefault('user', 'ada')}.",
+)
+
+
+async def _keeping(ctx: StepContext[Any]) -> StepResult:
+    ctx.state["steps"] = [*ctx.state.get("steps", []), ctx.name]
+    if ctx.name == "start":
+        return StepResult(
+            next_steps=[NextStep("one"), NextStep("two"), NextStep("end", after=("one", "two"))]
+        )
+    if ctx.name != "end":
+        await ctx.call_tool("keep", {"key": ctx.name, "value": len(ctx.state)})
+    return StepResult(dict(ctx.state), is_last=ctx.name == "end")
+
+
+KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -205,6 +245,8 @@ AGENTS: list[Agent[Any]] = [
     CHOOSER,
     RESEARCHER,
     PAYER,
+    KEEPER,
+    KEEPING_STEPS,
 ]
 
 
@@ -369,6 +411,20 @@ async def with_another_version_of_its_agent(runner: Runner) -> None:
     await runner.resume(name, agent=LOOKER.replace(instructions="Be kind."))
 
 
+async def with_a_state(runner: Runner) -> None:
+    begun = {"a": 0, "empty": [], "long": "long " * 2_000}
+    await runner.run(KEEPER, "Keep.", task_id="with_a_state", extra_state=begun)
+    await runner.undo_step("with_a_state", to=1)
+    await runner.run_step("with_a_state")
+
+
+async def with_steps_that_change_the_state(runner: Runner) -> None:
+    name = "with_steps_that_change_the_state"
+    await runner.create_task(KEEPING_STEPS, "Keep.", task_id=name, extra_state={"kept": True})
+    await runner.run_step(name)
+    await runner.run_step(name)
+
+
 async def with_an_event_of_the_future(runner: Runner) -> None:
     name = "with_an_event_of_the_future"
     await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
@@ -426,6 +482,8 @@ STORIES: list[Story] = [
     with_sources_and_artifacts,
     with_wrong_answers,
     with_another_version_of_its_agent,
+    with_a_state,
+    with_steps_that_change_the_state,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,
     with_an_event_that_a_driver_may_ignore,
