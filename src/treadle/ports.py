@@ -884,6 +884,9 @@ class Observer(Protocol):
 
     It belongs to one runner. It may also have `deltas = True`, to get the text that is being written, and `close()`,
     which is called in the same thread when the runner is closed and every notice was delivered.
+
+    And it may have `enter_call(task, epoch, call, attempt)`, to set context variables for the code of a tool: it is
+    called where the tool is about to run, in a context of that call alone, and must return at once.
     """
 
     def observe(self, notice: Notice) -> None:

@@ -8,16 +8,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
-from treadle.telemetry import OpenTelemetry
+from treadle.telemetry import OpenTelemetry, TaskIds
 
 pytestmark = pytest.mark.anyio
 
@@ -187,7 +189,7 @@ async def test_every_attempt_of_a_request_is_a_span_and_failures_are_marked(coll
 RESUMED = """
 from tests.telemetry.test_otel import worker
 from treadle import Runner
-from treadle.telemetry import OpenTelemetry
+from treadle.telemetry import OpenTelemetry, TaskIds
 with Runner("tasks.db", agents=[worker()], observers=[OpenTelemetry.over_otlp()]).sync as runner:
     assert runner.resume("task-1").state == "completed"
 """
@@ -286,3 +288,134 @@ async def test_a_span_names_the_model_that_is_asked_of_several(collector):
     assert (first.attributes["gen_ai.provider.name"], first.attributes[ERROR_OF]) == ("acme", "overloaded")
     assert second.attributes["gen_ai.provider.name"] == "other"
     assert ERROR_OF not in second.attributes
+
+
+# --------------------------------------------------------------------- spans that a tool opens itself
+
+
+class Traced:
+    """Spans in memory, of our observer and of the tools' own tracer; one provider for both."""
+
+    def __init__(self, **options):
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(**options)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("app")
+
+    def spans(self, prefix):
+        return [span for span in self.exporter.get_finished_spans() if span.name.startswith(prefix)]
+
+    def tools(self):
+        @tool(read_only=True)
+        async def waits(n: int) -> int:
+            """Open a span in the event loop."""
+            with self.tracer.start_as_current_span(f"inside waits {n}"):
+                await asyncio.sleep(0.001)
+                with self.tracer.start_as_current_span("deep"):
+                    return n
+
+        @tool(read_only=True)
+        def blocks(n: int) -> int:
+            """Open a span in a thread."""
+            with self.tracer.start_as_current_span(f"inside blocks {n}"):
+                return n
+
+        return [waits, blocks]
+
+    async def run(self, *turns, **more):
+        agent = Agent(ScriptedModel([*turns, text("Done.")]), name="worker", tools=self.tools(), **more)
+        async with Runner("memory:", observers=[OpenTelemetry(self.provider)]) as runner:
+            return await runner.run(agent, "Go")
+
+
+@pytest.mark.parametrize("ids", [None, TaskIds()])
+async def test_a_span_that_a_tool_opens_is_a_child_of_its_calls_span(ids):
+    traced = Traced(id_generator=ids)
+    calls = [call("waits", n=1), call("blocks", n=2), call("waits", n=3)]
+    await traced.run(calls, call("blocks", n=4))
+    by_call = {span.attributes["gen_ai.tool.call.id"]: span for span in traced.spans("execute_tool")}
+    inside = {span.name.split()[-1]: span for span in traced.spans("inside")}
+    for n, call_id in (("1", "s1-0"), ("2", "s1-1"), ("3", "s1-2"), ("4", "s2-0")):
+        assert inside[n].parent.span_id == by_call[call_id].context.span_id, call_id
+        assert inside[n].context.trace_id == by_call[call_id].context.trace_id
+    assert {span.parent.span_id for span in traced.spans("deep")} <= {
+        each.context.span_id for each in inside.values()
+    }
+    assert len({span.context.span_id for span in traced.exporter.get_finished_spans()}) == len(
+        traced.exporter.get_finished_spans()
+    )
+
+
+async def test_all_of_it_stands_below_the_span_of_the_caller():
+    traced = Traced()
+    with traced.tracer.start_as_current_span("request") as request:
+        await traced.run(call("waits", n=1))
+        assert trace.get_current_span() is request
+    spans = traced.exporter.get_finished_spans()
+    assert {span.context.trace_id for span in spans} == {request.get_span_context().trace_id}
+    (drive,) = traced.spans("invoke_agent")
+    assert drive.parent.span_id == request.get_span_context().span_id
+
+
+async def test_the_span_of_one_call_is_not_current_in_the_next_or_in_the_caller():
+    traced = Traced()
+    seen = []
+
+    @tool(read_only=True)
+    async def tells() -> None:
+        """Tell which span is current."""
+        seen.append(trace.get_current_span().get_span_context().span_id)
+
+    agent = Agent(ScriptedModel([call("tells"), call("tells"), text("Done.")]), name="worker", tools=[tells])
+    async with Runner("memory:", observers=[OpenTelemetry(traced.provider)]) as runner:
+        await runner.run(agent, "Go")
+    assert len(set(seen)) == 2
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert set(seen) == {span.context.span_id for span in traced.spans("execute_tool")}
+
+
+async def test_a_task_below_a_call_and_its_tools_stand_below_that_call():
+    traced = Traced()
+    scout = Agent(
+        ScriptedModel([call("blocks", n=1), text("Seen.")]),
+        name="scout",
+        tools=traced.tools(),
+        description="Look.",
+    )
+    await traced.run(call("scout", input="look"), subagents=[scout])
+    spans = {span.context.span_id: span for span in traced.exporter.get_finished_spans()}
+    (span,) = traced.spans("inside")
+    names = []
+    while span.parent is not None:
+        span = spans[span.parent.span_id]
+        names.append(span.name)
+    wanted = [
+        "execute_tool blocks",
+        "step",
+        "invoke_agent scout",
+        "execute_tool scout",
+        "step",
+        "invoke_agent worker",
+    ]
+    assert names == wanted
+
+
+@pytest.mark.parametrize("sampler", [ALWAYS_OFF, TraceIdRatioBased(0.0)])
+async def test_the_spans_of_tools_are_left_out_with_a_trace_that_is_not_sampled(sampler):
+    traced = Traced(sampler=ParentBased(sampler))
+    await traced.run(call("waits", n=1), call("blocks", n=2))
+    assert traced.exporter.get_finished_spans() == ()
+
+
+async def test_an_observer_whose_enter_call_raises_hurts_no_call():
+    class Hurts:
+        def observe(self, notice):
+            pass
+
+        def enter_call(self, *_):
+            raise RuntimeError("no")
+
+    async with Runner("memory:", observers=[Hurts()]) as runner:
+        result = await runner.run(worker(), "Go")
+        assert result.state == "completed"
+        assert runner.observers[0].errors > 0

@@ -25,6 +25,7 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
+from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import DriveSpec, Goal, idle
 from treadle.engine.effect_context import AgentRuntime, EffectContext
@@ -33,8 +34,9 @@ from treadle.engine.metering import Pricing, no_price
 from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
+from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
-from treadle.errors import TaskNotFound
+from treadle.errors import Fenced, TaskNotFound
 from treadle.policy.budget import Account
 from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition
 
@@ -159,8 +161,15 @@ class TaskDriver:
             was_wanted=owned.wanted,
         )
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
+        if runs:
+            task_log.tell_began(owned.state)
         try:
             await drive.run()
+            if runs:
+                task_log.tell_stopped(owned.state, resting_word(owned.state))
+        except Fenced:
+            task_log.tell_lost(owned.state, owned.writer.epoch)
+            raise
         finally:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
                 ENCLOSING_TASKS.reset(inside)
@@ -198,6 +207,7 @@ class TaskDriver:
         effects = EffectContext(
             state, runtime, owned.channel, context, writer.durable, writer.clock, self._price
         )
+        effects.enter_call = owned.enter_call
         if agent.subagents or above is not None:
             effects.subagents = await self.children.family_of(owned, runtime, above)
         if agent.function_worker is not None:

@@ -43,6 +43,9 @@ class OwnedTask:
     window: ConversationWindow | None = None
     """what models see of its conversation, if that is bounded"""
 
+    enter_call: Callable[[str, int], None] | None = None
+    """what observers do where the tool of a call is about to run"""
+
 
 class TaskWatch:
     """Waits until a task may have changed; see `OwnedTasks.watching`."""
@@ -104,9 +107,11 @@ class OwnedTasks:
                 )  # a task of this id may have been deleted by another process
             channel = self.channels.of(state.task_id)
             channel.belongs_to(state)
-            if self._observers is not None:
-                channel.observe(TaskObservation(self._observers, state, lease.epoch))
             owned = OwnedTask(state, JournalWriter(self.store, channel, state, lease, self._clock), channel)
+            if self._observers is not None:
+                observation = TaskObservation(self._observers, state, lease.epoch)
+                owned.enter_call = observation.enter_call
+                channel.observe(observation)
             self.tasks[state.task_id] = owned
         return owned
 

@@ -56,6 +56,7 @@ from treadle.drivers.task_cache import TaskCache
 from treadle.engine import loading
 from treadle.engine.inbox import SURVIVED
 from treadle.engine.journal_writer import Lease
+from treadle.engine.task_log import tell_taken_over
 from treadle.errors import (
     Fenced,
     JournalCorrupt,
@@ -158,6 +159,8 @@ class TaskOwnership:
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
         owned.position, owned.wanted, owned.window = claim.place, claim.wanted, loaded.window
+        if claim.wanted == AT_ONCE:
+            tell_taken_over(owned.state, claim.epoch)
         recover(owned)
         return owned
 

@@ -83,6 +83,8 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             # If the answer that asked for it were lost, its place, and so the child's name, might go to another call.
             await context.durable()
             self.enter()
+            if context.enter_call is not None:
+                context.enter_call(call.id, call.attempt)
             state = await subagents.run(call, self._input, context.user_context)
         except asyncio.CancelledError:
             if self.cancelled_itself():

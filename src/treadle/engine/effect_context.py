@@ -135,3 +135,6 @@ class EffectContext:
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
+
+    enter_call: Callable[[str, int], None] | None = None
+    """sets the context variables of observers where the tool of a call is about to run"""

@@ -10,12 +10,12 @@ import asyncio
 import atexit
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from threading import Event as Signal
 from threading import Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakSet, finalize
 
 from treadle.core.data import frozen
@@ -33,6 +33,9 @@ REST: Final = 0.01
 
 PATIENCE: Final = 2.0
 """Seconds that all observers together have for the rest, when a runner is closed or the process ends."""
+
+EnterCall: TypeAlias = Callable[[ObservedTask, int, str, int], object]
+"""Sets context variables for a call: of a task, under an epoch, by its id and attempt."""
 
 _LOG: Final = logging.getLogger("treadle.observing")
 
@@ -56,6 +59,8 @@ class Listener:
         self.deltas = bool(getattr(observer, "deltas", False))
         self.name = str(getattr(observer, "name", "") or type(observer).__name__)
         """its name in log messages"""
+
+        self.enter_call: EnterCall | None = getattr(observer, "enter_call", None)
 
         self._lock = Lock()
         self._wake = Signal()
@@ -140,6 +145,11 @@ class Listener:
                     "the observer %s raised %r; it is told what follows", self.name, error, exc_info=error
                 )
 
+    def enter(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
+        """Let the observer set context variables for a call; what it raises is logged and counted."""
+        if self.enter_call is not None:
+            self._guarded(self.enter_call, task, epoch, call, attempt)
+
     def begin_to_close(self) -> None:
         """Have the thread deliver the rest of the notices, and end."""
         with self._lock:
@@ -165,6 +175,7 @@ class ObserverSet:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.listeners = [Listener(observer) for observer in observers]
         self.deltas = any(listener.deltas for listener in self.listeners)
+        self.entering = [listener for listener in self.listeners if listener.enter_call is not None]
         # The notices of a runner that is never closed are delivered when it is collected, or before the process ends.
         finalize(self, _begin_to_close, self.listeners).atexit = False
         if not _OPEN:
@@ -246,9 +257,22 @@ class TaskObservation:
             return
         self._to.hear_delta(Notice(self._observed_task(), item))
 
+    @property
+    def enter_call(self) -> Callable[[str, int], None] | None:
+        """What is called with a call and its attempt where its tool is about to run; None if no observer wants it."""
+        return self._enter_call if self._to.entering else None
+
+    def _enter_call(self, call: str, attempt: int) -> None:
+        for listener in self._to.entering:
+            listener.enter(observed_task(self._state), self._began.epoch, call, attempt)
+
     def _observed_task(self) -> ObservedTask:
         if self._task is None:
-            state = self._state  # a new task has these once its first event is applied
-            self._task = ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth)
+            self._task = observed_task(self._state)
             self._to.hear(Notice(self._task, self._began))
         return self._task
+
+
+def observed_task(state: TaskState) -> ObservedTask:
+    """Return what observers are told about a task; a new one has it once its first event is applied."""
+    return ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth)

@@ -68,6 +68,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 # If the answer that asked for it were lost, its place and key might go to another call.
                 await context.durable()
             self.enter()
+            if context.enter_call is not None:
+                context.enter_call(call.id, call.attempt)
             result = await self._tool.call(self._arguments, ctx)
             end = tool_end(call, result, context.runtime.max_chars)
             if self._view is not None:
@@ -149,6 +151,8 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         try:
             await context.durable()
             self.enter()
+            if context.enter_call is not None:
+                context.enter_call(call_id, call.undo_attempt)
             await tool.undo(call.as_tool_call, ctx)
             return [e.ToolEnded(call.step, call_id, "ok")]
         except asyncio.CancelledError:

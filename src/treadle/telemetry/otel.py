@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
@@ -26,13 +27,17 @@ from treadle.core.events import END_STATES, Ephemeral
 from treadle.core.model import NO_USAGE, SideCall, Usage
 from treadle.core.spending import PICODOLLARS
 from treadle.errors import MissingExtra
-from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
+from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask
 from treadle.telemetry import semconv as names
 from treadle.telemetry.otel_spans import Spans
 from treadle.telemetry.redaction import Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from opentelemetry.sdk.trace.sampling import Sampler
+
+    from treadle.telemetry.otel_ids import PlannedIds
 
 _TASKS_MAX: Final = 10_000
 """The most tasks that can be open at once, and the most released ones that are remembered for links."""
@@ -66,7 +71,7 @@ class OpenTelemetry:
         self.content = content
         self._redaction = Redaction(secrets)
         self._tracer = provider.get_tracer("treadle", library_version, schema_url=names.SCHEMA_URL)
-        self._ids: Any = getattr(provider, "id_generator", None)
+        self._ids = _planned_ids(self._tracer)
         self._measures = _Measures(meter_provider, library_version)
         self._open: OrderedDict[str, Spans] = OrderedDict()
         self._closed: OrderedDict[str, trace.SpanContext] = OrderedDict()
@@ -115,6 +120,19 @@ class OpenTelemetry:
             spans.open(event, parent)
         self._record(spans, event)
 
+    def enter_call(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
+        """Make the span of a call, which is not there yet, the current one of the context in which its tool runs."""
+        if self._ids is None:
+            return
+        sampler = cast("Sampler", cast("Any", self._tracer).sampler)  # a tracer with ids is one of the SDK
+        above = trace.get_current_span().get_span_context()
+        trace_id = above.trace_id if above.is_valid else self._ids.of_drive(task.task_id, epoch)[0]
+        decided = sampler.should_sample(otel_context.get_current(), trace_id, names.EXECUTE_TOOL)
+        flags = trace.TraceFlags.SAMPLED if decided.decision.is_sampled() else trace.TraceFlags.DEFAULT
+        span_id = self._ids.of_call(task.task_id, epoch, call, attempt)
+        here = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=trace.TraceFlags(flags))
+        otel_context.attach(trace.set_span_in_context(trace.NonRecordingSpan(here)))
+
     def _record(self, spans: Spans, event: e.Event) -> None:
         spans.time = event.time
         match event:
@@ -159,11 +177,9 @@ class OpenTelemetry:
     def _previous_drive(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
         """Return the span of the task's drive before this one; None if there was none, or its id is not known."""
         previous = self._closed.pop(task_id, None)
-        if previous is not None or not event.previous or not hasattr(self._ids, "plan"):
+        if previous is not None or not event.previous or self._ids is None or not self._ids.links_processes:
             return previous
-        from treadle.telemetry.otel_ids import ids_of
-
-        ids = ids_of(task_id, event.previous)
+        ids = self._ids.of_drive(task_id, event.previous)
         return trace.SpanContext(*ids, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
 
     def _drive_ended(self, task_id: str, event: DriveEnded) -> None:
@@ -195,6 +211,17 @@ class OpenTelemetry:
         for shutdown in self._shutdown:
             shutdown()
         self._shutdown = ()
+
+
+def _planned_ids(tracer: Any) -> PlannedIds | None:
+    """Make a tracer of the SDK use planned ids, and return these; None for any other tracer."""
+    inner = getattr(tracer, "id_generator", None)
+    if inner is None:
+        return None
+    from treadle.telemetry.otel_ids import PlannedIds
+
+    tracer.id_generator = planned = inner if isinstance(inner, PlannedIds) else PlannedIds(inner)
+    return planned
 
 
 class _Measures:

@@ -1,38 +1,66 @@
-"""Trace ids derived from tasks, so that a drive can be linked to the drive before it in another process."""
+"""The ids of spans: those of drives and calls follow from their task, so that they are known before the spans are made.
+
+Spans are made of events, after these happened. A tool that opens a span of its own while it runs needs the id of its
+call's span before that. So the ids of drives and calls are digests, and a tracer is made to use them.
+"""
 
 from __future__ import annotations
 
 import threading
 from hashlib import blake2b
+from secrets import token_hex
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
 
-class TaskIds(IdGenerator):
-    """Makes the ids of spans: those of a drive are derived from its task and epoch, all others are random.
+class TaskIds(RandomIdGenerator):
+    """Lets a drive be linked to the drive before it in another process: the ids of drives follow from task and epoch.
 
-    Pass one as `TracerProvider(id_generator=)` to the provider that `OpenTelemetry` uses.
+    Pass one as `TracerProvider(id_generator=)` to the provider that `OpenTelemetry` uses. All other ids are random.
     """
 
-    def __init__(self) -> None:
-        self._random = RandomIdGenerator()
+
+class PlannedIds(IdGenerator):
+    """Gives the next span of a thread the ids that were planned for it, and asks another generator for all others.
+
+    Args:
+        inner: the generator of the provider. Unless it is `TaskIds`, the planned ids differ from process to process.
+    """
+
+    def __init__(self, inner: IdGenerator) -> None:
+        self._inner = inner
+        self._salt = "" if isinstance(inner, TaskIds) else token_hex(8)
         self._planned = threading.local()
 
-    def plan(self, task_id: str, epoch: int) -> None:
-        """Set the ids of the next span that this thread starts: those of a drive."""
-        self._planned.ids = ids_of(task_id, epoch)
+    @property
+    def links_processes(self) -> bool:
+        """Whether the ids of a drive of another process are known here."""
+        return not self._salt
+
+    def plan(self, trace_id: int, span_id: int) -> None:
+        """Set the ids of the next span that this thread starts; the trace's counts for a span without a parent."""
+        self._planned.ids = (trace_id, span_id)
+
+    def of_drive(self, task_id: str, epoch: int) -> tuple[int, int]:
+        """Return the ids of the trace and the span of a drive."""
+        return ids_of(f"{self._salt}{task_id}", epoch)
+
+    def of_call(self, task_id: str, epoch: int, call: str, attempt: int) -> int:
+        """Return the id of the span of a call."""
+        text = f"{self._salt}{task_id}/{epoch}/{call}/{attempt}"
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") or 1
 
     def is_trace_id_random(self) -> bool:
-        return True  # a digest is as good
+        return self._inner.is_trace_id_random()  # a digest is as good
 
     def generate_trace_id(self) -> int:
         planned: tuple[int, int] | None = getattr(self._planned, "ids", None)
-        return planned[0] if planned is not None else self._random.generate_trace_id()
+        return planned[0] if planned is not None else self._inner.generate_trace_id()
 
     def generate_span_id(self) -> int:
         planned: tuple[int, int] | None = getattr(self._planned, "ids", None)
         self._planned.ids = None
-        return planned[1] if planned is not None else self._random.generate_span_id()
+        return planned[1] if planned is not None else self._inner.generate_span_id()
 
 
 def ids_of(task_id: str, epoch: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -18,6 +18,9 @@ from treadle.core.spending import PICODOLLARS
 from treadle.ports import DriveBegan, ObservedTask
 from treadle.telemetry import semconv as names
 from treadle.telemetry.redaction import LONGEST, Redaction
+
+if TYPE_CHECKING:
+    from treadle.telemetry.otel_ids import PlannedIds
 
 _NAME_MAX: Final = 64
 _OTHER_TOOL: Final = "_OTHER"
@@ -35,7 +38,7 @@ class Spans:
         self._root: Span | None = None
         self._drive: DriveBegan | None = None
         self._previous: SpanContext | None = None
-        self._ids: Any = None
+        self._ids: PlannedIds | None = None
         self._steps: dict[str, Span] = {}
         self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
         self._tools: dict[str, tuple[Span, int]] = {}
@@ -54,7 +57,7 @@ class Spans:
 
     # --------------------------------------------------------------------------------------- the drive
 
-    def begin_drive(self, event: DriveBegan, previous: SpanContext | None, ids: Any) -> None:
+    def begin_drive(self, event: DriveBegan, previous: SpanContext | None, ids: PlannedIds | None) -> None:
         """Store how the drive began; its span opens with the first event, which has a time."""
         self._drive, self._previous, self._ids = event, previous, ids
         self._calls = {call: ToolCall(call, name, {}) for call, name in event.calls.items()}
@@ -71,8 +74,8 @@ class Spans:
         }
         if drive is not None:
             facts[names.EPOCH] = drive.epoch
-            if hasattr(self._ids, "plan"):
-                self._ids.plan(task.task_id, drive.epoch)
+            if self._ids is not None:
+                self._ids.plan(*self._ids.of_drive(task.task_id, drive.epoch))
         parent = parent_task.context_for(task.task_id) if parent_task is not None else None
         if parent is None and drive is not None:
             parent = drive.context.run(otel_context.get_current)
@@ -269,6 +272,9 @@ class Spans:
             facts[names.CALL_ARGUMENTS] = _json(self._redaction.json(call.arguments))
         # A compensation belongs to no running step.
         parent = self._root if event.undoes is not None else self._step(event.step, {})
+        if self._ids is not None and self._drive is not None:
+            epoch, attempt = self._drive.epoch, event.attempt
+            self._ids.plan(0, self._ids.of_call(self._task.task_id, epoch, event.call, attempt))
         span = self._start(f"{names.EXECUTE_TOOL} {name}".strip(), parent, facts, event.time)
         self._tools[event.call] = (span, event.time)
 

@@ -1,0 +1,100 @@
+"""What the standard logger `treadle.tasks` is told: how tasks begin and stop, retries, takeovers and failures.
+
+Facts alone: no messages, arguments, results or texts of errors. A record also has `task_id`, `agent`, `thread_id` and
+`event` (the tag of an event, or `drive_began`, `drive_ended`, `taken_over`, `lost`) as attributes. Where no handler
+would get a record, nothing is made, and a step is recorded as if this module were not there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from treadle.core import events as e
+from treadle.core.display import one_line
+from treadle.core.state import TaskState
+from treadle.engine.journal_writer import Recorder
+
+_LOG: Final = logging.getLogger("treadle.tasks")
+
+_LEVELS: Final[dict[type[e.Event], int]] = {
+    e.ModelFailed: logging.WARNING,
+    e.ModelStopped: logging.INFO,
+    e.ToolStopped: logging.WARNING,
+    e.ToolEnded: logging.WARNING,
+    e.StepFailed: logging.WARNING,
+    e.StepSkipped: logging.WARNING,
+    e.WorkerFailed: logging.WARNING,
+    e.LimitReached: logging.WARNING,
+    e.OutcomeUnresolved: logging.WARNING,
+    e.CommandRejected: logging.WARNING,
+}
+"""The events that are told, each with its level; of the ends of calls only those that brought no result."""
+
+_STATES: Final = {"failed": logging.ERROR, "degraded": logging.WARNING}
+"""The levels of the states that a task stops in; other states are told as `INFO`."""
+
+
+def is_heard(level: int = logging.WARNING) -> bool:
+    """Whether a handler would get a record of this level."""
+    return _LOG.isEnabledFor(level) and _LOG.hasHandlers()
+
+
+class LoggingRecorder:
+    """Records events, and logs retries and failures."""
+
+    def __init__(self, record: Recorder, state: TaskState) -> None:
+        self._record = record
+        self._state = state
+
+    def __call__(self, event: e.Event, inbox: str | None = None) -> None:
+        """Record an event."""
+        self._record(event, inbox)
+        level = _LEVELS.get(type(event))
+        if level is None or (isinstance(event, e.ToolEnded) and event.outcome == "ok"):
+            return
+        text = event.description
+        if isinstance(event, e.ModelFailed) and event.retry_at is not None:
+            text += f"; it is asked again in {max(0, event.retry_at - event.time) / 1e6:.1f} s"
+        elif isinstance(event, e.ToolStopped) and event.reason == "error":
+            text += "; the call is tried again"
+        _tell(self._state, level, event.kind, text)
+
+
+def tell_began(state: TaskState) -> None:
+    """Log that a drive of a task begins."""
+    if is_heard(logging.INFO):
+        text = "is driven on" if state.began else "begins"
+        _tell(state, logging.INFO, "drive_began", f"{text}, after event {state.seq}")
+
+
+def tell_stopped(state: TaskState, word: str) -> None:
+    """Log that a task is at rest, in a state."""
+    level = _STATES.get(word, logging.INFO)
+    if is_heard(level):
+        why = f": {state.error.kind}" if word == "failed" and state.error is not None else ""
+        _tell(state, level, "drive_ended", f"is {word}{why}, after event {state.seq}")
+
+
+def tell_taken_over(state: TaskState, epoch: int) -> None:
+    """Log that this process goes on with a task whose driver crashed or was shut down."""
+    if is_heard():
+        _tell(state, logging.WARNING, "taken_over", f"is taken over under epoch {epoch}: its driver is gone")
+
+
+def tell_lost(state: TaskState, epoch: int) -> None:
+    """Log that another driver took a task over from this process."""
+    if is_heard():
+        _tell(state, logging.WARNING, "lost", f"was lost to another driver; epoch {epoch} has passed")
+
+
+def _tell(state: TaskState, level: int, event: str, text: str) -> None:
+    facts: dict[str, Any] = {"task_id": state.task_id, "agent": state.agent, "thread_id": state.thread}
+    _LOG.log(
+        level,
+        "task %s of %s: %s",
+        one_line(state.task_id),
+        state.agent,
+        text,
+        extra={**facts, "event": event},
+    )
