@@ -758,9 +758,9 @@ class JournalStore(JournalReader, Protocol):
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
         Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by existing forks and
-        records that a thread refers to stay readable for them, but the task itself is no longer found. A thread stays
-        while a task of it is listed, or is kept for forks in other threads: they began with its messages.
-        `stores/rules.py` says which records are kept.
+        records that a thread refers to stay readable for them, but the task itself is no longer found. It stays a
+        member of its thread, also the last one; its children leave theirs. `stores/rules.py` says which records and
+        threads are kept.
         """
         ...
 
@@ -768,8 +768,8 @@ class JournalStore(JournalReader, Protocol):
         """Remove a thread and all its tasks, each as `delete` does, in one transaction.
 
         Its tasks are those whose rows name it. Raises `ThreadNotFound` when no task does and it has no version;
-        `TaskBusy` while a live driver owns one of them or a child. A prefix that forks in other threads share stays
-        readable for them, and with it the thread's members.
+        `TaskBusy` while a live driver owns one of them or a child. All members leave the thread. A prefix that forks in
+        other threads share stays readable for them, and with it the versions of the thread that they began with.
         """
         ...
 

@@ -30,6 +30,7 @@ from treadle.errors import (
     ForkPointBusy,
     SubagentFailed,
     TaskBusy,
+    TaskConflict,
     TaskNotFound,
     WorkerError,
 )
@@ -496,6 +497,9 @@ async def test_deleting_a_task_deletes_all_below_it(runner: Runner) -> None:
     for task_id in Tree().ids("job"):
         with pytest.raises(TaskNotFound):
             await runner.get_task(task_id)
+    with pytest.raises(TaskConflict, match="its thread or its forks keep what it said"):
+        await runner.run(calling("root", calling("middle", answering("leaf"))), "go again", task_id="job")
+    await runner.delete_thread(result.thread_id)
     again = await runner.run(calling("root", calling("middle", answering("leaf"))), "go again", task_id="job")
     assert again.state == "completed"
 

@@ -209,13 +209,13 @@ async def test_a_task_deleted_and_created_again_elsewhere_is_another_task() -> N
         if known_state == "completed":
             await here.run(agent, "Hi", task_id="t")
         assert (await here.get_task("t")).state == known_state
-        await there.delete_task("t")
+        await there.delete_thread((await there.get_task("t")).thread_id)
         await there.create_task(agent, "Hi again", task_id="t")
         assert (await here.result("t")).state == "created"
         assert (await here.get_upcoming_steps("t"))[0].input[0].text == "Hi again"
         await there.run(agent, "Hi again", task_id="t")
         assert (await here.result("t")).messages[0].text == "Hi again"
-        await there.delete_task("t")
+        await there.delete_thread((await there.get_task("t")).thread_id)
 
 
 class Glance(MemoryStore):

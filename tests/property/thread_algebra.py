@@ -188,12 +188,17 @@ class CrashChild:
         self.expect(f"thread {thread}", history, self.model.words(thread))
 
     async def delete_all(self, runner: Runner) -> None:
-        """Delete the tasks that are left, in any order: nothing of the thread stays."""
+        """Delete the tasks that are left, in any order, and then the threads: nothing of them stays."""
         names = list(self.model.turns)
         self.dice.shuffle(names)
         for name in names:
             await runner.delete_task(name)
             self.log.append(f"delete {name}")
+        for thread, said in list(self.model.threads.items()):
+            await self.compare_thread(thread, runner)
+            if said:
+                await runner.delete_thread(thread)
+                self.log.append(f"delete thread {thread}")
         for name in self.made:
             try:
                 records = await runner.store.read(name)

@@ -213,7 +213,8 @@ class StepVerbs(ViewVerbs):
                     await asyncio.sleep(0.001)  # another thread is about to write it
                 elif await self._existing_row(new) is None:
                     message = (
-                        f"task id {new.task_id} belonged to a task that was deleted; take another, or none"
+                        f"task id {new.task_id} belonged to a task that was deleted, and its thread or its forks keep "
+                        "what it said; take another id, or none (delete_thread deletes what a thread keeps)"
                     )
                     raise TaskConflict(message, task_id=str(new.task_id), field="task_id") from None
         return None

@@ -261,6 +261,7 @@ class ViewVerbs:
     async def delete_task(self, task: Ref) -> None:
         """Delete a task with its children; a prefix that other forks share is retained.
 
+        What it said in its thread stays there, also when it was the thread's last task: `delete_thread` deletes that.
         Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
         """
         task_id = id_of(task)

@@ -341,9 +341,9 @@ class MemoryStore(JournalStore):
             ]
             if not tasks and thread_id not in self._threads:
                 raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
-            self._delete(tasks, {thread_id})
+            self._delete(tasks, thread_id)
 
-    def _delete(self, roots: list[_Task], threads: Iterable[str] = ()) -> None:
+    def _delete(self, roots: list[_Task], thread_id: str | None = None) -> None:
         family = self._family(roots)
         for task in family:
             if task.owned:
@@ -352,12 +352,28 @@ class MemoryStore(JournalStore):
             task.deleted = True
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
-        bases = [part for task in family for part, _ in _chain(task)]
-        names = {*threads, *(task.new.thread_id for task in bases)}
+        said = self._threads[thread_id].members if thread_id in self._threads else []
+        bases = [part for task in (*family, *(m.task for m in said)) for part, _ in _chain(task)]
+        names = {task.new.thread_id for task in bases}
+        for name, thread in self._threads.items():
+            if any(member.task in family for member in thread.members):
+                names.add(name)
+        if thread_id is not None:
+            names.add(thread_id)
+        self._take_out(family, thread_id)
         self._collect([*family, *self._taken_out_of(names)])
         # With a fork that goes, the thread it began with may go too.
-        while freed := self._drop_threads(names, family):
+        while freed := self._drop_threads(names):
             self._collect(freed)
+
+    def _take_out(self, family: list[_Task], thread_id: str | None) -> None:
+        """Take all members out of a thread, and the tasks of subagents out of theirs."""
+        called = rules.subagent_tasks((id(task), task.new.task_id, task.new.parent) for task in family)
+        for name, thread in self._threads.items():
+            for member in reversed(thread.members):
+                if member.removed is None and (name == thread_id or id(member.task) in called):
+                    thread.version += 1
+                    member.removed = thread.version
 
     def _family(self, roots: list[_Task]) -> list[_Task]:
         """Return the tasks, their listed children, the children of those, and so on."""
@@ -370,22 +386,18 @@ class MemoryStore(JournalStore):
             family.extend(child for child in children.get(task.new.task_id, ()) if child not in family)
         return family
 
-    def _drop_threads(self, names: set[str], family: list[_Task]) -> list[_Task]:
-        """Forget the threads that no listed task is in any more; return their former members."""
-        for name, thread in self._threads.items():
-            if any(member.task in family for member in thread.members):
-                names.add(name)
-        living = {
+    def _drop_threads(self, names: set[str]) -> list[_Task]:
+        """Forget the threads that no task needs any more; return their former members."""
+        with_readers = {
             task.new.thread_id
             for task in self._tasks.values()
             if not task.deleted or _is_kept_for_forks(task)
         }
         members: list[_Task] = []
-        for name in names - living:
-            thread = self._threads.get(name)
-            if thread is not None and not any(
-                not m.task.deleted and m.removed is None for m in thread.members
-            ):
+        for name in names & self._threads.keys():
+            thread = self._threads[name]
+            has_members = any(member.removed is None for member in thread.members)
+            if not rules.stays(has_members=has_members, has_readers=name in with_readers):
                 members.extend(member.task for member in thread.members)
                 del self._threads[name]
         return members

@@ -38,12 +38,17 @@ have begun with any version.
 
 Only tasks that are listed, or that forks share, are read. A fork reads a version of the thread through the task at the
 root of its chain, never by itself.
+
+A deleted task stays a member of its thread: its messages belong to the conversation. Members leave a thread when the
+thread itself is deleted, and the tasks of subagents leave theirs when the task that called them is deleted. Each that
+leaves makes a version of its own, as each that joins does. A thread goes when it has no members, none of its tasks is
+listed, and no fork in another thread began with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import check_format, missing_tail, replaced_tail
@@ -325,6 +330,30 @@ def enter_thread(
 
 ANY_VERSION: Final = 2**62
 """Above every version: a task that never was a member may have begun with any of them."""
+
+
+K = TypeVar("K")
+
+
+def subagent_tasks(family: Iterable[tuple[K, str, str | None]]) -> list[K]:
+    """Return the tasks of a deleted family that leave their threads: those that others of the family called.
+
+    Args:
+        family: for each task what names it in its store, its id and the id of its parent.
+    """
+    tasks = list(family)
+    ids = {task_id for _, task_id, _ in tasks}
+    return [key for key, _, parent in tasks if parent in ids]
+
+
+def stays(*, has_members: bool, has_readers: bool) -> bool:
+    """Return whether a thread stays after a deletion.
+
+    Args:
+        has_members: whether a task is a member of its newest version.
+        has_readers: whether a task of it is listed, or is kept for forks in other threads.
+    """
+    return has_members or has_readers
 
 
 @frozen

@@ -13,7 +13,7 @@ from treadle.stores.rules import Membership
 _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
   SELECT id, key FROM tasks WHERE {root} = %s AND NOT deleted
   UNION SELECT t.id, t.key FROM family f JOIN tasks t ON t.parent = f.key WHERE NOT t.deleted
-) SELECT t.id, t.key, t.driver, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+) SELECT t.id, t.key, t.parent, t.driver, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
 _BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
 epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0, figures = NULL, search = NULL
@@ -23,11 +23,13 @@ _BASES: Final = """WITH RECURSIVE chain(id) AS (
   SELECT unnest(%s::bigint[]) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
 ) SELECT DISTINCT thread FROM tasks JOIN chain USING (id)"""
 _THREADS: Final = "SELECT DISTINCT thread FROM members WHERE task = ANY(%s)"
-_THREAD_IN_USE: Final = """SELECT 1 FROM tasks WHERE thread = %s AND NOT deleted
+_HAS_READERS: Final = """SELECT 1 FROM tasks WHERE thread = %s AND NOT deleted
 UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
-WHERE t.thread = %s AND (NOT f.deleted OR f.thread <> t.thread)
-UNION ALL SELECT 1 FROM members m JOIN tasks t ON t.id = m.task
-WHERE m.thread = %s AND m.gone IS NULL AND NOT t.deleted LIMIT 1"""
+WHERE t.thread = %s AND (NOT f.deleted OR f.thread <> t.thread) LIMIT 1"""
+_HAS_MEMBERS: Final = "SELECT 1 FROM members WHERE thread = %s AND gone IS NULL LIMIT 1"
+_TASKS_OF_MEMBERS: Final = "SELECT task FROM members WHERE thread = %s"
+_MEMBERS: Final = """SELECT thread, version FROM members
+WHERE (thread = %s OR task = ANY(%s)) AND gone IS NULL ORDER BY thread, version DESC"""
 _FORK_POINTS: Final = "SELECT base_seq FROM tasks WHERE base = %s"
 _MEMBERSHIPS: Final = "SELECT thread, version, seq, gone IS NOT NULL FROM members WHERE task = %s"
 _FIRST_VERSIONS: Final = """SELECT (SELECT min(version) FROM members WHERE thread = t.thread AND task = t.id)
@@ -72,19 +74,24 @@ def _delete(
 ) -> bool:
     """Delete the tasks whose key or thread is this one; False when none is listed."""
     rows: list[int] = []
+    family: list[tuple[int, str, str | None]] = []
     sql = _FAMILY.format(root=root)
-    for row, key, driver, *facts in connection.execute(sql, (name,)).fetchall():
+    for row, key, parent, driver, *facts in connection.execute(sql, (name,)).fetchall():
         if driver is not None and (
             driver == own_driver or (facts[0] is not None and reading.is_alive(*facts))
         ):
             raise rules.task_busy(key, facts[2], facts[0], is_own=driver == own_driver)
         rows.append(row)
-    threads = {thread for (thread,) in connection.execute(_BASES, (rows,))}
+        family.append((row, key, parent))
+    whole_thread = name if root == "thread" else None
+    said = [row for (row,) in connection.execute(_TASKS_OF_MEMBERS, (whole_thread,))]
+    threads = {thread for (thread,) in connection.execute(_BASES, ([*rows, *said],))}
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
     threads |= {name} if root == "thread" else set()
     connection.execute("DELETE FROM inbox WHERE task = ANY(%s)", (rows,))
     connection.execute(_UNLABEL, (rows,))
     connection.execute(_BURY, (rows,))
+    _take_out(connection, whole_thread, rules.subagent_tasks(family))
     _collect(connection, [*rows, *_taken_out_of(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
@@ -92,11 +99,23 @@ def _delete(
     return bool(rows)
 
 
+def _take_out(connection: BoundedConnection, thread: str | None, rows: list[int]) -> None:
+    """Take all members out of a thread, and these tasks out of theirs."""
+    for leaves, version in connection.execute(_MEMBERS, (thread, rows)).fetchall():
+        sql = "UPDATE threads SET version = version + 1 WHERE key = %s RETURNING version"
+        gone = connection.execute(sql, (leaves,)).fetchone()
+        assert gone is not None, "a thread with members has a row"
+        sql = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
+        connection.execute(sql, (gone[0], leaves, version))
+
+
 def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]:
     """Delete those threads that no task needs any more; return the rows of their former members."""
     freed: list[int] = []
     for thread in threads:
-        if connection.execute(_THREAD_IN_USE, (thread, thread, thread)).fetchone():
+        has_members = connection.execute(_HAS_MEMBERS, (thread,)).fetchone() is not None
+        has_readers = connection.execute(_HAS_READERS, (thread, thread)).fetchone() is not None
+        if rules.stays(has_members=has_members, has_readers=has_readers):
             continue
         deleted = connection.execute(
             "DELETE FROM members WHERE thread = %s RETURNING task", (thread,)

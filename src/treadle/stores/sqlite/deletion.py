@@ -10,7 +10,7 @@ from treadle.stores.sqlite.schema import Connection
 _FAMILY = """WITH RECURSIVE family(id) AS (
   {roots} UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
   WHERE t.deleted = 0
-) SELECT id, key, driver FROM tasks WHERE id IN family"""
+) SELECT id, key, driver, parent FROM tasks WHERE id IN family"""
 _FORK_POINTS = "SELECT base_seq FROM tasks WHERE base = ?"
 _MEMBERSHIPS = """SELECT h.id, h.key, m.version, m.seq, m.gone IS NOT NULL
 FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"""
@@ -22,11 +22,15 @@ WHERE h.key = ? AND m.gone IS NOT NULL AND t.deleted = 1"""
 _BASES = """WITH RECURSIVE chain(id) AS (
   VALUES (?) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
 ) SELECT thread FROM tasks WHERE id IN chain"""
-_THREAD_IN_USE = """SELECT 1 FROM tasks WHERE thread = ?1 AND deleted = 0
+_HAS_READERS = """SELECT 1 FROM tasks WHERE thread = ?1 AND deleted = 0
 UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
-WHERE t.thread = ?1 AND (f.deleted = 0 OR f.thread <> ?1)
-UNION ALL SELECT 1 FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
-WHERE h.key = ?1 AND m.gone IS NULL AND t.deleted = 0 LIMIT 1"""
+WHERE t.thread = ?1 AND (f.deleted = 0 OR f.thread <> ?1) LIMIT 1"""
+_HAS_MEMBERS = """SELECT 1 FROM threads h JOIN members m ON m.thread = h.id
+WHERE h.key = ? AND m.gone IS NULL LIMIT 1"""
+_MEMBERS_OF_THREAD = """SELECT thread, version FROM members
+WHERE thread = (SELECT id FROM threads WHERE key = ?) AND gone IS NULL ORDER BY version DESC"""
+_TASKS_OF_MEMBERS = "SELECT task FROM members WHERE thread = (SELECT id FROM threads WHERE key = ?)"
+_MEMBERS_OF_TASK = "SELECT thread, version FROM members WHERE task = ? AND gone IS NULL"
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
 mark_seq = NULL, mark_digest = NULL, turn = NULL, figures = NULL, search = NULL WHERE id = ?"""
 
@@ -38,6 +42,7 @@ class FamilyTask:
     row: int
     key: str
     driver: int | None
+    parent: str | None
 
 
 def family(connection: Connection, row: int) -> list[FamilyTask]:
@@ -54,25 +59,44 @@ def family_of_thread(connection: Connection, thread: str) -> list[FamilyTask]:
 
 def delete(connection: Connection, members: list[FamilyTask], thread: str | None = None) -> None:
     """Take tasks off the list, then drop all that is no longer referred to; also that of a `thread` to delete."""
-    threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
+    rows = [member.row for member in members]
+    if thread is not None:
+        rows += [row for (row,) in connection.execute(_TASKS_OF_MEMBERS, (thread,))]
+    threads = {key for row in rows for (key,) in connection.execute(_BASES, (row,))}
     for member in members:
         connection.execute("DELETE FROM inbox WHERE task = ?", (member.row,))
         connection.execute("DELETE FROM task_labels WHERE key = ?", (member.key,))
         connection.execute(_BURY, (member.row,))
     sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
     threads |= {key for m in members for (key,) in connection.execute(sql, (m.row,))}
-    threads |= {thread} if thread is not None else set()
+    leaving = list[tuple[int, int]]()
+    if thread is not None:
+        threads.add(thread)
+        leaving += connection.execute(_MEMBERS_OF_THREAD, (thread,)).fetchall()
+    for row in rules.subagent_tasks((m.row, m.key, m.parent) for m in members):
+        leaving += connection.execute(_MEMBERS_OF_TASK, (row,)).fetchall()
+    _take_out(connection, leaving)
     _collect(connection, [*(member.row for member in members), *_taken_out_of(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
 
 
+def _take_out(connection: Connection, leaving: list[tuple[int, int]]) -> None:
+    """Take members out of their threads, each named by the thread and the version that added it."""
+    for thread, version in leaving:
+        connection.execute("UPDATE threads SET version = version + 1 WHERE id = ?", (thread,))
+        sql = "UPDATE members SET gone = (SELECT version FROM threads WHERE id = ?1) WHERE thread = ?1 AND version = ?2"
+        connection.execute(sql, (thread, version))
+
+
 def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
     """Delete those threads that no task needs any more; return the rows of their former members."""
     freed: list[int] = []
     for key in threads:
-        if connection.execute(_THREAD_IN_USE, (key,)).fetchone():
+        has_members = connection.execute(_HAS_MEMBERS, (key,)).fetchone() is not None
+        has_readers = connection.execute(_HAS_READERS, (key,)).fetchone() is not None
+        if rules.stays(has_members=has_members, has_readers=has_readers):
             continue
         thread = connection.execute("SELECT id FROM threads WHERE key = ?", (key,)).fetchone()
         if thread:

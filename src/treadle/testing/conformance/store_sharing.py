@@ -252,7 +252,7 @@ class SharingConformance(StoreSubject):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
 
-    async def test_what_a_thread_refers_to_stays_while_the_thread_has_a_task(self, tmp_path: Path) -> None:
+    async def test_what_a_thread_refers_to_stays_until_the_thread_is_deleted(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             first = await Owner.create(store, "t", thread_id="talk")
             await first.write(thread=add(0))
@@ -265,9 +265,19 @@ class SharingConformance(StoreSubject):
             assert await store.thread("talk") == (2, [ThreadMember(1, "t", 2), ThreadMember(2, "u", 2)])
             assert spans(await store.read("t", upto=2)) == [(1, 1, None), (2, 2, None)]
             assert await self.bytes_of_blob(store, "later") == b"fresh"
+            shown = await store.thread("talk")
             await store.delete("u")
+            assert await store.thread("talk") == shown, (
+                "its last task was deleted, and the conversation stays"
+            )
+            assert [row.thread_id for row in await store.threads(10)] == ["talk"]
+            assert spans(await store.read("u", upto=2)) == [(1, 1, None), (2, 2, None)]
+            third = await Owner.create(store, "v", thread_id="talk")
+            await third.write(thread=add(2), release=True)
+            assert await store.thread("talk") == (3, [*shown[1], ThreadMember(3, "v", 2)])
+            await store.delete_thread("talk")
             assert await store.thread("talk") == (0, [])
-            for name in ("t", "u"):
+            for name in ("t", "u", "v"):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
 

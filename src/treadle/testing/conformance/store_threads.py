@@ -106,6 +106,39 @@ class ThreadConformance(StoreSubject):
             await make_members(store, "t")
             assert (await store.thread("talk"))[0] == 1
 
+    async def test_what_subagents_said_goes_with_the_task_that_called_them(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await make_members(store, "t")
+            for name, parent in (("child", "t"), ("grandchild", "child")):
+                owner = await Owner.create(store, name, thread_id=f"of {name}", parent=parent)
+                await owner.write(1, thread=add(0, f"of {name}"), release=True)
+            await make_members(store, "x", thread="other")
+            await store.delete("t")
+            assert [row.thread_id for row in await store.threads(10)] == ["other", "talk"]
+            assert [member.task_id for member in (await store.thread("talk"))[1]] == ["t"]
+            for name in ("child", "grandchild"):
+                assert await store.thread(f"of {name}") == (0, [])
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
+
+    async def test_a_deleted_thread_that_forks_began_with_is_empty_for_new_tasks(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await make_members(store, "t", "u")
+            await (await Owner.create(store, "f", thread_id="of f", base="u", base_seq=2)).release()
+            await store.delete_thread("talk")
+            assert await store.thread("talk") == (4, [])
+            again = await Owner.create(store, "v", thread_id="talk")
+            await again.write(1, thread=add(4), release=True)
+            assert [member.task_id for member in (await store.thread("talk"))[1]] == ["v"]
+            await store.delete("f")
+            assert [member.task_id for member in (await store.thread("talk"))[1]] == ["v"]
+            await store.delete_thread("talk")
+            for name in ("t", "u", "v"):
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
+
     async def test_a_thread_is_not_deleted_while_a_task_of_it_is_driven(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             await make_members(store, "t")
@@ -136,12 +169,16 @@ class ThreadConformance(StoreSubject):
                 await store.delete_thread("talk")
                 await store.delete("f")
             assert [row.task_id for row in await store.rows(TaskFilter())] == ["g"]
-            assert await store.thread("talk") == thread, (
+            assert await store.thread("talk") == (thread if one_by_one else (6, []))
+            assert await store.thread("talk", version=1) == (1, thread[1][:1]), (
                 "the fork's journal says that it began with these words"
             )
             assert await store.read("g") == shared
             assert (await store.read("t"))[-1].seq == 3
             await store.delete("g")
+            if one_by_one:
+                assert await store.thread("talk") == thread, "a thread is deleted by itself alone"
+                await store.delete_thread("talk")
             assert await store.thread("talk") == (0, [])
             for name in "tuvfg":
                 with pytest.raises(TaskNotFound):
@@ -159,6 +196,9 @@ class ThreadConformance(StoreSubject):
                 before = name
             for name in ("t", "f", "g", "h"):
                 await store.delete(name)
+            assert [row.thread_id for row in await store.threads(10)] == ["of f", "of g", "of h", "talk"]
+            for name in ("talk", "of f", "of g", "of h"):
+                await store.delete_thread(name)
             for name in ("t", "f", "g", "h"):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
@@ -185,6 +225,10 @@ class ThreadConformance(StoreSubject):
             if forked:
                 assert await store.thread("talk", version=1) == before, "the fork may have begun with it"
                 await store.delete("f")
+            assert [member.task_id for member in (await store.thread("talk"))[1]] == ["u"]
+            with pytest.raises(TaskNotFound):
+                await store.read("t")
+            await store.delete_thread("talk")
             for name in "tuf":
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
