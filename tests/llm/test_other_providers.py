@@ -7,8 +7,10 @@ import json
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel
 
 from treadle import Agent, Runner, tool
 from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelUnknown
@@ -133,13 +135,14 @@ def listening(status, headers, body):
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self):
             paths.append(self.path)
-            self.rfile.read(int(self.headers.get("content-length", 0)))
+            sent = self.rfile.read(int(self.headers.get("content-length", 0)))
+            answer = json.dumps(body(json.loads(sent))).encode() if callable(body) else body
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(body)))
+            self.send_header("content-length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(answer)
 
         def log_message(self, *args):
             pass
@@ -227,6 +230,34 @@ def test_a_package_with_its_own_format_answers(provider, aws):
             result = runner.run(Agent(model), "Hi")
     assert (result.final_text, result.state) == ("Hello.", "completed"), result.error
     assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 2)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_model_of_decisions_fills_in_a_typed_answer(stream):
+    def decide(sent):
+        answers = {
+            name: {
+                "type": "choice",
+                "choice": "billing",
+                "confidence": 0.9,
+                "probabilities": dict.fromkeys(question["criteria"], 0.5),
+            }
+            for name, question in sent["questions"].items()
+        }
+        return {"model": "clm", "answers": answers, "usage": {"input_tokens": 3, "output_tokens": 2}}
+
+    with listening(200, {"content-type": "application/json"}, decide) as (url, paths):
+        model = ProviderModel("system-one", "clm-latest", base_url=url, api_key=KEY, stream=stream)
+        with Runner("memory:").sync as runner:
+            typed = runner.run(Agent(model, output_type=Handling), "My invoice is wrong")
+            text = runner.run(Agent(model), "My invoice is wrong")
+    assert (typed.state, typed.output) == ("completed", Handling(team="billing")), typed.error
+    assert (text.state, len(paths)) == ("failed", 1)
+    assert "output_type" in text.error.message
+
+
+class Handling(BaseModel):
+    team: Literal["billing", "support"]
 
 
 def chunk(delta, finish=None, **more):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -86,9 +87,20 @@ def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
     return history
 
 
-def their_parameters(request: ModelRequest, *, native_output: bool) -> ModelRequestParameters:
-    """Return a request's tools and output schema as pydantic-ai's parameters."""
+def their_parameters(
+    request: ModelRequest, *, native_output: bool, decides: bool = False
+) -> ModelRequestParameters:
+    """Return a request's tools and output schema as pydantic-ai's parameters.
+
+    Args:
+        request: the request.
+        native_output: whether the model keeps to a schema.
+        decides: whether the model only fills in answers; the one tool of its request is that of the typed answer.
+    """
     tools = [_tool(spec) for spec in request.tools]
+    if decides and len(tools) == 1:
+        output_tool = replace(tools[0], kind="output", strict=None)
+        return ModelRequestParameters(output_mode="tool", output_tools=[output_tool], allow_text_output=False)
     if request.output_schema is None:
         return ModelRequestParameters(function_tools=tools)
     return ModelRequestParameters(

@@ -23,7 +23,7 @@ from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
 from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
-from treadle.llm.settings import their_settings, wire_format_of
+from treadle.llm.settings import is_decider, their_settings, wire_format_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
@@ -97,7 +97,7 @@ class PydanticAIModel:
 
         wire = wire_format_of(model)
         native = bool(_profile(model).get("supports_json_schema_output"))
-        parameters = mapping.their_parameters(request, native_output=native)
+        parameters = mapping.their_parameters(request, native_output=native, decides=is_decider(model))
         history = mapping.their_messages(request)
         settings: Any = {**self._defaults, **their_settings(wire, request)}
         if self._idempotency_header is not None:

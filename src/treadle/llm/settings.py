@@ -66,6 +66,11 @@ def wire_format_of(model: TheirModel) -> WireFormat | None:
     return next((_FORMATS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FORMATS), None)
 
 
+def is_decider(model: TheirModel) -> bool:
+    """Return whether a model only fills in typed answers, and writes no text."""
+    return any(cls.__name__ == "DecisionModel" for cls in type(model).__mro__)
+
+
 def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
     """Return pydantic-ai's settings for a request; the provider's own names go to where they have an effect."""
     own_settings = request.settings
