@@ -11,7 +11,7 @@ import pytest
 from treadle.core.events import StateChange
 from treadle.core.extra_state import ExtraState, Writer
 from treadle.core.state import TaskState, start
-from treadle.core.state_view import StateView
+from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 
 BEGAN = {"n": 1, "names": ["a"], "deep": {"list": [{"x": 1}]}, "none": None}
@@ -25,8 +25,16 @@ def task(initial: Any = BEGAN) -> TaskState:
     return state
 
 
-def view(state: TaskState | None = None, **options: Any) -> StateView:
-    return StateView(state or task(), 9, "tool 'add'", **options)
+class Opened(StateView):
+    """What a call has, and what the engine does with it."""
+
+    def __init__(self, access: StateAccess) -> None:
+        super().__init__(access)
+        self.close, self.see = access.close, access.see
+
+
+def view(state: TaskState | None = None, **options: Any) -> Opened:
+    return Opened(StateAccess(state or task(), 9, "tool 'add'", **options))
 
 
 def sets(key: str, value: Any) -> Callable[[State], object]:
@@ -107,8 +115,13 @@ def test_a_view_reads_what_was_written_up_to_the_event_at_which_its_call_began()
     opened = view(state)
     state.extra_state.write(StateChange({"n": 3, "m": 1}, ("names",)), Writer("s1-1", "s1", ((1,), 1), 5), 10)
     assert dict(opened) == {**BEGAN, "n": 2}
-    assert dict(StateView(state, 10, "tool")) == {"n": 3, "deep": BEGAN["deep"], "none": None, "m": 1}
-    assert dict(StateView(state, 8, "tool")) == BEGAN
+    assert dict(StateView(StateAccess(state, 10, "tool"))) == {
+        "n": 3,
+        "deep": BEGAN["deep"],
+        "none": None,
+        "m": 1,
+    }
+    assert dict(StateView(StateAccess(state, 8, "tool"))) == BEGAN
 
 
 def test_a_task_without_a_state_has_an_empty_one_that_a_call_may_fill() -> None:
@@ -154,6 +167,11 @@ def test_a_list_that_was_read_and_spoilt_is_named_too() -> None:
     opened["names"].append(Odd())
     with pytest.raises(TypeError, match=r"^tool 'add': ctx.state\['names'\] must be JSON data"):
         opened.close()
+
+
+def test_a_call_has_a_mapping_and_nothing_else() -> None:
+    public = {name for name in dir(StateView) if not name.startswith("_")}
+    assert public == {name for name in dir(MutableMapping) if not name.startswith("_")}
 
 
 def test_a_key_that_is_no_text_is_refused_at_once() -> None:

@@ -13,7 +13,7 @@ from typing import Generic
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
 from treadle.core.state import TaskState
-from treadle.core.state_view import StateView
+from treadle.core.state_view import StateAccess, StateView
 from treadle.core.unknown_names import explains_names
 from treadle.ports import ContextT_co, Tool
 
@@ -35,9 +35,8 @@ class RunContext(Generic[ContextT_co]):
 
 def read_only(state: TaskState) -> StateView:
     """Return a task's `extra_state` as it is now, for a function that may not change it."""
-    return StateView(
-        state, state.seq, "worker or offer=", refusal="tools, steps and instructions may change it"
-    )
+    refusal = "tools, steps and instructions may change it"
+    return StateView(StateAccess(state, state.seq, "worker or offer=", refusal=refusal))
 
 
 @frozen

@@ -1,10 +1,10 @@
-"""`StateView`: the task's `extra_state` as one call sees it, and may change it.
+"""`StateView`: the task's `extra_state` as one call sees it, and may change it; `StateAccess` is behind it.
 
-A view reads the state as it was when its call began, and keeps what the call writes to itself. `close` returns that as
-one `StateChange`, for the event that ends the call. So a call changes all that it changed or nothing, and an attempt
+An access reads the state as it was when its call began, and keeps what the call writes to itself. `close` returns that
+as one `StateChange`, for the event that ends the call. So a call changes all that it changed or nothing, and an attempt
 that begins again reads what the one before it read.
 
-A list or an object that is read is copied, once: what the call does to the copy is noticed when the view is closed.
+A list or an object that is read is copied, once: what the call does to the copy is noticed when the access is closed.
 Only keys whose values then differ are part of the change.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from treadle.core.codec import exact_copy
 from treadle.core.events import StateChange
@@ -26,64 +26,61 @@ _REMOVED: Final[Any] = object()
 _ABSENT: Final[Any] = object()
 
 
-class StateView(MutableMapping[str, Json]):
-    """The task's `extra_state` as a call sees it; usable from any thread.
+class StateAccess:
+    """The access of one call to the task's `extra_state`; usable from any thread.
 
     Args:
         state: the task.
         upto: the event at which the call began.
-        owner: whose view it is, for errors, such as "tool 'add'".
-        refusal: why it may not be changed; None if it may.
+        owner: what has the access, for errors, such as "tool 'add'".
+        refusal: why the state may not be changed; None if it may.
     """
 
     __slots__ = ("_calls", "_owner", "_refusal", "_state", "_upto", "_written")
 
     def __init__(self, state: TaskState, upto: int, owner: str, *, refusal: str | None = None) -> None:
         self._state, self._upto, self._owner, self._refusal = state, upto, owner, refusal
-        self._written: dict[str, Any] = {}
+        self._written: dict[object, Any] = {}
         """by key: what was set, copies of the lists and objects that were read, and `_REMOVED`"""
 
         self._calls: set[str] = set()
         """ids of the calls whose changes are seen besides"""
 
-    def __getitem__(self, key: str) -> Json:
-        value: Json = self._written.get(key, _ABSENT)
-        if value is _REMOVED:
-            raise KeyError(key)
-        if value is not _ABSENT:
-            return value
-        before: Json = self._base.read(key, self._upto, self._calls)
-        if isinstance(before, (dict, list)):
-            return self._written.setdefault(
-                key, copied(before)
-            )  # two threads that read it first get one copy
-        return before
+    def has(self, key: object) -> bool:
+        """Return whether a key is there."""
+        value = self._written.get(key, _ABSENT)
+        return value is not _REMOVED and (value is not _ABSENT or self._before(key) is not _ABSENT)
 
-    def __setitem__(self, key: str, value: Json) -> None:
+    def read(self, key: str) -> Json:
+        """Return the value of a key; raises `KeyError`."""
+        value = self._written.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = self._before(key)
+            if isinstance(value, (dict, list)):
+                return self._written.setdefault(
+                    key, copied(value)
+                )  # two threads that read it first get one copy
+        if value is _REMOVED or value is _ABSENT:
+            raise KeyError(key)
+        return value
+
+    def keys(self) -> list[str]:
+        """Return the keys that are there."""
+        written: dict[Any, Any] = self._written.copy()
+        keys = dict.fromkeys([*self._base.keys(self._upto, self._calls), *written])
+        return [key for key in keys if written.get(key) is not _REMOVED]
+
+    def write(self, key: str, value: Json) -> None:
+        """Set a key; raises `TypeError` if that may not be."""
         self._check_writable(key)
         self._written[key] = value
 
-    def __delitem__(self, key: str) -> None:
+    def remove(self, key: str) -> None:
+        """Remove a key; raises `KeyError` if it is not there, and `TypeError` if that may not be."""
         self._check_writable(key)
-        if key not in self:
+        if not self.has(key):
             raise KeyError(key)
         self._written[key] = _REMOVED
-
-    def __iter__(self) -> Iterator[str]:
-        written = self._written.copy()
-        before = list(self._base.keys(self._upto, self._calls))
-        keys = dict.fromkeys([*before, *written])
-        return iter([key for key in keys if written.get(key) is not _REMOVED])
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, key: object) -> bool:
-        value = cast("dict[object, Any]", self._written).get(key, _ABSENT)
-        return value is not _REMOVED and (value is not _ABSENT or self._began_with(key))
-
-    def __repr__(self) -> str:
-        return repr({key: self[key] for key in self})
 
     def see(self, call: CallState) -> None:
         """Show what a call of the same step changed: it ended, and the step's function goes on after it."""
@@ -98,12 +95,10 @@ class StateView(MutableMapping[str, Json]):
         Raises:
             TypeError: a value is no JSON data; the message names the owner and the key.
         """
-        if not self._written:
-            self._refusal = self._refusal or "it has ended"
-            return None
         values, removed = dict[str, Json](), list[str]()
-        for key, value in self._written.copy().items():
-            before = self._base.read(key, self._upto, self._calls) if self._began_with(key) else _ABSENT
+        written: dict[Any, Any] = self._written.copy()
+        for key, value in written.items():
+            before = self._before(key)
             if value is not _REMOVED:
                 copy = self._checked(key, value)
                 if before is _ABSENT or not _is_same(before, copy):
@@ -129,12 +124,12 @@ class StateView(MutableMapping[str, Json]):
             )
         return base
 
-    def _began_with(self, key: Any) -> bool:
+    def _before(self, key: Any) -> Any:
+        """Return the value of a key as the call found it, or `_ABSENT`."""
         try:
-            self._base.read(key, self._upto, self._calls)
+            return self._base.read(key, self._upto, self._calls)
         except KeyError:
-            return False
-        return True
+            return _ABSENT
 
     def _check_writable(self, key: Any) -> None:
         if self._refusal is not None:
@@ -142,6 +137,36 @@ class StateView(MutableMapping[str, Json]):
         if not isinstance(key, str):
             raise TypeError(f"{self._owner}: a key of ctx.state must be text, got {key!r:.80}")
         _ = self._base
+
+
+class StateView(MutableMapping[str, Json]):
+    """The task's `extra_state` as a call sees it: JSON data by name; what the call changes is stored with its end."""
+
+    __slots__ = ("_access",)
+
+    def __init__(self, access: StateAccess) -> None:
+        self._access = access
+
+    def __getitem__(self, key: str) -> Json:
+        return self._access.read(key)
+
+    def __setitem__(self, key: str, value: Json) -> None:
+        self._access.write(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self._access.remove(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._access.has(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._access.keys())
+
+    def __len__(self) -> int:
+        return len(self._access.keys())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 def _is_same(before: Json, value: Json) -> bool:

@@ -10,7 +10,7 @@ from treadle.agents.context import RunContext
 from treadle.core import events as e
 from treadle.core.codec import flaw
 from treadle.core.state import TaskState
-from treadle.core.state_view import StateView
+from treadle.core.state_view import StateAccess, StateView
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError, VersionRefused
@@ -49,11 +49,12 @@ async def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, option
         return
     text, changes = agent.instructions, None
     if not isinstance(text, str):
-        view = StateView(state, state.seq, f"the instructions of agent {agent.name!r}")
+        access = StateAccess(state, state.seq, f"the instructions of agent {agent.name!r}")
+        view = StateView(access)
         text = text(RunContext(state.task_id, state.thread, state.input, context, state=view))
         if not isinstance(text, str):
             text = await text if isawaitable(text) else text  # pyright: ignore[reportUnnecessaryIsInstance]
-        changes = view.close()
+        changes = access.close()
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {text!r}")
     elif not text and state.instructions is None:

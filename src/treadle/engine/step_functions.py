@@ -17,6 +17,7 @@ from treadle.core.messages import Json, copied
 from treadle.core.observation import error_text
 from treadle.core.schedule import ITSELF
 from treadle.core.state import TaskState
+from treadle.core.state_view import StateAccess
 from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -48,8 +49,10 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         assert isinstance(worker, FunctionWorker), "only such workers have these steps"
         assert context.step_requests is not None, "the driver made a queue for the requests of the functions"
         assert state.graph is not None, "and the steps form a graph"
+        assert node.step is not None, "a step that runs has begun"
+        access = StateAccess(state, node.step.started_seq, f"step {node.plan.name!r}")
         ctx = StepContext[Any](
-            state, node, context.step_requests, context.user_context, agent.tools, agent.typed
+            state, node, context.step_requests, context.user_context, agent.tools, agent.typed, access
         )
         self.enter()
         try:
@@ -61,7 +64,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                 done = checked_result(ctx, state.graph, result)
                 output = _read_output(agent, done.output) if done.is_last else done.output
                 sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
-                changes = ctx.state.close()
+                changes = access.close()
             except asyncio.CancelledError:
                 if not self.cancelled_itself():
                     raise

@@ -16,7 +16,7 @@ from treadle.core.messages import Content, File, Image, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
 from treadle.core.state import TaskState
-from treadle.core.state_view import StateView
+from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
@@ -32,11 +32,11 @@ from treadle.ports import Tool, ToolContext, ToolOutput
 class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
-    __slots__ = ("_arguments", "_tool", "_view")
+    __slots__ = ("_access", "_arguments", "_tool")
 
     _tool: Tool
-    _view: StateView | None
-    """the task's state as the call sees it, once it looks"""
+    _access: StateAccess | None
+    """the call's access to the task's state, once it looks"""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._arguments is None:
             return False
         self._tool = tool = context.runtime.tools[call.name]
-        self._view = None
+        self._access = None
         spec = tool.spec
         self.timeout = spec.timeout
         record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
@@ -72,8 +72,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 context.enter_call(call.id, call.attempt)
             result = await self._tool.call(self._arguments, ctx)
             end = tool_end(call, result, context.runtime.max_chars)
-            if self._view is not None:
-                end.changes = self._view.close()
+            if self._access is not None:
+                end.changes = self._access.close()
             return [end]
         except asyncio.CancelledError:
             return self._failed("the tool cancelled itself") if self.cancelled_itself() else self.cut_off()
@@ -108,10 +108,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [failed_end(call, e.Failure("tool", "error", text, call.id))]
 
     def _open_state(self) -> StateView:
-        if self._view is None:
+        if self._access is None:
             call = self.effect.call
-            self._view = StateView(self.context.state, call.began, f"tool {call.name!r}")
-        return self._view
+            self._access = StateAccess(self.context.state, call.began, f"tool {call.name!r}")
+        return StateView(self._access)
 
     def _failed(self, text: str) -> list[e.Event]:
         """Return the end of an attempt that failed: the call may have retries left."""
@@ -295,7 +295,7 @@ def _check_output(result: ToolOutput) -> None:
 def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:
     """Return what gives a tool's `undo=` or `reconcile=` the task's state, as it is now."""
     owner, refusal = f"{part} of tool {call.name!r}", "an undo restores it, and a question changes nothing"
-    return lambda: StateView(state, state.seq, owner, refusal=refusal)
+    return lambda: StateView(StateAccess(state, state.seq, owner, refusal=refusal))
 
 
 def _tool_context(

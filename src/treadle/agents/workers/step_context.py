@@ -16,7 +16,16 @@ same value again. A key that comes with other arguments raises `NotReproducible`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -29,7 +38,7 @@ from treadle.core.messages import Content, Json, Message, ToolCall, content, cop
 from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
 from treadle.core.state import TaskState
-from treadle.core.state_view import StateView
+from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState, ModelCall
 from treadle.errors import (
     ModelError,
@@ -116,11 +125,13 @@ class StepContext(Generic[ContextT_co]):
         context: ContextT_co,
         tools: Sequence[Tool],
         output_type: OutputType | None,
+        access: StateAccess,
     ) -> None:
         step, graph = node.step, state.graph
         assert step is not None, "a step that runs has begun"
         assert graph is not None, "a step function is a node of a graph"
         self._state, self._node, self._step, self._services = state, node, step, services
+        self._access = access
         self.task_id = state.task_id
         self.thread_id = state.thread
         self.agent = state.agent
@@ -130,7 +141,7 @@ class StepContext(Generic[ContextT_co]):
         self.attempt = step.attempt
         self.input: Json = copied(node.plan.input)
         self.task_input: tuple[Content, ...] = state.input
-        self.state: StateView = StateView(state, step.started_seq, f"step {node.plan.name!r}")
+        self.state: MutableMapping[str, Json] = StateView(access)
         self.context: ContextT_co = context
         self.given_up: Mapping[str, str] = _given_up(graph, node)
         self.results: Mapping[str, Json] = StepOutputs(_results(graph, node), node.plan.name, self.given_up)
@@ -295,7 +306,7 @@ class StepContext(Generic[ContextT_co]):
             message = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
             error_type = SubagentFailed if call.name in self._tool_of_agent.values() else ToolCallFailed
             raise error_type(message, tool=call.name, call_id=call.id, outcome=str(call.outcome))
-        self.state.see(call)
+        self._access.see(call)
         return copied(call.output)
 
     async def run_agent(self, agent: NamedAgent | str, input: str, *, key: str | None = None) -> Json:
@@ -327,7 +338,7 @@ class StepContext(Generic[ContextT_co]):
         calls = {call.id: call for call in self._step.calls}
         ended = tuple([calls[call_id] for call_id, _ in requested])
         for call in ended:
-            self.state.see(call)
+            self._access.see(call)
         return ended
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
