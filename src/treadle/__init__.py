@@ -134,14 +134,18 @@ def _unknown(name: str) -> Exception:
     from dis import opname
 
     from treadle.core.unknown_names import unknown_attribute
+    from treadle.errors import UnknownAttribute
 
     if name.startswith("_"):
         return AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = unknown_attribute(__name__, name, [*__all__, *_MODULES])
+
+    def message() -> str:
+        return unknown_attribute(__name__, name, [*__all__, *_MODULES])
+
     # An import statement would put a message of its own in the place of an AttributeError's.
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     is_import = opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
-    return ImportError(message, name=__name__) if is_import else AttributeError(message, name=name)
+    return ImportError(message(), name=__name__) if is_import else UnknownAttribute(name, message)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ TreadleError
 │   └── PriceUnknown                a limit on cost, and a model whose price is not known
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── WrongArguments                  an argument that does not exist, or one too few or too many (also a TypeError)
+├── UnknownAttribute                an object has no such attribute (also an AttributeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
 │   └── AgentUnknown                this process was not given the task's agent
@@ -40,6 +41,7 @@ TreadleError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 ModelErrorKind = Literal[
@@ -116,6 +118,26 @@ class MisusedVerb(TreadleError, TypeError):
 
 class WrongArguments(TreadleError, TypeError):
     """A call has an argument that does not exist, or one too few or too many; the message says what to write."""
+
+
+class UnknownAttribute(TreadleError, AttributeError):
+    """An object has no attribute of this name; the message says what to write instead.
+
+    Args:
+        name: the name.
+        tell: returns the message, once it is shown: an attribute may be looked for by code that expects none.
+    """
+
+    def __init__(self, name: str, tell: Callable[[], str]) -> None:
+        # Without the object, Python adds no suggestion of its own behind this one.
+        super().__init__(name, name=name)
+        self._tell = tell
+
+    def __str__(self) -> str:
+        return self._tell()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AttributeError, (str(self),)
 
 
 class NotFound(TreadleError, LookupError):

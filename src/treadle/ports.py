@@ -866,6 +866,7 @@ class Missed:
     deltas: int
 
 
+@explains_names("Notice")
 @mutable
 class Notice:
     """One notice for an observer: an event of a task that this runner drives. `task` is None for `Missed`."""

@@ -25,8 +25,10 @@ from treadle import (
     ToolContext,
     tool,
 )
+from treadle.core.events import Occurrence
 from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, VERB_ARGUMENTS
 from treadle.engine.results import ToolExecution
+from treadle.ports import Notice
 from treadle.runner.handle import RunHandle
 from treadle.runner.stream import EventStream
 from treadle.runner.sync import SyncHandle, SyncRun, SyncRunner
@@ -46,6 +48,8 @@ CLASSES: dict[str, Any] = {
     "TaskUsage": TaskUsage,
     "ToolExecution": ToolExecution,
     "Message": Message,
+    "event": Occurrence,
+    "Notice": Notice,
     "ToolContext": ToolContext,
     "RunContext": RunContext,
     "tool": FunctionTool,
@@ -60,6 +64,7 @@ def objects() -> dict[str, Any]:
     """Return an object for each variable that advice names."""
     agent = calculator()
     result = RUNNER.run_sync(agent, "?")
+    event = next(iter(RUNNER.sync.handle(result.task_id).events()))
     return {
         "agent": agent,
         "runner": RUNNER,
@@ -71,6 +76,8 @@ def objects() -> dict[str, Any]:
         "usage": result.usage,
         "execution": result.tool_executions[0],
         "message": result.messages[0],
+        "event": event,
+        "notice": Notice(None, event),
         "ctx": ToolContext("t", "th", "s1", "s1-0", "key", "agent", 1, None),
     }
 

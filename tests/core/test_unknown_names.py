@@ -3,10 +3,12 @@
 import copy
 import inspect
 import pickle
+import traceback
 from typing import Any
 
 import pytest
 
+from treadle.core import unknown_names
 from treadle.core.data import frozen
 from treadle.core.unknown_names import (
     explains_arguments,
@@ -15,7 +17,7 @@ from treadle.core.unknown_names import (
     near_name,
     unknown_attribute,
 )
-from treadle.errors import WrongArguments
+from treadle.errors import UnknownAttribute, WrongArguments
 
 
 @explains_arguments
@@ -78,6 +80,25 @@ def test_an_object_is_copied_and_pickled_as_ever() -> None:
 def test_the_error_inside_a_property_is_not_replaced() -> None:
     with pytest.raises(AttributeError, match="'str' object has no attribute 'upcase'"):
         VALUE.broken  # noqa: B018
+
+
+def test_a_name_that_is_only_looked_for_costs_no_search_for_near_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def search(name: str, known: object) -> None:
+        raise AssertionError("no message was asked for")
+
+    monkeypatch.setattr(unknown_names, "near_name", search)
+    assert not hasattr(VALUE, "limit")
+
+
+def test_the_error_of_an_attribute_is_pickled_with_its_message() -> None:
+    with pytest.raises(UnknownAttribute) as caught:
+        VALUE.limit  # type: ignore[attr-defined]  # noqa: B018
+    assert isinstance(caught.value, AttributeError)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copied), str(copied)) == (AttributeError, "Agent has no 'limit'; did you mean 'limits'?")
+    assert "Did you mean" not in "".join(traceback.format_exception_only(caught.value))
 
 
 def test_a_private_name_is_answered_by_python() -> None:

@@ -17,6 +17,7 @@ from treadle.core.display import Displayed, View, one_line
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
+from treadle.core.unknown_names import explains_names
 from treadle.errors import PASSING
 
 Outcome = Literal[
@@ -76,6 +77,7 @@ class EventOrigin:
     agent_path: tuple[str, ...]
 
 
+@explains_names("event")
 class Occurrence(Displayed):
     """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them."""
 

@@ -289,6 +289,23 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "kind": "write `message.role`",
         "type": "write `message.role`",
     },
+    "event": {
+        **dict.fromkeys(
+            ("type", "event_type", "event"), "write `event.kind`, such as 'tool_ended', or isinstance()"
+        ),
+        "message": "write `event.description` for one plain line",
+        **dict.fromkeys(("data", "content", "delta"), "its fields are attributes; a `Delta` has `text`"),
+        "timestamp": "write `event.time`, in microseconds since 1970, UTC",
+        **dict.fromkeys(("run_id", "thread_id"), "write `event.task_id`"),
+        "agent_name": "write `event.agent_path`, whose last entry is the task's own agent",
+        "sequence": "write `event.seq`",
+    },
+    "Notice": {
+        **dict.fromkeys(("kind", "type"), "write `notice.event.kind`"),
+        "message": "write `notice.event.description`",
+        "task_id": "write `notice.event.task_id`",
+        "data": "write `notice.event`, whose fields are attributes",
+    },
     "ToolContext": {
         "deps": "write `ctx.context`",
         "run_context": "write `ctx.context`",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from treadle.errors import WrongArguments
+from treadle.errors import UnknownAttribute, WrongArguments
 
 T = TypeVar("T")
 
@@ -49,8 +49,7 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
     def decorate(cls: type[T]) -> type[T]:
         def missing(self: Any, name: str) -> Any:
             if not name.startswith("_") and not hasattr(self.__class__, name):
-                # Without `obj`, Python adds no suggestion of its own behind this one.
-                raise AttributeError(unknown_attribute(label, name, dir(self)), name=name)
+                raise UnknownAttribute(name, lambda: unknown_attribute(label, name, dir(self)))
             return object.__getattribute__(
                 self, name
             )  # raises what was raised before: of a property, its own
