@@ -30,6 +30,9 @@ class Screen:
         self.columns, self.rows = columns, rows
         self.lines: list[list[tuple[str, str]]] = [[]]
         self.row = self.column = 0
+        self.replies: list[str] = []
+        """what the terminal answers: where its cursor is"""
+
         self._style = ""
         self._rest = ""
 
@@ -93,6 +96,10 @@ class Screen:
         elif letter == "J" and numbers in ("", "0"):
             del self.lines[self.row][self.column :]
             del self.lines[self.row + 1 :]
+        elif letter == "n" and numbers == "6":
+            self.replies.append(
+                f"\x1b[{self.row - max(0, len(self.lines) - self.rows) + 1};{self.column + 1}R"
+            )
         elif letter in "HJ":
             top = max(0, len(self.lines) - self.rows)
             if letter == "H":
@@ -195,6 +202,8 @@ class Terminal:
         whole = self._bytes.decode("utf-8", "ignore")
         self._bytes = self._bytes[len(whole.encode()) :]
         self.screen.feed(whole)
+        while self.screen.replies:
+            self.press(self.screen.replies.pop(0))
         return bool(data)
 
     def wait_for(self, text: str, seconds: float = 30) -> None:
@@ -203,6 +212,13 @@ class Terminal:
         while text not in self.screen.text:
             assert self.read(), f"it ended without {text!r}:\n{self.screen.text}"
             assert time.monotonic() < until, f"no {text!r} on the screen:\n{self.screen.text}"
+
+    def wait_for_prompt(self, mark: str = "›", seconds: float = 30) -> None:
+        """Wait until the cursor is behind a mark at the beginning of its line."""
+        until = time.monotonic() + seconds
+        while not "".join(c for c, _ in self.screen.lines[self.screen.row]).startswith(mark):
+            assert self.read(), f"it ended:\n{self.screen.text}"
+            assert time.monotonic() < until, f"no prompt:\n{self.screen.text}"
 
     def finished(self, seconds: float = 60) -> str:
         """Wait for the end of the program, and return what is on the screen."""

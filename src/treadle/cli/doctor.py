@@ -27,6 +27,7 @@ EXTRAS: Final = {
         for model in (*OTHER_PROVIDERS.values(), *PROVIDERS.values())
         if model.packages
     },
+    "chat": ("prompt_toolkit",),
     "postgres": ("psycopg",),
     "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),

@@ -14,7 +14,19 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import control, doctor, drive, listing, maintenance, replay, run, threads, undo_fork, views
+from treadle.cli import (
+    chat,
+    control,
+    doctor,
+    drive,
+    listing,
+    maintenance,
+    replay,
+    run,
+    threads,
+    undo_fork,
+    views,
+)
 from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
@@ -39,6 +51,7 @@ app = typer.Typer(
 )
 for _command in (
     run.run,
+    chat.chat,
     run.step,
     run.resume,
     run.watch,

@@ -55,7 +55,7 @@ async def show(session: Session, thread: ThreadArgument) -> int:
     damaged = {"damaged": messages.damaged} if messages.damaged else {}
     screen.document({"items": messages, "cursor": None, **damaged})
     for message in messages:
-        screen.line((f"{message.role}: ", "dim"), clean(_message_text(message)))
+        screen.line((f"{message.role}: ", "dim"), clean(message_text(message)))
     for turn in messages.damaged:
         screen.note(clean(f"left out, since it cannot be read: {turn.reason}"))
     return 0
@@ -138,7 +138,8 @@ async def prune(
     return 0
 
 
-def _message_text(message: Message) -> str:
+def message_text(message: Message) -> str:
+    """Return a message for people to read: its text, calls and results."""
     texts: list[str] = []
     for part in message.parts:
         if isinstance(part, Text):

@@ -53,7 +53,7 @@ async def undo(
             row.task_id, to=_step(to), step=_step(step), force=force, agent=chosen, by=by
         )
         screen.document(report)
-        _print_report(screen, report)
+        print_report(screen, report)
         if report.complete:
             return 0
         result = await runner.result(row.task_id)
@@ -69,7 +69,8 @@ def _step(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
-def _print_report(screen: Screen, report: UndoReport) -> None:
+def print_report(screen: Screen, report: UndoReport) -> None:
+    """Print what an undo took back, call by call."""
     where = f"step {report.to}" if report.to else "the beginning"
     outcome = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
     screen.line(("↶ ", "magenta"), f"{outcome}; steps taken back: {', '.join(report.steps)}")

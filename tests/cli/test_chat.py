@@ -1,0 +1,192 @@
+"""`chat`: a conversation on a terminal, and in a pipe."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.terminal import Terminal
+from tests.interruptible import interruptible
+
+TALK = '''
+import time
+from pathlib import Path
+from treadle import Agent, ScriptedModel, tool
+from treadle.llm.scripted import call, text
+
+LEDGER = Path(__file__).with_name("ledger")
+
+
+def cancel_booking(booked, ctx):
+    LEDGER.open("a").write(f"cancel {booked.output}\\n")
+
+
+@tool(undo=cancel_booking)
+def book(seat: str) -> str:
+    """Book a seat."""
+    LEDGER.open("a").write(f"book {seat}\\n")
+    return seat
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay; whether that happened is lost."""
+    LEDGER.open("a").write(f"pay {amount}\\n")
+    raise SystemError("the line went dead")
+
+
+def answer(request):
+    said = [message.text for message in request.messages if message.role == "user"]
+    last = request.messages[-1]
+    if last.role == "tool":
+        return text(f"Done: {last.text or last.parts[0].text}.")
+    if "book" in said[-1]:
+        return call("book", seat="12A")
+    if "slow" in said[-1]:
+        return text("one two three four five six seven eight nine ten", chunk=4, pause=0.3)
+    return text(f"{len(said)} messages, the last: {said[-1]}")
+
+
+talker = Agent(ScriptedModel(answer), name="talker", tools=[book, pay])
+'''
+
+
+@pytest.fixture
+def talk(project, monkeypatch):
+    (project / "talk.py").write_text(TALK)
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
+    return project
+
+
+@pytest.fixture
+def piped(talk):
+    """Write lines to a conversation, and return its exit code and what it printed."""
+
+    def write(lines: str, *options: str) -> tuple[int, str]:
+        with interruptible():
+            ended = subprocess.run(
+                [sys.executable, "-m", "treadle", "chat", "talk:talker", *options],
+                cwd=talk,
+                input=lines,
+                check=False,
+                text=True,
+                capture_output=True,
+                timeout=60,
+            )
+        return ended.returncode, ended.stdout
+
+    return write
+
+
+@pytest.fixture
+def chat(talk):
+    """A conversation on a terminal of 80 columns."""
+    with Terminal(talk, "chat", "talk:talker", columns=80) as terminal:
+        terminal.wait_for("/help")
+        yield terminal
+
+
+def say(terminal: Terminal, text: str, answer: str) -> None:
+    terminal.press(f"{text}\r")
+    terminal.wait_for(answer)
+    terminal.wait_for_prompt()
+
+
+def test_a_conversation_goes_on_in_its_thread(chat, treadle):
+    say(chat, "hello", "1 messages, the last: hello")
+    say(chat, "and again", "2 messages, the last: and again")
+    say(chat, "/cost", "2 turns")
+    chat.press("\x04")
+    chat.finished()
+    assert chat.process.returncode == 0
+    items = treadle("tasks", "--json").document["items"]
+    assert [item["state"] for item in items] == ["completed", "completed"]
+    assert len({item["thread_id"] for item in items}) == 1
+
+
+def test_several_lines_are_one_message_and_history_comes_back(chat, talk):
+    chat.press("first\x1b\rsecond")
+    say(chat, "", "the last: first")
+    chat.press("\x1b[A")
+    chat.wait_for("first", 5)
+    chat.press("\x03")
+    history = talk / "state" / "treadle" / "chat-history"
+    assert "first" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+
+
+def test_ctrl_c_interrupts_an_answer_and_the_conversation_goes_on(chat, treadle):
+    chat.press("slow please\r")
+    chat.wait_for("one two")
+    chat.press("\x03")
+    chat.wait_for("the last turn is interrupted")
+    chat.wait_for_prompt()
+    say(chat, "be quick", "the last: be quick")
+    for _ in range(2):  # also a second time
+        chat.press("slow please\r")
+        chat.wait_for("one two")
+        chat.press("\x03")
+        chat.wait_for_prompt()
+        chat.screen.lines.append([])
+    say(chat, "/undo", "taken back")
+    chat.press("\x03\x04")
+    chat.finished()
+    assert chat.process.returncode == 0
+
+
+def test_a_turn_is_taken_back_with_its_calls_and_its_text_can_be_edited(chat, talk, treadle):
+    say(chat, "hello", "1 messages, the last: hello")
+    say(chat, "book it", "Done: ")
+    assert (talk / "ledger").read_text() == "book 12A\n"
+    say(chat, "/undo", "taken back")
+    assert (talk / "ledger").read_text() == "book 12A\ncancel 12A\n"
+    chat.press("\x15")
+    say(chat, "never mind", "2 messages, the last: never mind")
+
+
+def test_a_fork_goes_on_beside_the_conversation(chat, treadle):
+    say(chat, "hello", "1 messages, the last: hello")
+    say(chat, "/fork", "in a copy now")
+    say(chat, "what if", "2 messages, the last: what if")
+    say(chat, "/undo", "taken back")
+    chat.press("\x15")
+    say(chat, "or else", "2 messages, the last: or else")
+    threads = {item["thread_id"] for item in treadle("tasks", "--json").document["items"]}
+    assert len(threads) == 2
+
+
+def test_in_a_pipe_each_line_is_a_message(piped):
+    code, out = piped("hello\nfirst \\\nsecond\n/nothing\n/history\n/quit\nnot read\n")
+    assert code == 0
+    assert "1 messages, the last: hello" in out
+    assert re.search(r"2 messages, the last: first\s+second", out)
+    assert "there is no command /nothing" in out
+    assert re.search("user: hello\nassistant: 1 messages", out)
+    assert "not read" not in out
+
+
+def test_a_conversation_is_continued(piped):
+    piped("hello\n", "--thread", "talk")
+    _, out = piped("again\n", "--last")
+    assert "thread talk: 1 turn so far" in out
+    assert "2 messages, the last: again" in out
+
+
+def test_a_person_is_asked_what_a_turn_waits_for(talk, piped):
+    source = (talk / "talk.py").read_text()
+    source = source.replace('call("book", seat="12A")', 'call("pay", amount=5)')
+    (talk / "talk.py").write_text(
+        source.replace('raise SystemError("the line went dead")', "import os; os._exit(9)")
+    )
+    assert piped("book it\n", "--thread", "talk")[0] == 9
+    _, out = piped('/resume\ny\n"paid"\n', "--thread", "talk")
+    assert "did it take effect?" in out
+    assert "Done: " in out
+    assert (talk / "ledger").read_text() == "pay 5\n"
+
+
+def test_chat_prints_no_json(treadle):
+    ended = treadle("chat", "math", "--json")
+    assert ended.code == 2
+    assert "run --thread ID --json" in ended.document["error"]["message"]
