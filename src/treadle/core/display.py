@@ -154,7 +154,7 @@ def _without_secrets(text: str) -> str:
 # ---------------------------------------------------------------------------------------------- HTML
 
 _COLOURS: Final = {
-    **dict.fromkeys(("completed", "ok"), "#1a7f37"),
+    **dict.fromkeys(("completed", "ok", "compensated"), "#1a7f37"),
     **dict.fromkeys(("degraded", "paused", "waiting", "unknown", "timeout", "abandoned"), "#9a6700"),
     **dict.fromkeys(("failed", "error", "invalid", "refused", "denied"), "#cf222e"),
     **dict.fromkeys(("cancelled", "interrupted"), "#8250df"),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
-from treadle.core.display import Displayed, View, one_line
+from treadle.core.display import LINE, Displayed, View, one_line
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
@@ -108,26 +108,29 @@ class Occurrence(Displayed):
     def __str__(self) -> str:
         return self.description
 
-    def _view(self) -> View:
-        shown = [
-            (item.name, getattr(self, item.name))
-            for item in fields(self)  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
-            if item.name not in ("seq", "time", "after")
-        ]
-        return View(
-            title=type(self).__name__,
-            name=str(getattr(self, "seq", "")),
-            text=self.description,
-            values=tuple(shown),
-        )
-
-    def __repr__(self) -> str:
-        shown: list[str] = []
-        for item in fields(self):  # pyright: ignore[reportArgumentType]  as above
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Return the fields that do not have their default, by name."""
+        shown: list[tuple[str, Any]] = []
+        for item in fields(self):  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
             value: Any = getattr(self, item.name)
             default = item.default_factory() if item.default_factory is not MISSING else item.default
             if item.repr and value != default:
-                shown.append(f"{item.name}={one_line(repr(value))}")
+                shown.append((item.name, value))
+        return shown
+
+    def _view(self) -> View:
+        shown = [(name, value) for name, value in self._shown() if name not in ("seq", "time", "after")]
+        short = [each for each in shown if len(repr(each[1])) <= LINE]
+        return View(
+            title=type(self).__name__,
+            name=str(getattr(self, "seq", "")),
+            facts=tuple(short),
+            text=self.description,
+            values=tuple([each for each in shown if each not in short]),
+        )
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={one_line(repr(value))}" for name, value in self._shown()]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

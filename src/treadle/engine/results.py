@@ -313,19 +313,18 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
         return View(
             title="TaskStepOutput",
             name=self.step.step_id,
-            state=self.state,
+            state=self.step.status,
             facts=(
+                ("name", self.step.name),
                 ("task", self.task_id),
                 ("last", self.is_last),
                 ("took", seconds(self.duration)),
                 *_spent(self.usage),
+                ("next", ", ".join([step.step_id for step in self.next_steps])),
             ),
             text=as_text(self.output) if self.output is not None else _error_text(self.error),
             tables=(_calls_table(self.tool_executions), _pending_table(self.pending)),
-            values=(
-                ("messages", _messages_table(self.messages)),
-                ("next steps", [step.step_id for step in self.next_steps]),
-            ),
+            values=(("messages", _messages_table(self.messages)),),
         )
 
 
@@ -573,7 +572,7 @@ class PruneReport:
 
 
 @frozen
-class UndoReport:
+class UndoReport(Displayed):
     """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
 
     task_id: str
@@ -587,6 +586,16 @@ class UndoReport:
     def left(self) -> tuple[str, ...]:
         """Ids of the calls that are not compensated."""
         return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
+
+    def _view(self) -> View:
+        return View(
+            title="UndoReport",
+            name=self.task_id,
+            state="completed" if self.complete else "waiting",
+            facts=(("back to step", str(self.to)), ("undone", ", ".join(self.steps))),
+            text=self.problem or "",
+            tables=(Table("calls", ("call", "tool", "verdict", "why"), self.calls, _undone_row),),
+        )
 
 
 @frozen
@@ -707,7 +716,7 @@ _CALL_COLUMNS = ("call", "tool", "arguments", "outcome", "result", "took")
 
 
 def _spent(usage: TaskUsage) -> tuple[tuple[str, Any], ...]:
-    return ("tokens", usage.total_tokens), ("cost", money(usage.cost))
+    return ("tokens", usage.total_tokens), ("cost", money(usage.cost) if usage.model_calls else "")
 
 
 def _later(attempt: int) -> int | None:
@@ -741,6 +750,10 @@ def _call_row(call: ToolExecution | SubagentExecution) -> tuple[Any, ...]:
     arguments = call.arguments if isinstance(call, ToolExecution) else call.input
     result = _error_text(call.error) or call.output
     return call.call_id, call.name, arguments, Word(call.outcome or "open"), result, seconds(call.latency)
+
+
+def _undone_row(call: e.UndoneCall) -> tuple[Any, ...]:
+    return call.call, call.tool, Word(call.verdict), call.why
 
 
 def _pending_table(pending: tuple[Pending, ...]) -> Table:
