@@ -1,6 +1,7 @@
 """The state kept with a task: what calls, steps and instructions change in it, when, and who sees it."""
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.runner.gates import Gates
 from treadle import (
     Agent,
     Happened,
+    Limits,
     NextStep,
     Node,
     Pipeline,
@@ -389,6 +391,37 @@ async def test_a_lost_call_that_is_found_to_have_happened_changed_nothing(runner
     assert await state_of(runner, result.task_id) == {"a": 1}
 
 
+async def test_the_state_may_be_returned_copied_and_not_replaced(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def handle(ctx: ToolContext) -> Any:
+        """Handle the state like a dict."""
+        for made in (copy.copy(ctx.state), copy.deepcopy(ctx.state), ctx.state.copy(), dict(ctx.state)):  # type: ignore[attr-defined]
+            assert type(made) is dict
+            made["n"] = 5
+        ctx.state.copy()["list"].append(1)  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="state"):
+            ctx.state = {"n": 5}  # type: ignore[misc]
+        return ctx.state
+
+    result = await sound(
+        runner, await runner.run(agent_with(call("handle"), tools=[handle]), "go", extra_state={"list": []})
+    )
+    assert outputs(result) == [{"list": []}]
+    assert await changes_of(runner, result.task_id) == []
+
+
+async def test_calls_that_change_the_state_each_time_go_in_no_circles(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def turn_page(ctx: ToolContext) -> str:
+        """Turn the page."""
+        ctx.state["page"] = ctx.state.get("page", 0) + 1
+        return "turned"
+
+    agent = agent_with(*[call("turn_page")] * 9, tools=[turn_page])
+    result = await sound(runner, await runner.run(agent, "go", options=RunOptions(limits=Limits(repeats=3))))
+    assert (result.state, await state_of(runner, result.task_id)) == ("completed", {"page": 9})
+
+
 # ------------------------------------------------------------------------------------- step functions
 
 
@@ -426,6 +459,17 @@ async def test_a_step_that_fails_or_skips_itself_changes_nothing(runner: Runner)
     assert await state_of(runner, task) == {"start": 1}
     result = await sound(runner, await runner.resume(task))
     assert result.output == {"start": 1, "fails": 2}
+
+
+async def test_a_step_may_return_its_state_and_not_replace_it(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        with pytest.raises(AttributeError, match="state"):
+            ctx.state = {"n": 1}  # type: ignore[misc]
+        ctx.state["n"] = 2
+        return StepResult(ctx.state, is_last=True)
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert result.output == {"n": 2} == await state_of(runner, result.task_id)
 
 
 async def test_a_value_that_is_no_json_fails_the_step_and_names_it(runner: Runner) -> None:
@@ -520,17 +564,21 @@ async def test_an_undone_step_takes_its_changes_back_and_leaves_those_of_steps_b
 
 async def test_nodes_of_a_pipeline_see_the_state_as_it_is_when_they_begin(runner: Runner) -> None:
     def first(ctx: Any) -> str:
-        ctx.state["theirs"] = "a copy"
+        for change in (lambda: ctx.state.update(n=9), lambda: ctx.state.__setitem__("n", 9), ctx.state.clear):
+            with pytest.raises(
+                TypeError, match=r"a node cannot change ctx\.state: set ctx\.step\.state\[key\]"
+            ):
+                change()
         ctx.step.state["n"] = ctx.state["n"] + 1
         return "first"
 
     def second(ctx: Any) -> Any:
-        return [ctx.state["n"], ctx.state["own"], "theirs" in ctx.state]
+        return [ctx.state["n"], ctx.state["own"], len(ctx.state)]
 
     worker = Pipeline([Node("one", first), Node("two", second, after="one")], state={"n": 0, "own": True})
     agent = Agent(ScriptedModel([]), name="line", worker=worker)
     result = await sound(runner, await runner.run(agent, "go", extra_state={"n": 5}))
-    assert result.output == [6, True, False]
+    assert result.output == [6, True, 2]
     assert await state_of(runner, result.task_id) == {"n": 6}
 
 

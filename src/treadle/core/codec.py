@@ -19,7 +19,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin
@@ -411,11 +411,21 @@ def exact_copy(value: Any) -> Any:
     return copy
 
 
+def _as_dict(value: Any) -> Any:
+    if isinstance(value, Mapping):  # such as `ctx.state`
+        return dict(cast("Mapping[Any, Any]", value))
+    kind: Any = type(cast("object", value))
+    raise ValueError(f"{NO_JSON}: {kind.__name__}")
+
+
 def plain(value: Any) -> Any:
-    """Return a value as plain JSON data: models as objects, dates as text. Raises `ValueError` for what is none."""
+    """Return a value as plain JSON data: models and mappings as objects, dates as text.
+
+    Raises `ValueError` for what is none.
+    """
     if value is None or type(value) in (str, int, bool, float):
         return value
-    return _json().to_jsonable_python(value, inf_nan_mode="constants")
+    return _json().to_jsonable_python(value, inf_nan_mode="constants", fallback=_as_dict)
 
 
 def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:

@@ -168,6 +168,13 @@ class StateView(MutableMapping[str, Json]):
     def __repr__(self) -> str:
         return repr(dict(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.copy(),)  # a copy of any kind is a dict, and changes nothing
+
+    def copy(self) -> dict[str, Json]:
+        """Return a dict of the same, which may be changed without any effect on the state."""
+        return copied(dict(self))
+
 
 def _is_same(before: Json, value: Json) -> bool:
     """Whether two values are written alike: 1, 1.0 and True are not."""

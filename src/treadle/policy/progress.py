@@ -44,15 +44,15 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
 
 
 def same(first: CallState, second: CallState) -> bool:
-    """Whether two calls are equal and have equal results; any two failures are equal."""
+    """Whether two calls are equal, have equal results and changed the state alike; any two failures are equal."""
     if first.name != second.name or first.arguments != second.arguments:
         return False
     if _failed(first) or _failed(second):
         return _failed(first) and _failed(second)
-    return first.outcome == second.outcome == "ok" and (first.output, first.observation) == (
-        second.output,
-        second.observation,
-    )
+    if not first.outcome == second.outcome == "ok":
+        return False
+    mine = (first.output, first.observation, first.changes)
+    return mine == (second.output, second.observation, second.changes)
 
 
 def _failed(call: CallState) -> bool:

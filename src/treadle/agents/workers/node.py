@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from string import Formatter
-from typing import Any, Final, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.finish_reasons import early_finish
@@ -21,6 +21,20 @@ from treadle.ports import ContextT_co, Model, Tool
 
 TASK_INPUT: Final = "input"
 """The name of the task's input in a template."""
+
+
+class NodeState(dict[str, Json]):
+    """The shared state of a pipeline as one node sees it: a dict that is not changed, since that would be lost."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "a node cannot change ctx.state: set ctx.step.state[key], which is kept with the task, or say "
+            "Node(update=True) and return an object that is merged into it"
+        )
+
+    if not TYPE_CHECKING:  # type checkers see a `Mapping` in `NodeContext.state`
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
 
 
 @frozen

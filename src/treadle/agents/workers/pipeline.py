@@ -20,6 +20,7 @@ from treadle.agents.workers.node import (
     Ask,
     NodeAction,
     NodeContext,
+    NodeState,
     names_in,
     node_action,
     same_model,
@@ -276,7 +277,7 @@ class Pipeline:
         outputs: Mapping[str, Any] = ctx.outputs(updates) if updates else {}
         for name in updates:
             state |= outputs.get(name) or {}
-        return state
+        return NodeState(state)
 
     def _check_templates(self) -> None:
         for node in self.nodes:

@@ -141,7 +141,7 @@ class StepContext(Generic[ContextT_co]):
         self.attempt = step.attempt
         self.input: Json = copied(node.plan.input)
         self.task_input: tuple[Content, ...] = state.input
-        self.state: MutableMapping[str, Json] = StateView(access)
+        self._view = StateView(access)
         self.context: ContextT_co = context
         self.given_up: Mapping[str, str] = _given_up(graph, node)
         self.results: Mapping[str, Json] = StepOutputs(_results(graph, node), node.plan.name, self.given_up)
@@ -159,6 +159,14 @@ class StepContext(Generic[ContextT_co]):
         self._locks: dict[str, AbstractAsyncContextManager[Any]] = {}
 
     # ---------------------------------------------------------------------------------------- reading
+
+    @property
+    def state(self) -> MutableMapping[str, Json]:
+        """The task's `extra_state` as it was when the step began, and as its calls left it.
+
+        What the function changes is stored with the step's end: all of it, or nothing if the step fails.
+        """
+        return self._view
 
     @property
     def messages(self) -> Sequence[Message]:
