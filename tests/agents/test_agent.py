@@ -1,5 +1,6 @@
 """Agents: which arguments they accept, which they refuse by name, and what their fingerprints cover."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,3 +104,18 @@ def test_a_file_without_instructions_is_named(tmp_path, content, said):
         prompt.write_bytes(content)
     with pytest.raises(ConfigurationError, match=rf"Agent 'a': instructions: .*support.md.* {said}"):
         Agent("openai:gpt-x", name="a", instructions=prompt)
+
+
+def test_instructions_may_be_any_callable():
+    class Greeting:
+        def __call__(self, ctx):
+            return "Be kind."
+
+    def greet(name, ctx):
+        return f"Be kind to {name}."
+
+    fingerprints = {
+        Agent("openai:gpt-x", instructions=instructions).fingerprint
+        for instructions in (Greeting(), partial(greet, "Ada"), partial(greet, "Bob"), lambda ctx: "Be kind.")
+    }
+    assert len(fingerprints) == 3, "a partial has the name of the function that it calls"

@@ -316,6 +316,9 @@ def test_xai_is_asked_by_its_own_package_without_retries(monkeypatch):
     )
     asyncio.run(ProviderModel("xai", "grok-4", api_key=KEY).prepare())
     assert [given["channel_options"] for given in options] == [[("grpc.enable_retries", 0)]]
+    elsewhere = ProviderModel("xai", "grok-4", base_url="https://eu.api.x.ai", api_key=KEY)
+    asyncio.run(elsewhere.prepare())
+    assert (options[1]["api_host"], options[1]["use_insecure_channel"]) == ("eu.api.x.ai", False)
 
 
 def test_what_a_provider_lacks_is_said_by_name(monkeypatch):

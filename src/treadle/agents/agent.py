@@ -347,7 +347,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             from pydantic_core import to_json
 
             written = self.instructions
-            instructions = written if isinstance(written, str) else written.__qualname__
+            instructions = written if isinstance(written, str) else _name_of(written)
             specs = [
                 [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
                 for spec in (tool.spec for tool in self.tools)
@@ -389,6 +389,12 @@ def _checked_name(name: Any) -> str:
             f"Agent name must be 1 to 64 letters, digits, '_', '-' or '.', first a letter or digit, got {name!r}"
         )
     return name
+
+
+def _name_of(function: Any) -> str:
+    """Return the name of a function; of an object that is called like one, or of `partial(function)`, its own."""
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__qualname__", type(inner).__qualname__)
 
 
 def _read(name: str, path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic_ai.exceptions import UserError
@@ -124,7 +125,10 @@ def _xai(key: str | None, url: str | None, silence: float) -> Any:
     from pydantic_ai.providers.xai import XaiProvider
 
     make_client: Any = import_module("xai_sdk").AsyncClient  # the package has no stubs
-    where = {} if url is None else {"api_host": url}
+    where: dict[str, Any] = {}
+    if url is not None:
+        parts = urlsplit(url)
+        where = {"api_host": parts.netloc, "use_insecure_channel": parts.scheme == "http"}
     options = [("grpc.enable_retries", 0)]
     return XaiProvider(xai_client=make_client(api_key=key, timeout=silence, channel_options=options, **where))
 

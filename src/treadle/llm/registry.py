@@ -63,30 +63,40 @@ def check_name(model: str) -> None:
 
 def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
-    if not colon or not name:
-        likely = next((found for pattern, found in _FAMILIES if model.startswith(pattern)), None)
-        hint = (
-            f"did you mean {likely}:{model}?"
-            if likely and not colon
-            else f"write provider:model, such as {EXAMPLES}"
-        )
+    if not colon or not name.strip() or not provider:
+        meant = None if colon else _meant(model)
+        hint = f"did you mean {meant}?" if meant else f"write provider:model, such as {EXAMPLES}"
         raise ModelUnknown(f"{model!r} does not name a provider and a model; {hint}")
+    if name != name.strip():
+        raise ModelUnknown(f"{model!r} has white space in it; did you mean {provider}:{name.strip()}?")
     if (make := PROVIDERS.get(provider)) is not None:
         return make(name)
     if provider in OTHER_PROVIDERS:
         return ProviderModel(provider, name)
     names = (*PROVIDERS, *OTHER_PROVIDERS)
-    close = (
-        [_OTHER_NAMES[provider]]
-        if provider in _OTHER_NAMES
-        else get_close_matches(provider.lower(), names, 3, 0.7)
-    )
+    usual = _usual_name(provider)
+    close = [usual] if usual in names else get_close_matches(usual, names, 3, 0.7)
     hint = (
         f"did you mean {' or '.join(f'{near}:{name}' for near in close)}?"
         if close
         else f"known are {', '.join(sorted(names))}"
     )
     raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
+
+
+def _usual_name(provider: str) -> str:
+    lower = provider.lower()
+    return _OTHER_NAMES.get(lower, lower)
+
+
+def _meant(model: str) -> str | None:
+    """Return the name that a text without a colon probably stands for: of another notation, or of a known family."""
+    provider, slash, name = model.partition("/")
+    usual = _usual_name(provider)
+    if slash and name and (usual in PROVIDERS or usual in OTHER_PROVIDERS):
+        return f"{usual}:{name}"
+    likely = next((found for pattern, found in _FAMILIES if model.startswith(pattern)), None)
+    return f"{likely}:{model}" if likely else None
 
 
 _FAMILIES: Final = (

@@ -88,7 +88,7 @@ class OpenAIChat(OpenAI):
             envelope["usage"] = None
         opening = {"role": "assistant", "content": "" if turn.of(Text) else None, "refusal": None}
         deltas = [opening, *_deltas(turn)]
-        choices = [
+        choices: list[dict[str, Any]] = [
             *({"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas),
             {"index": 0, "delta": {}, "logprobs": None, **_finish(turn)},
         ]
