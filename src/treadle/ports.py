@@ -194,7 +194,11 @@ class ToolOutput:
 
 @runtime_checkable
 class Tool(Protocol[ContextT_contra]):
-    """Something a model may call. The tool decides where it runs (inline, in a thread, in another process)."""
+    """Something a model may call. The tool decides where it runs (inline, in a thread, in another process).
+
+    A tool may also have an attribute `context_type`, the type that the context of a run has to be of; it is checked
+    before anything is sent.
+    """
 
     @property
     def spec(self) -> ToolSpec: ...

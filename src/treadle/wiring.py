@@ -14,6 +14,7 @@ from treadle.core.messages import Content, File, Json, Message, Text, copied
 from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
+from treadle.drivers.user_context import ContextFactory, checked_factory
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
@@ -45,7 +46,8 @@ class Runner(TaskRunner):
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
         observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
             those in `treadle.telemetry`; none of them can fail or slow a run.
-        context_factory: makes the context of drives whose caller passes none.
+        context_factory: makes the context of drives whose caller passes none, such as those of adopted tasks: a
+            function of the `Task`, whose id, thread, labels and extra state tell whose context it is; may be async.
         adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that need a driver and
             have none: after their driver crashed, was shut down, or let its lease pass, and after a person's
             decision lets them go on.
@@ -68,7 +70,7 @@ class Runner(TaskRunner):
         options: RunOptions | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
-        context_factory: Callable[[], Any] | None = None,
+        context_factory: ContextFactory | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
         prices: PriceFunction | Mapping[str, Price] | None = None,
@@ -83,8 +85,6 @@ class Runner(TaskRunner):
             arguments.json_object("Runner: extra_state", extra_state)
         if isinstance(agents, Agent):
             raise ConfigurationError("Runner: agents must be a list: Runner(agents=[agent])")
-        if context_factory is not None and not callable(context_factory):
-            raise ConfigurationError(f"Runner: context_factory must be a function, got {context_factory!r}")
         names = [agent.name for agent in agents if isinstance(agent, Agent)]  # pyright: ignore[reportUnnecessaryIsInstance]
         for name in names:
             if names.count(name) > 1:
@@ -99,7 +99,7 @@ class Runner(TaskRunner):
                 options if options is not None else RunOptions(),
                 Recall(count_tokens),
                 tuple(agents),
-                context_factory,
+                checked_factory(context_factory),
                 clock,
                 tuple([as_observer(observer) for observer in observers]) if observers else (),
                 pricing(prices),

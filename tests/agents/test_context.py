@@ -58,7 +58,7 @@ async def test_each_drive_takes_its_own_context(runner: Runner) -> None:
 
 
 async def test_a_factory_makes_the_context_of_drives_that_are_given_none(store: Any) -> None:
-    async with Runner(store, context_factory=lambda: {"secret": "1234"}) as runner:
+    async with Runner(store, context_factory=lambda task: {"secret": "1234"}) as runner:
         result = await runner.run(asker(), "?")
         assert result.tool_executions[0].output == "user 4"
         with_context = await runner.run(asker(), "?", context={"secret": ""})

@@ -21,7 +21,8 @@ from typing import (
     overload,
 )
 
-from treadle.agents.context import RunContext
+from treadle.agents.context import RequestContext, RunContext
+from treadle.agents.context_type import ContextNeed, is_checkable, is_type, type_named_by
 from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
 from treadle.core.messages import Json
@@ -65,7 +66,7 @@ Instructions = str | Callable[[RunContext[ContextT]], str | Awaitable[str]]
 _UNSTATED: Any = None
 """The default of `context_type=`: of type Any, so that the context is Any for type checkers where nothing names it."""
 
-_DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subagents_by_tool")
+_DERIVED: Final = ("_fingerprint", "_typed", "context_needs", "custom_worker", "dialect", "subagents_by_tool")
 """The fields of an agent that follow from the others."""
 
 
@@ -110,6 +111,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     __slots__ = (
         "_fingerprint",
         "_typed",
+        "context_needs",
         "context_type",
         "custom_worker",
         "description",
@@ -144,6 +146,9 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     offer: ToolSelector[Any] | None
     context_type: Any
     """what the context has to be an instance of; None: what its functions and tools ask for"""
+
+    context_needs: tuple[ContextNeed, ...]
+    """what needs a context of which type: the agent itself, its tools, and its functions that name a type"""
 
     output_type: Any
     output_mode: OutputMode
@@ -287,6 +292,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Agent {name!r}: {error}") from None
+        values["context_needs"] = _context_needs(name, context_type, values)
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -498,6 +504,28 @@ def _with_subagents(
             )
         by_name[tool.spec.name], by_tool[tool.spec.name] = tool, agent
     return tuple(by_name.values()), by_tool
+
+
+def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> tuple[ContextNeed, ...]:
+    """Return what needs a context of a type, in an agent with these fields."""
+    if context_type is not None and not is_type(context_type):
+        given = type(context_type).__name__
+        raise ConfigurationError(
+            f"Agent {name!r}: context_type must be a class, got an object of type {given}"
+        )
+    needs = [ContextNeed("it", context_type)] if context_type is not None else []
+    if not isinstance(values["instructions"], str):
+        function = type_named_by(values["instructions"], RunContext)
+        needs.append(ContextNeed("the function of its instructions", function))
+    needs += [
+        ContextNeed(f"its tool {tool.spec.name!r}", getattr(tool, "context_type", None))
+        for tool in values["tools"]
+    ]
+    if values["offer"] is not None:
+        needs.append(ContextNeed("its offer=", type_named_by(values["offer"], RequestContext)))
+    if values["custom_worker"] is not None:
+        needs += values["custom_worker"].context_needs
+    return tuple([need for need in needs if need.type is not None and is_checkable(need.type)])
 
 
 def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:

@@ -68,6 +68,7 @@ from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
+from treadle.engine.drive_spec import Goal
 from treadle.engine.inbox import SURVIVED
 from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.errors import (
@@ -391,8 +392,10 @@ class Adopter:
             self._seen.pop(_key(row), None)
             waited = self._loop.time() - seen
             self._report("adopted", f"task {row.task_id} adopted", row, owned, waited=waited)
+            goal: Goal = "undo" if state.undo is not None else "end"
+            context = await self._driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
             try:
-                await self._driver.drive(owned, "undo" if state.undo is not None else "end", agent, None)
+                await self._driver.drive(owned, goal, agent, context)
             except Fenced as refusal:
                 self._report("lost", str(refusal), row, owned)
                 return

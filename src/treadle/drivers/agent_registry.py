@@ -152,10 +152,10 @@ class AgentRegistry:
     ) -> None:
         """Raise `PriceUnknown` for a limit or breakpoint on cost if a model that may be asked has no known price."""
         if limits.cost is not None or (breakpoints and any(each.cost is not None for each in breakpoints)):
-            models = [name for each in self._reachable(agent) for name in model_names(self.model_of(each))]
+            models = [name for each in self.reachable(agent) for name in model_names(self.model_of(each))]
             await check_prices(self._price, dict.fromkeys(models), state)
 
-    def _reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
+    def reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
         """Return an agent and all registered agents that it may call, directly or not."""
         reachable = [agent]
         for caller in reachable:

@@ -25,6 +25,7 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import DriveSpec, Goal, idle
@@ -56,7 +57,7 @@ class Dependencies:
     options: RunOptions
     memory: Memory
     agents: tuple[Agent[Any], ...] = ()
-    context_factory: Callable[[], Any] | None = None
+    context_factory: ContextFactory | None = None
     clock: Callable[[], int] = system_time
     observers: tuple[Observer, ...] = ()
     price: Pricing = no_price
@@ -82,6 +83,7 @@ class TaskDriver:
         commands: sends commands to tasks and waits for them.
         stopper: cancels, pauses and interrupts tasks.
         children: runs tasks below others.
+        contexts: makes and checks the contexts of drives, for the verbs to call before they record anything.
     """
 
     def __init__(self, dependencies: Dependencies) -> None:
@@ -121,7 +123,7 @@ class TaskDriver:
         )
         self._memory = dependencies.memory
         self._price = dependencies.price
-        self._context_factory = dependencies.context_factory
+        self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
     async def drive(
         self,
@@ -142,8 +144,6 @@ class TaskDriver:
         spec = _spec(goal, owned.state, runtime, only)
         effect_context = None
         if runtime is not None:
-            if context is None and self._context_factory is not None:
-                context = self._context_factory()
             if runs:
                 await self.agents.check_limits(
                     runtime.agent, runtime.rules.limits, owned.state, spec.options.break_on

@@ -121,7 +121,7 @@ class TaskCreator:
             # A thread that is made with its task holds no other.
             enter = "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
         owned = self._owned.add(state, Lease(1, b"", row, enter))
-        owned.entered = enter == "parallel"
+        owned.entered, owned.labels = enter == "parallel", row.labels
         if parent is not None:
             parent.relay(owned)
         stored = self._stored_options if options is self._options else to_json(options)

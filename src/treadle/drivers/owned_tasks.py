@@ -40,6 +40,9 @@ class OwnedTask:
     wanted: int = 0
     """from when the task was to be driven on, as the claim found it; 0 if it was to stay at rest"""
 
+    labels: dict[str, str] | None = None
+    """of a task that was made here and may not be in the store yet; None for one that was claimed"""
+
     window: ConversationWindow | None = None
     """what models see of its conversation, if that is bounded"""
 

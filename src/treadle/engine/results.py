@@ -1038,20 +1038,29 @@ def state_value(state: TaskState) -> Json:
 
 def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task."""
+    return _task(state, word_of(row), row.driver is not None and row.driver.alive, row.created, row.labels)
+
+
+def driven_snapshot(state: TaskState, labels: dict[str, str]) -> Task[Any]:
+    """Return a snapshot of a task that this process owns, and is about to drive."""
+    return _task(state, resting_word(state), True, state.created, dict(labels))
+
+
+def _task(state: TaskState, word: StateWord, driven: bool, created: int, labels: dict[str, str]) -> Task[Any]:
     return Task(
         state.task_id,
         state.agent,
         state.thread,
-        word_of(row),
-        row.driver is not None and row.driver.alive,
-        row.created,
+        word,
+        driven,
+        created,
         state.attempt,
         len(state.steps),
         state.input,
         state.forked_from,
         state.fork_seq or None,
         state.parent,
-        row.labels,
+        labels,
         state.seq,
         state_value(state),
         usage_of(state),

@@ -66,7 +66,7 @@ class StepVerbs(ViewVerbs):
             TaskConflict: the task id is known with another agent, input or thread.
         """
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
-        owned = await self._create_or_none(new, drives=False)
+        owned = await self._create_or_none(new, context, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
         async with self._ownership.releasing(owned):
@@ -119,6 +119,7 @@ class StepVerbs(ViewVerbs):
             if owned.state.ended in (None, "failed"):
                 await self._agents.check_prices(code, owned.state)
                 check_version(owned.state, code, from_json(owned.state.options))
+                context = await self._driver.contexts.of_drive(owned, code, context)
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._load_parts(parts)))
@@ -199,13 +200,20 @@ class StepVerbs(ViewVerbs):
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
-            agent = self._agents.reviewer_of(state)
-            await self._driver.drive(owned, "finalize", agent, None)
+            agent, context = self._agents.reviewer_of(state), None
+            if agent is not None:
+                context = await self._driver.contexts.of_drive(owned, agent, None, needed=False)
+            await self._driver.drive(owned, "finalize", agent, context)
         return await self._result_of(state, results.resting_word(state))
 
-    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:
-        """Return a new task, or None when a task of the caller's id exists."""
+    async def _create_or_none(self, new: NewRun, context: Any, *, drives: bool = True) -> OwnedTask | None:
+        """Return a new task, or None when a task of the caller's id exists.
+
+        One that is to be driven, or that has instructions to work out, is not made for a context of the wrong type.
+        """
         while new.task_id is None or await self._existing_row(new) is None:
+            if drives or context is not None:
+                self._driver.contexts.check_given(new.agent, context)
             try:
                 return await self._creator.create(new, drives=drives)
             except TaskExists:

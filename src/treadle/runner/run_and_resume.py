@@ -94,7 +94,7 @@ class RunVerbs(StepVerbs):
         return BRIDGE.run(work)
 
     async def _run(self, new: NewRun, context: Any) -> RunResult[Any]:
-        owned = await self._create_or_none(new)
+        owned = await self._create_or_none(new, context)
         if owned is None:
             return await self._run_existing(new, context)
         return await self._drive_to_end(owned, new.agent, context)
@@ -106,6 +106,7 @@ class RunVerbs(StepVerbs):
             ENCLOSING_TASKS.set(())  # the caller does not wait for it
         try:
             try:  # no context manager: every run comes this way
+                context = await self._driver.contexts.of_drive(owned, agent, context)
                 await self._driver.drive(owned, "end", agent, context)
             finally:
                 await self._ownership.release(owned)
@@ -150,6 +151,7 @@ class RunVerbs(StepVerbs):
             if task_id is not None:
                 return await self._run(new, context)
             # The id was made here, so no other task can have it.
+            self._driver.contexts.check_given(agent, context)
             owned = await self._creator.create(
                 NewRun(agent, new.input, thread_id, None, options, extra_state), new.task_id
             )
@@ -278,6 +280,7 @@ class RunVerbs(StepVerbs):
         await self._agents.check_prices(code, state, options)
         stored = from_json(state.options)
         check_version(state, code, stored if options is None else options.over(stored))
+        context = await self._driver.contexts.of_drive(owned, code, context)
         if before and state.ended is None:
             await take_from_inbox(self._store, owned, before)
         if state.ended is not None:

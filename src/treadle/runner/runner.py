@@ -119,7 +119,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     ) -> RunHandle[OutputT]:
         """Start a task and return a handle at once; it is driven in this event loop and ends with it."""
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
-        owned = await self._create_or_none(new)
+        owned = await self._create_or_none(new, context)
         if owned is None:
             work = self._in_background(self._run_existing(new, context, detached=True))
             return RunHandle(self, str(task_id), work)

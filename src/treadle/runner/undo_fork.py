@@ -107,6 +107,8 @@ class UndoForkVerbs(ViewVerbs):
             if plan.needs_agent:
                 registered = self._agents.of(row.agent, agent, task_id)
                 code = agent or self._agents.version_for(state, registered)
+            if code is not None:
+                context = await self._driver.contexts.of_drive(owned, code, context, needed=False)
             if state.ended is not None:
                 await reopen(self._store, owned, "undo", request.by)
             lift_stop(owned, request.by)

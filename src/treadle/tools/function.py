@@ -135,6 +135,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     def spec(self) -> ToolSpec:
         return self._spec
 
+    @property
+    def context_type(self) -> Any:
+        """The type that the context has to be of, by the function's `ToolContext[...]`; None if it names none."""
+        return self._arguments.context_type
+
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
         try:
             return self._validate(arguments)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, cast
 
+from treadle.agents.context_type import named_type
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
@@ -37,12 +38,14 @@ class Arguments:
         description: the docstring without its sections.
         context: the name of the parameter that wants the `ToolContext`, or None.
         validator: checks and converts arguments; it leaves out optional ones that were not passed.
+        context_type: X if that parameter is a `ToolContext[X]`; None if it names no type.
     """
 
     parameters: dict[str, Json]
     description: str
     context: str | None
     validator: SchemaValidator
+    context_type: Any = None
 
     def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
         """Return a compact form of the validator's error about these arguments."""
@@ -71,6 +74,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
         raise ToolDefinitionError(f"tool {name!r}: its signature cannot be read: {error}") from error
     scope = _Scope(fn, frame)
     context: str | None = None
+    context_type: Any = None
     fields: dict[str, Any] = {}
     for position, parameter in enumerate(signature.parameters.values()):
         _check_kind(parameter, position, fn, name)
@@ -83,7 +87,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
         if _named(hint, _CONTEXT) is None:
             fields[parameter.name] = _field(hint, parameter.default)
         elif context is None:
-            context = parameter.name
+            context, context_type = parameter.name, named_type(hint, ToolContext)
         else:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameters {context!r} and {parameter.name!r} are both a ToolContext"
@@ -93,7 +97,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
     for parameter, text in described.items():
         if parameter in parameters["properties"]:
             parameters["properties"][parameter].setdefault("description", text)
-    return Arguments(parameters, description, context, validator)
+    return Arguments(parameters, description, context, validator, context_type)
 
 
 # ------------------------------------------------------------------------------------------- parameters

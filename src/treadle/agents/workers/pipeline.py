@@ -15,9 +15,11 @@ from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.context import RunContext
+from treadle.agents.context_type import ContextNeed, type_named_by
 from treadle.agents.workers.node import (
     TASK_INPUT,
     Ask,
+    CallFunction,
     NodeAction,
     NodeContext,
     NodeState,
@@ -159,6 +161,17 @@ class Pipeline:
         """all steps of a task, planned at its beginning"""
 
     # ------------------------------------------------------------------------------------- as a worker
+
+    @property
+    def context_needs(self) -> tuple[ContextNeed, ...]:
+        """What needs a context of which type: the functions of the nodes."""
+        return tuple(
+            [
+                ContextNeed(f"its node {node.name!r}", type_named_by(node.action.function, NodeContext))
+                for node in self.nodes
+                if isinstance(node.action, CallFunction)
+            ]
+        )
 
     def initialize_step(self, task: RunContext[Any]) -> Any:
         """Return all steps of a task."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from treadle.agents.context import RunContext
+from treadle.agents.context_type import ContextNeed, type_named_by
 from treadle.agents.decide import step_functions
 from treadle.agents.decide.lifecycle import DecideFunction
 from treadle.agents.workers.step_context import StepContext
@@ -88,6 +89,7 @@ class Decider:
         self.decide: DecideFunction = decide
 
     runs_functions = finalizes_answers = False
+    context_needs: tuple[ContextNeed, ...] = ()
     first_steps: tuple[NextStep, ...] = ()
 
     def facts(self) -> Json:
@@ -115,6 +117,13 @@ class FunctionWorker:
     def first_steps(self) -> tuple[NextStep, ...]:
         """The first steps of a task; empty if the worker has to be asked for them."""
         return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
+
+    @property
+    def context_needs(self) -> tuple[ContextNeed, ...]:
+        """What needs a context of which type: the function of the steps, or what the worker's parts tell."""
+        if self.parts is not None:
+            return getattr(self.parts, "context_needs", ())
+        return (ContextNeed("its worker", type_named_by(self.run, StepContext)),)
 
     @property
     def finalizes_answers(self) -> bool:

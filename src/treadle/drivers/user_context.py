@@ -1,0 +1,122 @@
+"""The context of a drive: what the caller passed, or what the runner's factory makes of the task; always checked.
+
+A context is checked before anything of the drive is recorded or sent, so that a missing one is an error of the caller
+and never an AttributeError in a tool, which its model would read and apologise for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from inspect import isawaitable, signature
+from typing import Any, TypeAlias
+
+from treadle.agents.agent import Agent
+from treadle.agents.context_type import fits, type_name
+from treadle.drivers.agent_registry import AgentRegistry
+from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.task_cache import TaskCache
+from treadle.engine import results
+from treadle.engine.results import Task
+from treadle.errors import ConfigurationError
+
+ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
+"""Makes the context of a drive from its task, or an awaitable of it."""
+
+_WAYS = "pass context= to the call, or make the runner with Runner(context_factory=...)"
+
+
+class UserContexts:
+    """Makes and checks the contexts of a runner's drives.
+
+    Args:
+        factory: makes the context where the caller passes none.
+        agents: the registered agents.
+        cache: reads the row of a task.
+    """
+
+    def __init__(self, factory: ContextFactory | None, agents: AgentRegistry, cache: TaskCache) -> None:
+        self._factory = factory
+        self._agents = agents
+        self._cache = cache
+
+    def check_given(self, agent: Agent[Any], context: Any) -> None:
+        """Raise `ConfigurationError` for a context that a new task could not be driven with.
+
+        None passes if the factory will make one.
+        """
+        if context is not None or self._factory is None:
+            _check(self._agents.reachable(agent), context, "")
+
+    async def of_drive(
+        self, owned: OwnedTask, agent: Agent[Any], context: Any, *, needed: bool = True
+    ) -> Any:
+        """Return the context of a drive.
+
+        Args:
+            owned: the task.
+            agent: with which it is driven.
+            context: what the caller passed.
+            needed: whether tools and instructions may be called; else None passes, as it does for an undo.
+
+        Raises:
+            ConfigurationError: it is missing, or of another type than the agent, or one that it may call, needs.
+        """
+        if context is None and self._factory is not None:
+            context = self._factory(await self._snapshot(owned))
+            if isawaitable(context):
+                context = await context
+        if needed or context is not None:
+            _check(self._agents.reachable(agent), context, f"task {owned.state.task_id}: ")
+        return context
+
+    async def _snapshot(self, owned: OwnedTask) -> Task[Any]:
+        labels = owned.labels
+        if labels is None:
+            labels = (await self._cache.row(owned.state.task_id)).labels
+        return results.driven_snapshot(owned.state, labels)
+
+
+def checked_factory(factory: Any) -> ContextFactory | None:
+    """Return a factory that takes the task; raises `ConfigurationError` for anything else."""
+    if factory is None:
+        return None
+    if not callable(factory) or isinstance(factory, type):
+        what = f"the class {factory.__name__}" if isinstance(factory, type) else repr(factory)
+        raise ConfigurationError(
+            f"Runner: context_factory must be a function of the task, got {what}: write `lambda task: ...`"
+        )
+    try:
+        signature(factory).bind(None)
+    except TypeError:
+        raise ConfigurationError(
+            "Runner: context_factory is called with the task, whose id, thread_id, labels and extra_state tell whose "
+            f"context to make, and {getattr(factory, '__qualname__', repr(factory))} does not take that one argument: "
+            "write `def make_context(task)`, or `lambda task: ...`"
+        ) from None
+    except ValueError:
+        pass  # a built-in without a signature
+    return factory
+
+
+def _check(agents: Iterable[Agent[Any]], context: Any, where: str) -> None:
+    for agent in agents:
+        for need in agent.context_needs:
+            if not fits(context, need.type):
+                given = (
+                    "the call has none"
+                    if context is None
+                    else f"the context is of type {type_name(type(context))}"
+                )
+                raise ConfigurationError(
+                    f"{where}agent {agent.name!r}: {need.source} needs a context of type {type_name(need.type)}, and "
+                    f"{given}: {_WAYS if context is None else _hint(context, need.type)}"
+                )
+
+
+def _hint(context: Any, expected: Any) -> str:
+    if getattr(expected, "__qualname__", None) == type(context).__qualname__:
+        return (
+            "the two classes have one name and are not the same, as after a module or a notebook cell ran twice; run "
+            "what uses the class again too"
+        )
+    return "pass an object of that type, or name another type where the context is used"
