@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import field
 from difflib import get_close_matches
 from importlib import import_module
@@ -14,6 +15,8 @@ from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.core.data import mutable
+from treadle.drivers.user_context import checked_factory
+from treadle.engine.results import Task
 from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
@@ -51,27 +54,58 @@ def listed_agents() -> ListedAgents:
 
 def listed_paths() -> list[str]:
     """Return the places, `module:agent` each, that pyproject.toml (found upward) or TREADLE_AGENTS lists."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        project = folder / "pyproject.toml"
-        if project.is_file():
-            paths = _listed_in(project)
-            if paths:
-                _add_to_path(folder)
-                return paths
-            break
+    project = _project()
+    if project is not None:
+        paths: Any = _settings_in(project).get("agents", [])
+        if not isinstance(paths, list) or not all(isinstance(p, str) for p in cast("list[Any]", paths)):
+            raise ConfigurationError(
+                f"{project}: [tool.treadle] agents must be a list of texts `module:agent`"
+            )
+        if paths:
+            _add_to_path(project.parent)
+            return cast("list[str]", paths)
     paths = [path.strip() for path in os.environ.get("TREADLE_AGENTS", "").split(",")]
     return [path for path in paths if path]
 
 
-def _listed_in(project: Path) -> list[str]:
+def _project() -> Path | None:
+    """Return the nearest pyproject.toml, found upward."""
+    paths = (folder / "pyproject.toml" for folder in (Path.cwd(), *Path.cwd().parents))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _settings_in(project: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{project} cannot be read: {error}") from error
-    paths: Any = document.get("tool", {}).get("treadle", {}).get("agents", [])
-    if not isinstance(paths, list) or not all(isinstance(p, str) for p in cast("list[Any]", paths)):
-        raise ConfigurationError(f"{project}: [tool.treadle] agents must be a list of texts `module:agent`")
-    return cast("list[str]", paths)
+    return document.get("tool", {}).get("treadle", {})
+
+
+def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
+    """Return the function that makes the contexts of tasks, by pyproject.toml, else by TREADLE_CONTEXT_FACTORY.
+
+    None if neither names one. The function is imported when the first task needs a context; it raises
+    `ConfigurationError` if there is no such function.
+    """
+    project = _project()
+    path: Any = _settings_in(project).get("context_factory") if project is not None else None
+    if path is not None and project is not None:
+        _add_to_path(project.parent)
+    path = path or os.environ.get("TREADLE_CONTEXT_FACTORY")
+    if not path:
+        return None
+    if not isinstance(path, str):
+        raise ConfigurationError(
+            f"[tool.treadle] context_factory must be a text `module:function`, got {path!r}"
+        )
+
+    def make(task: Task[Any]) -> Any:
+        factory = checked_factory(_imported(path, "a context factory", "module:function"))
+        assert factory is not None, "what was imported is not None"
+        return factory(task)
+
+    return make
 
 
 def _add_to_path(folder: Path) -> None:
@@ -85,9 +119,19 @@ def agents_at(path: str) -> list[Agent[Any]]:
     Raises:
         ConfigurationError: there is no such module or name, it cannot be imported, or is not an agent.
     """
+    value = _imported(path, "an agent", "module:agent")
+    agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
+    if not agents or not all(isinstance(agent, Agent) for agent in agents):
+        module, _, name = path.partition(":")
+        advice = _call(name) if callable(cast("object", value)) else _agents_in(module)
+        raise ConfigurationError(f"{path} is not an Agent, but {value!r:.200}{advice}")
+    return agents
+
+
+def _imported(path: str, what: str, form: str) -> Any:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise ConfigurationError(f"{path!r} does not say where an agent is: write module:agent")
+        raise ConfigurationError(f"{path!r} does not say where {what} is: write {form}")
     _add_to_path(Path.cwd())
     try:
         value: Any = import_module(module)
@@ -98,11 +142,7 @@ def agents_at(path: str) -> list[Agent[Any]]:
         raise ConfigurationError(
             f"{path} cannot be imported: {type(error).__name__}: {error}{advice}"
         ) from error
-    agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
-    if not agents or not all(isinstance(agent, Agent) for agent in agents):
-        advice = _call(name) if callable(cast("object", value)) else _agents_in(module)
-        raise ConfigurationError(f"{path} is not an Agent, but {value!r:.200}{advice}")
-    return agents
+    return value
 
 
 def _advice(module: str, name: str, error: Exception) -> str:

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from treadle.agents.agent import Agent
+from treadle.cli.agents import listed_context_factory
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, NotFound
@@ -92,7 +93,8 @@ class Session:
             raise NotFound(
                 f"there is no store at {path}: `treadle run` creates one, --store names another one"
             )
-        return Runner(store, agents=agents, observers=observers)
+        factory = listed_context_factory() if agents or make else None
+        return Runner(store, agents=agents, observers=observers, context_factory=factory)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
         """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""

@@ -43,6 +43,7 @@ VARIABLES: Final = (
     ),
     "TREADLE_STORE",
     "TREADLE_AGENTS",
+    "TREADLE_CONTEXT_FACTORY",
 )
 """Variables that are reported as set or not set, never with their values."""
 

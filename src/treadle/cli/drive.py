@@ -62,12 +62,12 @@ def drive(
     """Drive tasks whose driver crashed or released them, until SIGTERM or Ctrl-C; then release all tasks."""
     if grace < 0:
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
-    driven = _agents(agent or [])
+    driven, factory = _agents(agent or []), agents.listed_context_factory()
     observers = tracing.observers()
 
     async def work() -> int:
         store, screen = open_store(session.store, lease_seconds=lease), session.screen
-        async with Runner(store, agents=driven, observers=observers) as runner:
+        async with Runner(store, agents=driven, observers=observers, context_factory=factory) as runner:
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
             counts = await _drive(runner, screen, at_most, grace)

@@ -22,7 +22,11 @@ from treadle.errors import ConfigurationError
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
 """Makes the context of a drive from its task, or an awaitable of it."""
 
-_WAYS = "pass context= to the call, or make the runner with Runner(context_factory=...)"
+_WAYS = (
+    "pass context= to the call, or make the runner with Runner(context_factory=...); on the command line give the "
+    'function as `context_factory = "module:function"` under [tool.treadle] in pyproject.toml, or in '
+    "TREADLE_CONTEXT_FACTORY"
+)
 
 
 class UserContexts:
@@ -77,7 +81,7 @@ class UserContexts:
 
 
 def checked_factory(factory: Any) -> ContextFactory | None:
-    """Return a factory that takes the task; raises `ConfigurationError` for anything else."""
+    """Return a factory that takes the task, or None; raises `ConfigurationError` for anything else."""
     if factory is None:
         return None
     if not callable(factory) or isinstance(factory, type):
