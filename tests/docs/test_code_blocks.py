@@ -28,7 +28,21 @@ REASONS = {
     "the test command itself",
     "waits for a person",
 }
-LANGUAGES = {"", "http", "json", "jsonl", "mermaid", "python", "sh", "sql", "text", "toml"}
+LANGUAGES = {
+    "",
+    "dockerfile",
+    "http",
+    "ini",
+    "json",
+    "jsonl",
+    "mermaid",
+    "python",
+    "sh",
+    "sql",
+    "text",
+    "toml",
+    "yaml",
+}
 
 
 def name(path: Path) -> str:

@@ -1,12 +1,17 @@
 """The programs in `examples/` do what they say, with a script and with a model over HTTP."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import reflection
-from treadle import Runner
+from examples import code_fixer, invoices, reflection, research_team, support_desk, what_if
+from treadle import Runner, ScriptedModel
+from treadle.models import call
+from treadle.models import text as says
 from treadle.testing.provider import fail, text
 
 
@@ -47,3 +52,151 @@ def test_a_failed_reflection_is_reported(
     serve(fail(400))
     assert reflection.main(["--model", "openai:scripted"]) == 1
     assert capsys.readouterr().out.startswith("answer : failed: ")
+
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The journal of a program that runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_STORE", str(tmp_path / "journal.db"))
+    return tmp_path / "journal.db"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_as_a_program_without_a_key(example: Path, tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, example],
+        cwd=tmp_path,
+        env=environment,
+        input="My order is late\ny\n\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    assert str(example.relative_to(ROOT)) in example.read_text(encoding="utf-8")
+
+
+def test_there_are_six_examples() -> None:
+    assert len(EXAMPLES) == 6
+
+
+def test_the_support_desk_pays_only_what_a_person_agreed_to(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter(["My order is late", "y", ""])
+    assert support_desk.main([], lambda _: next(answers)) == 0
+    assert capsys.readouterr().out == "desk> I have paid half of it back.\n"
+
+    answers = iter(["My order is late", "n", "hello", ""])
+    desk = support_desk.Desk("bob")
+    support_desk.converse(support_desk.desk_agent(None), desk, lambda _: next(answers))
+    assert desk.refunds == {}
+    assert capsys.readouterr().out.splitlines()[0] == "desk> I am sorry, I cannot do that."
+
+
+def test_a_refund_is_undone_with_its_step(store: Path) -> None:
+    desk = support_desk.Desk("ada")
+    with Runner(agents=[support_desk.desk_agent(None)]).sync as runner:
+        task = runner.create_task(support_desk.desk_agent(None), "My order is late")
+        runner.run_step(task, context=desk)
+        runner.run_step(task, context=desk)
+        assert desk.refunds == {"A-17": 2000}
+        runner.undo_step(task, context=desk)
+    assert desk.refunds == {}
+
+
+def test_the_research_team_asks_in_parallel_and_is_not_asked_twice(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert research_team.main(["--task-id", "report"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[:5] == [
+        "Report",
+        f"- {research_team.NOTES['leases.md']}",
+        f"- {research_team.NOTES['journals.md']}",
+        "  asked researcher: ok",
+        "  asked researcher: ok",
+    ]
+    assert research_team.main(["--task-id", "report"]) == 0
+    assert capsys.readouterr().out == output
+
+
+def test_the_code_fixer_mends_the_project(store: Path) -> None:
+    assert code_fixer.main([]) == 0
+    assert "prices)" in Path(".treadle/project/total.py").read_text()
+
+
+def test_edits_that_do_not_help_are_taken_back(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = call("replace", name="total.py", old="prices[1:]", new="prices[2:]")
+    monkeypatch.setattr(code_fixer, "SCRIPT", [wrong, call("run_tests"), says("I tried.")])
+    assert code_fixer.main([]) == 1
+    assert Path(".treadle/project/total.py").read_text() == code_fixer.PROJECT["total.py"]
+    assert "calls taken back" in capsys.readouterr().out
+
+
+def test_the_code_fixer_stays_in_its_folder(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("secret.txt").write_text("secret")
+    Path("project").mkdir()
+    escape = ScriptedModel([call("read", name="../secret.txt"), says("I cannot.")])
+    with Runner("memory:").sync as runner:
+        agent = code_fixer.Agent(escape, tools=[code_fixer.read])
+        result = runner.run(agent, "Read it", context=Path("project"))
+    assert "is not in the project" in str(result.tool_executions[0].error)
+
+
+def test_invoices_are_read_into_a_table_and_asked_for_once(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoices.main([]) == 0
+    table = capsys.readouterr().out
+    assert table.split() == [
+        "file,state,sender,number,total",
+        "ada.txt,completed,Ada",
+        "Ltd.,7,650",
+        "bob.txt,completed,Bob",
+        "&",
+        "Sons,12,9900",
+    ]
+    assert invoices.main(["--out", "table.csv"]) == 0
+    assert Path("table.csv").read_text().split() == table.split()
+    with Runner(store).sync as runner:
+        tasks = runner.list_tasks().items
+        assert sum(runner.result(task.task_id).usage.model_calls for task in tasks) == 3
+
+
+def test_an_invoice_that_cannot_be_read_is_named(
+    serve: Any, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(lambda request: fail(400))
+    assert invoices.main(["--model", "openai:scripted"]) == 1
+    captured = capsys.readouterr()
+    assert "ada.txt,failed,,," in captured.out
+    assert captured.err.startswith("invoice-ada-")
+
+
+def test_what_if_forks_without_asking_again_what_was_before(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert what_if.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "was     : Rome.",
+        "what if : Rome is warmer.",
+        "what if : Rome, by 20.5 degrees.",
+    ]
+    assert "differs: step 2, text" in lines[2]
+    with Runner(store).sync as runner:
+        steps = [
+            runner.get_completed_steps(task.task_id)[0].step.step_id for task in runner.list_tasks().items
+        ]
+        assert steps == ["s1", "s1", "s1"]
