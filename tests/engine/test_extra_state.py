@@ -105,6 +105,8 @@ async def test_a_call_sees_what_calls_before_it_changed(store: Any) -> None:
         ]
     async with Runner(store, agents=[agent]) as runner:  # another process reads the same
         assert await state_of(runner, result.task_id) == {"sum": 13, "kept": True, "notes": ["a", "b"]}
+        assert result.extra_state == (await runner.result(result.task_id)).extra_state
+        assert result.extra_state == {"sum": 13, "kept": True, "notes": ["a", "b"]}
 
 
 async def test_a_call_may_remove_a_key(runner: Runner) -> None:

@@ -631,7 +631,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
 
     `driven` tells whether a process was at work on the task. `started_at`, when its first step began, and `ended_at`
     are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
-    was driven, over all its attempts.
+    was driven, over all its attempts. `extra_state` is the JSON object kept with the task, as its calls left it; None
+    if it has none.
     """
 
     task_id: str
@@ -655,6 +656,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     started_at: int | None = None
     ended_at: int | None = None
     duration: float = 0.0
+    extra_state: Json = None
 
     @property
     def state_text(self) -> str:
@@ -1113,6 +1115,7 @@ def run_result(
         _started_at(state, steps),
         state.end_time if state.ended is not None else None,
         state.driven / 1e6,
+        state_value(state) if state.extra_state is not None else None,
     )
 
 
