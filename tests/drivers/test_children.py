@@ -3,6 +3,8 @@
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from treadle import (
     FailurePolicy,
     Happened,
     NextStep,
+    Node,
+    NodeContext,
+    Pipeline,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -418,6 +423,32 @@ async def test_the_failure_of_an_agent_raises_in_the_step_function(runner: Runne
     assert result.state == states[policy]
     [*_, failed] = await only(runner, result.task_id, "step_failed")
     assert failed.error.source == "subagent"
+
+
+@dataclass
+class City:
+    name: str
+    founded: date
+
+
+async def test_a_step_function_gets_the_answer_of_an_agent_as_its_output_type(runner: Runner) -> None:
+    answer = call("final_answer", name="Rome", founded="0001-04-21")
+    historian = Agent(ScriptedModel([answer]), name="historian", output_type=City)
+    outputs: list[Any] = []
+
+    async def ask(ctx: NodeContext[Any]) -> City:
+        city = await ctx.step.run_agent(historian, "Which city is the oldest?")
+        outputs.append(
+            (city, await ctx.step.run_agent("historian", "Which city is the oldest?", key="again"))
+        )
+        return city
+
+    pipeline = Pipeline([Node("ask", ask)])
+    boss = Agent(ScriptedModel([]), name="boss", worker=pipeline, subagents=[historian], output_type=City)
+    result = await runner.run(boss, "go")
+    city = City("Rome", date(1, 4, 21))
+    assert outputs == [(city, {"name": "Rome", "founded": "0001-04-21"})]
+    assert result.output == city
 
 
 async def test_a_function_whose_agent_is_paused_waits_with_it(runner: Runner) -> None:

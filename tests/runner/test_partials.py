@@ -63,3 +63,30 @@ async def test_partials_start_over_when_the_model_starts_over():
     assert [len(piece) for piece in partials_seen[1:]] == sorted(len(piece) for piece in partials_seen[1:])
     assert partials_seen[1] in ("It", "It ")
     assert partials_seen[-1] == "It is here."
+
+
+async def test_checked_partials_are_of_the_output_type(runner: Runner) -> None:
+    agent = scripted(list[City], "native")
+    agent = agent.replace(model=ScriptedModel([text(written(agent, CITIES), chunk=4)]))
+    rome, bergen = ROME, City(name="Bergen", founded=date(1070, 1, 1))
+    async with runner.run_stream(agent, "Which?") as stream:
+        seen = [partial async for partial in stream.partials(checked=True)]
+    assert seen == [[], [rome], [rome, bergen]]
+    handle = await runner.start(agent, "Which?")
+    assert [partial async for partial in handle.partials(checked=True)][-1] == [rome, bergen]
+
+
+async def test_a_checked_partial_of_an_object_appears_when_all_that_it_requires_is_written(
+    runner: Runner,
+) -> None:
+    agent = scripted(City, "native")
+    answer = {"name": "Rome", "founded": "0001-04-21"}
+    agent = agent.replace(model=ScriptedModel([text(written(agent, answer), chunk=4)]))
+    async with runner.run_stream(agent, "Which?") as stream:
+        assert [partial async for partial in stream.partials(checked=True)] == [ROME]
+
+
+def test_checked_partials_without_asyncio_of_an_answer_that_is_text() -> None:
+    agent = Agent(ScriptedModel([text("one two", chunk=4)]))
+    with Runner("memory:").sync as runner, runner.run_stream(agent, "Count.") as stream:
+        assert list(stream.partials(checked=True)) == ["one", "one two"]

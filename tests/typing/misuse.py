@@ -162,5 +162,17 @@ async def contexts(runner: Runner, task: Task[Invoice]) -> None:
     runner.sync.run(served, "Go.", context=3)  # expected: reportArgumentType | misc
 
 
+def no_context() -> Customer:
+    return Customer("Ada")
+
+
+Runner("memory:", context_factory=no_context)  # expected: reportArgumentType | arg-type
+
+
+async def of_a_step(ctx: StepContext[Customer]) -> None:
+    invoice = await ctx.run_agent(served, "Go.")
+    print(len(invoice))  # expected: reportArgumentType | arg-type
+
+
 def of_a_node(ctx: NodeContext[Customer]) -> int:
     return ctx.step.context.name  # expected: reportReturnType | return-value

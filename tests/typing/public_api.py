@@ -5,7 +5,7 @@ Each `assert_type` is a promise: an editor shows that type, and a program that r
 
 # pyright: strict
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, assert_type
@@ -207,6 +207,9 @@ async def reflect(ctx: StepContext[Customer]) -> StepResult:
     assert_type(answer.message.text, str)
     assert_type(await ctx.once("seed", lambda: 7), int)
     assert_type(await ctx.now(), float)
+    assert_type(await ctx.run_agent(typed, "Write it."), Invoice)
+    assert_type(await ctx.run_agent(listing, "Count."), list[int])
+    assert_type(await ctx.run_agent("typed", "Write it."), Any)
     return StepResult(answer.message.text, next_steps=[NextStep("again")])
 
 
@@ -278,6 +281,10 @@ async def streams(runner: Runner) -> None:
             elif isinstance(event, Event):
                 assert_type(event.seq, int)
     assert_type(stream.result, RunResult[Invoice])
+    async with runner.run_stream(listing, "Go.") as counting:
+        assert_type(counting.partials(), AsyncGenerator[Any, None])
+        async for numbers in counting.partials(checked=True):
+            assert_type(numbers, list[int])
     async with runner.stream_step("t", agent=typed) as step:
         async for event in step:
             print(event)
@@ -289,6 +296,7 @@ async def handles(runner: Runner) -> None:
     assert_type(handle, RunHandle[Invoice])
     assert_type(handle.task_id, str)
     assert_type(await handle.result(), RunResult[Invoice])
+    assert_type(handle.partials(checked=True), AsyncGenerator[Invoice, None])
     assert_type(await handle.pause(reason="lunch"), RunResult[Invoice])
     assert_type(await handle.resume(context=Customer("Ada")), RunResult[Invoice])
     assert_type(await handle.cancel(), RunResult[Invoice])
@@ -344,6 +352,8 @@ def sync_verbs() -> None:
         with runner.run_stream(typed, "Go.") as stream:
             for event in stream:
                 print(event)
+            for invoice in stream.partials(checked=True):
+                assert_type(invoice, Invoice)
         assert_type(stream.result, RunResult[Invoice])
     assert_type(Runner().run_sync(typed, "Go.", context=Customer("Ada")), RunResult[Invoice])
 
@@ -358,5 +368,11 @@ async def states_are_literals(result: RunResult[str]) -> None:
         assert_type(result.state, Literal["completed"])
 
 
+def context_of(task: Task) -> Customer:
+    assert_type(task.labels, dict[str, str])
+    return Customer(task.labels["user"])
+
+
+adopting = Runner("memory:", agents=[typed], context_factory=context_of, adopt=True)
 policy = FailurePolicy(tool="continue", model="fail")
 assert_type(version, str)

@@ -126,6 +126,15 @@ class OutputType(Generic[OutputT_co]):
         except Exception:  # noqa: BLE001  a validator of the user failed, and a result is never an exception
             return data
 
+    def partial(self, data: Json) -> OutputT_co:
+        """Return an answer that is still being written; raises `ValueError` while it is not of the type.
+
+        Of a list or a mapping, the last item is left out as long as it is not.
+        """
+        from pydantic_core import to_json
+
+        return self._adapter.validate_json(to_json(data), experimental_allow_partial="trailing-strings")
+
     def unwrapped(self, written: Json) -> Json:
         """Return the answer so far in an object that a model is still writing."""
         if not self._wraps or not isinstance(written, dict):

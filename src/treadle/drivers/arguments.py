@@ -402,7 +402,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     **dict.fromkeys(("by", "reason", "call_id", "request_id", "artifact_id", "cursor"), text),
     **dict.fromkeys(("input", "message"), _input),
     **dict.fromkeys(("to", "step"), step_or_index),
-    **dict.fromkeys(("force", "raw", "deltas", "dry_run"), flag),
+    **dict.fromkeys(("force", "raw", "deltas", "dry_run", "checked"), flag),
     "arguments": json_object,
     "replace": replacements,
     "agent": agent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Generic, cast, overload
+from typing import Any, Generic, Literal, cast, overload
 
 from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
@@ -76,7 +76,11 @@ class RunHandle(Generic[OutputT_co]):
             return False
         return released or not self._driver.owned.is_driven(await self._driver.cache.row(self.task_id))
 
-    async def partials(self) -> AsyncGenerator[Json, None]:
+    @overload
+    def partials(self, *, checked: Literal[True]) -> AsyncGenerator[OutputT_co, None]: ...
+    @overload
+    def partials(self, *, checked: Literal[False] = False) -> AsyncGenerator[Json, None]: ...
+    async def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
         """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.
 
         Raises `AgentUnknown` when this runner was not given the task's agent.
@@ -86,7 +90,7 @@ class RunHandle(Generic[OutputT_co]):
         agents, row = self._driver.agents, await self._driver.cache.row(self.task_id)
         typed = agents.typed_of(agents.of(row.agent, None, row.task_id))
         async with aclosing(self.events()) as events:
-            async for value in partials(events, typed):
+            async for value in partials(events, typed, checked=checked):
                 yield value
 
     async def result(self) -> RunResult[OutputT_co]:

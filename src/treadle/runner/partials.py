@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 from treadle.core import events as e
 from treadle.core.messages import Json
@@ -11,18 +12,25 @@ from treadle.engine.typed_answers import TypedAnswers
 
 
 async def partials(
-    events: AsyncIterator[e.Event | e.Ephemeral], typed: TypedAnswers | None
-) -> AsyncGenerator[Json, None]:
+    events: AsyncIterator[e.Event | e.Ephemeral], typed: TypedAnswers | None, *, checked: bool = False
+) -> AsyncGenerator[Any, None]:
     """Yield the answer that is being written, each time that there is more of it, as JSON data or as text.
 
     Nothing in it is checked, and a later answer of the task begins anew. `typed` tells where in the deltas it stands.
+    With `checked`, what is not of the agent's output type is left out, and the rest is of that type.
     """
-    answer, seen = _PartialAnswer(typed), None
+    answer: _PartialAnswer = _PartialAnswer(typed)
+    seen: Any = None
     async for event in events:
         if isinstance(event, e.ModelStarted):
             answer, seen = _PartialAnswer(typed), None
         elif isinstance(event, e.Delta) and answer.add(event):
             value = answer.value()
+            if checked and typed is not None and value is not None:
+                try:
+                    value = typed.output.partial(value)
+                except ValueError:
+                    continue  # it may be, once there is more of it
             if value is not None and value != seen:
                 seen = value
                 yield value

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from treadle.core.events import (
     CallOccurrence,
@@ -319,15 +319,23 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         super().__init__(tasks, task_id, work, standing, raw=raw)
         self._typed = typed
 
-    def partials(self) -> AsyncGenerator[Json, None]:
+    @overload
+    def partials(self, *, checked: Literal[True]) -> AsyncGenerator[OutputT_co, None]: ...
+    @overload
+    def partials(self, *, checked: Literal[False] = False) -> AsyncGenerator[Json, None]: ...
+    def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
         """Yield, instead of the events, the answer that is being written, each time that there is more of it.
 
         Of a typed answer it is JSON data, with what is not written yet left out and nothing checked; else it is text.
         A wrong answer is followed by the next one, from its beginning. The answer itself is in `result`.
+
+        Args:
+            checked: yield only what is of the agent's output type already, as that type: lists and mappings grow item
+                by item, and objects appear once all that they require is written.
         """
         from treadle.runner.partials import partials
 
-        return partials(aiter(self), self._typed())
+        return partials(aiter(self), self._typed(), checked=checked)
 
     @property
     def result(self) -> RunResult[OutputT_co]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, TypeVar, cast, overload
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, Ephemeral, Event
@@ -81,9 +81,13 @@ class SyncStream(Generic[S_co]):
 class SyncRun(SyncStream[EventStream[OutputT_co]], Generic[OutputT_co]):
     """A run with its events."""
 
-    def partials(self) -> Iterator[Json]:
+    @overload
+    def partials(self, *, checked: Literal[True]) -> Iterator[OutputT_co]: ...
+    @overload
+    def partials(self, *, checked: Literal[False] = False) -> Iterator[Json]: ...
+    def partials(self, *, checked: bool = False) -> Iterator[Any]:
         """See `EventStream.partials`."""
-        return one_by_one(self.inner.partials())
+        return one_by_one(self.inner.partials(checked=checked))
 
     @property
     def result(self) -> RunResult[OutputT_co]:
@@ -158,9 +162,13 @@ class SyncHandle(Generic[OutputT_co]):
         """See `RunHandle.events`."""
         return one_by_one(self._handle.events(after=after, deltas=deltas, raw=raw))
 
-    def partials(self) -> Iterator[Json]:
+    @overload
+    def partials(self, *, checked: Literal[True]) -> Iterator[OutputT_co]: ...
+    @overload
+    def partials(self, *, checked: Literal[False] = False) -> Iterator[Json]: ...
+    def partials(self, *, checked: bool = False) -> Iterator[Any]:
         """See `RunHandle.partials`."""
-        return one_by_one(self._handle.partials())
+        return one_by_one(self._handle.partials(checked=checked))
 
     def result(self) -> RunResult[OutputT_co]:
         """See `RunHandle.result`."""

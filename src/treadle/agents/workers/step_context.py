@@ -27,7 +27,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
@@ -48,7 +48,7 @@ from treadle.errors import (
     ToolCallFailed,
     WorkerError,
 )
-from treadle.ports import ContextT_co, Tool
+from treadle.ports import ContextT_co, OutputT, OutputT_co, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -98,11 +98,14 @@ class StepServices(Protocol):
         ...
 
 
-class NamedAgent(Protocol):
+class NamedAgent(Protocol[OutputT_co]):
     """An agent that a step may run: `Agent`, as far as `StepContext.run_agent` needs it."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def typed(self) -> OutputType[OutputT_co] | None: ...
 
 
 class StepContext(Generic[ContextT_co]):
@@ -317,11 +320,17 @@ class StepContext(Generic[ContextT_co]):
         self._access.see(call)
         return copied(call.output)
 
-    async def run_agent(self, agent: NamedAgent | str, input: str, *, key: str | None = None) -> Json:
+    @overload
+    async def run_agent(
+        self, agent: NamedAgent[OutputT], input: str, *, key: str | None = None
+    ) -> OutputT: ...
+    @overload
+    async def run_agent(self, agent: str, input: str, *, key: str | None = None) -> Json: ...
+    async def run_agent(self, agent: NamedAgent[Any] | str, input: str, *, key: str | None = None) -> Any:
         """Run one of the agent's subagents on a text, as a task of its own below this one, and return its output.
 
         Args:
-            agent: one of `Agent(subagents=)`, or its name.
+            agent: one of `Agent(subagents=)`: the output is of its output type; or its name: the output is JSON data.
             input: the whole input of its task; it sees nothing of this conversation.
             key: identifies the run when the function is entered again; by default the agent's name, the input and how
                 often the step made it.
@@ -336,7 +345,9 @@ class StepContext(Generic[ContextT_co]):
             raise WorkerError(
                 f"step {self.name!r}: {name!r} is not among the agent's subagents: name it in subagents="
             )
-        return await self.call_tool(tool, {"input": input}, key=key)
+        output = await self.call_tool(tool, {"input": input}, key=key)
+        typed = None if isinstance(agent, str) else agent.typed
+        return output if typed is None else typed.load(output)
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
         """Make all calls of an answer, in parallel; a call that failed is returned like the others."""
