@@ -70,6 +70,9 @@ docs: .venv
 site: .venv
 	$(RUN)/python -m tests.docs.site
 
+pictures: .venv
+	$(RUN)/python -m tests.docs.screenshots
+
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py
 	$(RUN)/pytest -q -n 2 -m full tests/engine tests/drivers tests/transfer tests/runner tests/context -k postgresql

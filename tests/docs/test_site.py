@@ -5,7 +5,11 @@ import re
 import unicodedata
 from pathlib import Path
 
+import pytest
+
+from tests.docs.diagrams import DIAGRAMS, PICTURES
 from tests.docs.public_names import names_in_the_reference, public_names, undescribed
+from tests.docs.screenshots import SCREENS, in_a_terminal, shown
 from tests.docs.site import problems
 from tests.docs.test_code_blocks import DOCUMENTS, ROOT, name, without_code
 
@@ -81,3 +85,27 @@ def test_the_check_of_a_built_site_reports_what_is_broken(tmp_path: Path):
         "page.html: lost.svg leads nowhere",
         f"reference: {public_names()[0]} is on no page",
     ]
+
+
+@pytest.mark.parametrize("diagram", DIAGRAMS)
+def test_a_diagram_shows_what_the_code_says(diagram: str):
+    drawn = (PICTURES / f"{diagram}.svg").read_text(encoding="utf-8")
+    assert drawn == DIAGRAMS[diagram](), "run `make pictures`"
+
+
+def test_every_picture_is_made_and_shown_on_a_page():
+    pictures = {path.stem for path in PICTURES.iterdir()}
+    assert pictures == set(DIAGRAMS) | set(SCREENS)
+    pages = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    assert [picture for picture in pictures if f"pictures/{picture}.svg)" not in pages] == []
+
+
+@pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.svg")), ids=lambda path: path.stem)
+def test_a_picture_loads_nothing_from_elsewhere(picture: Path):
+    svg = picture.read_text(encoding="utf-8")
+    assert re.findall(r"(?:href=|src=|url\()[\"']?(?!#)[^\"')]+", svg) == []
+
+
+def test_a_command_is_shown_as_it_stands_on_the_screen_in_the_end(tmp_path: Path):
+    sent = in_a_terminal("printf 'wait\\rdone\\x1b[1m!\\x1b[0m\\n'; tput cols", tmp_path)
+    assert shown(sent) == "done\x1b[1m!\x1b[0m\n96"
