@@ -30,8 +30,9 @@ from treadle import (
     events,
     tool,
 )
+from treadle.core import events as core_events
 from treadle.core.messages import ToolCall
-from treadle.errors import ConfigurationError, StepFailed
+from treadle.errors import ConfigurationError, StepFailed, TaskTooNew
 from treadle.llm.scripted import Turn, call, text
 from treadle.testing.replay import record, replay
 from treadle.testing.replay.journals import journal_of
@@ -284,6 +285,31 @@ async def test_blocking_tools_and_generators_change_the_state_like_others(runner
         {"n": 4},
         {"n": 7},
     ]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+async def test_what_a_thread_writes_after_the_end_of_its_call_is_refused(runner: Runner, looks: bool) -> None:
+    refusals: list[str] = []
+
+    @tool(read_only=True)
+    async def leave(ctx: ToolContext) -> str:
+        """Leave work behind."""
+
+        def later() -> None:
+            try:
+                ctx.state["late"] = True
+            except TypeError as error:
+                refusals.append(str(error))
+
+        if looks:
+            len(ctx.state)
+        asyncio.get_running_loop().call_later(0.02, later)
+        return "left"
+
+    result = await sound(runner, await runner.run(agent_with(call("leave"), tools=[leave]), "go"))
+    await asyncio.sleep(0.05)
+    assert refusals == ["tool 'leave': ctx.state cannot be changed: it has ended"]
+    assert await state_of(runner, result.task_id) is None
 
 
 async def test_the_journal_grows_by_what_changes_and_not_by_what_is_there(runner: Runner) -> None:
@@ -729,6 +755,25 @@ async def test_a_task_whose_calls_change_nothing_needs_no_newer_driver(runner: R
     result = await runner.run(agent, "go", extra_state={"a": 1})
     assert outputs(result) == [["a"]]
     assert (await runner.store.row(result.task_id)).format == 1
+
+
+async def test_a_driver_that_cannot_apply_a_change_leaves_the_task_alone(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agent_with(call("add", n=1), call("add", n=2))
+    async with Runner(store, agents=[agent]) as runner:
+        task = await runner.create_task(agent, "go")
+        await runner.run_step(task)
+    with monkeypatch.context() as older:
+        older.setattr(core_events, "JOURNAL_FORMAT", 2)
+        async with Runner(store, agents=[agent]) as runner:
+            for verb in (runner.resume, runner.run_step, runner.fork):
+                with pytest.raises(
+                    TaskTooNew, match="Driving it needs journal format 3; this version knows format 2"
+                ):
+                    await verb(task)
+    async with Runner(store, agents=[agent]) as runner:
+        assert (await runner.resume(task)).extra_state == {"sum": 3}
 
 
 async def test_a_replay_repeats_the_changes_and_names_those_that_differ(runner: Runner) -> None:

@@ -110,7 +110,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     def _open_state(self) -> StateView:
         if self._access is None:
             call = self.effect.call
-            self._access = StateAccess(self.context.state, call.began, f"tool {call.name!r}")
+            refusal = None if call.status == "begun" else "it has ended"
+            self._access = StateAccess(self.context.state, call.began, f"tool {call.name!r}", refusal=refusal)
         return StateView(self._access)
 
     def _failed(self, text: str) -> list[e.Event]:
