@@ -3,6 +3,7 @@
 import re
 
 from treadle import Agent, File, Runner, ScriptedModel, ToolContext, ToolOutput, tool
+from treadle.events import from_json
 from treadle.llm.scripted import call, text
 
 
@@ -97,6 +98,8 @@ def test_show_needs_no_code_of_the_agent(treadle, project, monkeypatch):
     assert [step["step"]["index"] for step in document["steps"]] == [1, 2]
     assert document["events"][0]["kind"] == "task_created"
     assert document["events"][-1]["kind"] == "task_ended"
+    assert [event["tool"] for event in document["events"] if event["kind"] == "tool_ended"] == ["add"]
+    assert all(from_json(event).task_id == "sum" for event in document["events"])
     assert "events" not in treadle("show", "sum", "--json").document
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tests.runner.cases import adder
 from treadle import Agent, Runner, RunResult, ScriptedModel, Task, tool
@@ -110,3 +111,17 @@ def test_a_plain_for_over_a_page_of_sync_goes_over_all_later_pages(store: Any) -
         assert [task.task_id for task in page] == made[::-1]
         threads = [sync.run(adder(), "1 + 2?", thread_id=name).thread_id for name in ("a", "b", "c")]
         assert [thread.thread_id for thread in sync.list_threads(limit=1)] == threads
+
+
+async def test_outputs_of_a_type_show_themselves_too(store: Any) -> None:
+    class City(BaseModel):
+        name: str
+
+    agent = Agent(ScriptedModel([call("final_answer", name="Oslo")]), name="geo", output_type=City)
+    async with Runner(store, agents=[agent]) as runner:
+        task = await runner.create_task(agent, "Where?")
+        step = await runner.run_step(task)
+        for shown in (step, await runner.get_completed_steps(task), await runner.finalize(task)):
+            assert "Oslo" in shown._repr_html_()
+        assert "Oslo" in str(step)
+        assert "Oslo" in repr(step)

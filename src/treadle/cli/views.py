@@ -14,12 +14,13 @@ from treadle.cli.screen import STYLES, Screen, short
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
+from treadle.core.event_json import to_json
 from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
-from treadle.core.journal import events_with_epochs
 from treadle.core.observation import as_text
 from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
 from treadle.errors import TaskNotFound
 from treadle.runner.runner import TaskRunner
+from treadle.runner.stream import StoredEvents
 
 _STATE_SHOWN: Final = 2_000
 """Characters of the state kept with a task that are printed; `--json` has all of it."""
@@ -44,7 +45,7 @@ async def show(
     if children:
         document["children"] = children
     if events:
-        document["events"] = journal
+        document["events"] = [to_json(event) for event in journal]
     screen.document(document)
     _print_header(screen, snapshot, journal)
     timeline = Timeline(screen, undone=undone_steps(journal))
@@ -62,8 +63,7 @@ async def show(
 
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
     """Return a task's events, beginning with those it shares with the task it was forked from."""
-    records = await runner.store.read(task_id)
-    return [event for _, event in events_with_epochs(task_id, records)]
+    return await StoredEvents(runner.store, task_id).after(0)
 
 
 async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any]]:

@@ -181,7 +181,7 @@ class ToolExecution(Displayed):
                 ("took", seconds(self.latency)),
                 ("attempt", _later(self.attempt)),
             ),
-            text=_error_text(self.error) or (as_text(self.output) if self.output is not None else ""),
+            text=_error_text(self.error) or (output_text(self.output) if self.output is not None else ""),
             values=(("arguments", self.arguments),),
         )
 
@@ -305,7 +305,7 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
 
     def __str__(self) -> str:
         if self.output is not None:
-            return as_text(self.output)
+            return output_text(self.output)
         calls = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
         return f"{self.step.step_id} {self.step.status}{': ' if calls else ''}{calls}"
 
@@ -322,7 +322,7 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
                 *_spent(self.usage),
                 ("next", ", ".join([step.step_id for step in self.next_steps])),
             ),
-            text=as_text(self.output) if self.output is not None else _error_text(self.error),
+            text=output_text(self.output) if self.output is not None else _error_text(self.error),
             tables=(_calls_table(self.tool_executions), _pending_table(self.pending)),
             values=(("messages", _messages_table(self.messages)),),
         )
@@ -734,6 +734,14 @@ def _texts(parts: Iterable[Content]) -> str:
     return " ".join([part.text if isinstance(part, Text) else f"[{type(part).__name__}]" for part in parts])
 
 
+def output_text(output: Any) -> str:
+    """Return an output for people to read: text, JSON, or what an object of the output type says of itself."""
+    try:
+        return as_text(output)
+    except TypeError:
+        return repr(output)
+
+
 def _error_text(error: e.Failure | None) -> str:
     return f"{error.kind}: {error.message}" if error is not None else ""
 
@@ -789,7 +797,7 @@ def _step_row(step: TaskStepOutput) -> tuple[Any, ...]:
     return (
         step.step.step_id,
         step.step.name,
-        as_text(step.output) if step.output is not None else _error_text(step.error) or written.strip(),
+        output_text(step.output) if step.output is not None else _error_text(step.error) or written.strip(),
         replace(calls, title=", ".join([call.name for call in step.tool_executions])),
         f"{step.usage.total_tokens:,}",
         money(step.usage.cost),

@@ -165,7 +165,7 @@ class StoredEvents:
 
     async def _read(self, seq: int, upto: int | None = None) -> list[Event]:
         records = await self._store.read(self._task_id, after=seq, upto=upto)
-        found = events_with_epochs(self._task_id, records, after=seq, previous=None)
+        found = events_with_epochs(self._task_id, records, after=seq, previous=None if seq else b"")
         return [event for _, event in found]
 
     def _call_of(self, event: Event) -> str | None:

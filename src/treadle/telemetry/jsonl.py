@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from treadle.core.event_json import FORMAT
+from treadle.core.events import CallOccurrence
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
@@ -15,7 +17,9 @@ from treadle.telemetry.redaction import Redaction
 
 
 class JsonLines:
-    """Writes a line for each event: `task`, `agent`, `thread`, and the event's `kind`, `seq`, `time` and fields.
+    """Writes a line for each event: the head of `treadle.events.to_json`, `agent`, `thread_id`, and the event's fields.
+
+    The fields are not those of `to_json`: secrets are hidden, content is left out, and what is long is cut.
 
     Lines are appended to a file, each as a whole, so that several processes may share it. Only its owner may read it.
 
@@ -55,20 +59,21 @@ class JsonLines:
             data = data[os.write(self._stream, data) :]
 
     def _line(self, notice: Notice) -> dict[str, Json]:
-        line: dict[str, Json] = {}
-        if notice.task is not None:
-            task = notice.task
-            text = self._redaction.text
-            line = {"task": text(task.task_id), "agent": task.agent, "thread": text(task.thread_id)}
+        event, task, text = notice.event, notice.task, self._redaction.text
+        line: dict[str, Json] = {"format": FORMAT, "kind": event.kind}
+        if task is not None:
+            line |= {"task_id": text(task.task_id), "agent": task.agent, "thread_id": text(task.thread_id)}
             if task.parent is not None:
                 line["parent"] = text(task.parent)
-        event = notice.event
         if isinstance(event, DriveBegan):
-            return line | {"kind": event.kind, "seq": event.seq, "epoch": event.epoch}
+            return line | {"seq": event.seq, "epoch": event.epoch}
         if isinstance(event, DriveEnded):
-            return line | {"kind": event.kind, "seq": event.seq, "state": event.state}
+            return line | {"seq": event.seq, "state": event.state}
         if isinstance(event, Missed):
-            return line | {"kind": event.kind, "events": event.events, "deltas": event.deltas}
+            return line | {"events": event.events, "deltas": event.deltas}
+        line |= {"agent_path": list(event.agent_path), "description": text(event.description)}
+        if isinstance(event, CallOccurrence):
+            line["tool"] = text(event.tool)
         return line | self._redaction.event(event, content=self.content)
 
     def close(self) -> None:
