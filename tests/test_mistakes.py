@@ -16,19 +16,26 @@ import treadle
 from tests.runner.cases import add, calculator, sayer
 from treadle import (
     Agent,
+    AgentWorker,
     Breakpoint,
     FailurePolicy,
     Image,
     Limits,
+    Message,
     ModelSettings,
+    Node,
+    Pipeline,
     RunContext,
     Runner,
     RunOptions,
+    ScriptedModel,
     Text,
     ToolContext,
     tool,
 )
 from treadle import errors as err
+from treadle.models import Fallback, OpenAI, Retry
+from treadle.ports import Notice
 
 
 @dataclass
@@ -111,7 +118,7 @@ mistake(
     "Agent(system_prompt=)", lambda s: Agent(_M, system_prompt="Hi."), err.WrongArguments, "instructions="
 )
 mistake("Agent(prompt=)", lambda s: Agent(_M, prompt="Hi."), err.WrongArguments, "instructions=")
-mistake("Agent(deps_type=)", lambda s: Agent(_M, deps_type=int), err.WrongArguments, "context")
+mistake("Agent(deps_type=)", lambda s: Agent(_M, deps_type=int), err.WrongArguments, "context_type=")
 mistake("Agent(handoffs=)", lambda s: Agent(_M, handoffs=[]), err.WrongArguments, "subagents=")
 mistake("Agent(managed_agents=)", lambda s: Agent(_M, managed_agents=[]), err.WrongArguments, "subagents=")
 mistake("Agent(result_type=)", lambda s: Agent(_M, result_type=int), err.WrongArguments, "output_type=")
@@ -1054,6 +1061,200 @@ mistake(
     "text",
     "None",
 )
+
+# ----------------------------------------------------------------------------- the context of a run
+
+
+@dataclass
+class _Deps:
+    user: str
+
+
+@tool(read_only=True)
+def who(ctx: ToolContext[_Deps]) -> str:
+    """Say who asks."""
+    return ctx.context.user
+
+
+mistake(
+    "no context",
+    lambda s: s.runner.run(sayer(tools=[who]), "?"),
+    err.ConfigurationError,
+    "its tool 'who' needs a context of type _Deps, and the call has none",
+    "pass context=",
+)
+mistake(
+    "a context of another type",
+    lambda s: s.runner.run(sayer(tools=[who]), "?", context="Ada"),
+    err.ConfigurationError,
+    "its tool 'who' needs a context of type _Deps",
+    "of type str: pass an object of that type",
+)
+mistake(
+    "the class as a context",
+    lambda s: s.sync.run(sayer(tools=[who]), "?", context=_Deps),
+    err.ConfigurationError,
+    "needs a context of type _Deps",
+    "of type type: pass an object of that type",
+)
+mistake(
+    "no context for the type of an agent",
+    lambda s: s.runner.run_sync(sayer(context_type=_Deps), "?"),
+    err.ConfigurationError,
+    "needs a context of type _Deps",
+    "pass context=",
+)
+mistake(
+    "an object as the type of a context",
+    lambda s: sayer(context_type=_Deps("Ada")),
+    err.ConfigurationError,
+    "context_type must be a class",
+    "_Deps",
+)
+mistake(
+    "a factory of contexts without a parameter",
+    lambda s: Runner("memory:", context_factory=lambda: _Deps("Ada")),
+    err.ConfigurationError,
+    "context_factory is called with the task",
+    "lambda task: ...",
+)
+
+# ------------------------------------------------------------------------------- providers and layers
+
+_OWN = "gpt-5.4-mini"
+mistake(
+    "OpenAI(model=)",
+    lambda s: OpenAI(model=_OWN),
+    err.WrongArguments,
+    "OpenAI has no argument 'model'",
+    "first",
+)
+mistake("OpenAI(temperature=)", lambda s: OpenAI(_OWN, temperature=0), err.WrongArguments, "ModelSettings(")
+mistake("OpenAI(apikey=)", lambda s: OpenAI(_OWN, apikey="x"), err.WrongArguments, "api_key=")
+mistake("OpenAI(timeout=)", lambda s: OpenAI(_OWN, timeout=3), err.WrongArguments, "Timeout(model, total=")
+mistake("OpenAI()", lambda s: OpenAI(), err.WrongArguments, "OpenAI needs name", "OpenAI('")
+mistake(
+    "the provider in the name",
+    lambda s: OpenAI(_M),
+    err.ConfigurationError,
+    "the model alone, 'gpt-5.4-mini'",
+)
+mistake(
+    "an address without a scheme",
+    lambda s: OpenAI(_OWN, base_url="127.0.0.1:4010"),
+    err.ConfigurationError,
+    "base_url '127.0.0.1:4010' must begin with http:// or https://",
+    "did you mean http://127.0.0.1:4010?",
+)
+mistake("Fallback(a, b)", lambda s: Fallback(_M, _M), err.WrongArguments, "Fallback([first, second])")
+mistake("Fallback of one", lambda s: Fallback([_M]), err.ConfigurationError, "list of at least two")
+mistake("Retry(retries=)", lambda s: Retry(_M, retries=3), err.WrongArguments, "attempts=")
+mistake("Retry(3)", lambda s: Retry(3), err.ModelUnknown, "Retry: a model is a name", "not 3")
+mistake(
+    "a script of one text", lambda s: ScriptedModel("Hi."), err.ConfigurationError, "list of turns", "['Hi.']"
+)
+mistake(
+    "settings of words",
+    lambda s: ModelSettings(temperature="hot"),
+    err.ConfigurationError,
+    "temperature",
+    "'hot'",
+)
+mistake("a setting misspelt", lambda s: ModelSettings(temprature=1), err.WrongArguments, "'temperature'")
+mistake(
+    "importing OpenAIModel",
+    lambda s: exec("from treadle.models import OpenAIModel"),
+    ImportError,
+    "treadle.models has no 'OpenAIModel'",
+    "from treadle.models import OpenAI`",
+)
+mistake(
+    "importing Logfire", lambda s: exec("from treadle.telemetry import Logfire"), ImportError, "OpenTelemetry"
+)
+
+
+@attempt("no server", err.TaskFailed, "no connection to http://127.0.0.1:9/v1")
+async def _(s: Scene) -> None:
+    model = OpenAI(_OWN, base_url="http://127.0.0.1:9/v1", api_key="x")
+    (await s.runner.run(Agent(model), "?")).raise_for_state()
+
+
+# -------------------------------------------------------------------------- lists, threads and events
+
+mistake(
+    "page[0]", lambda s: s.sync.list_tasks()[0], TypeError, "page has attributes, not items", "page.items[0]"
+)
+mistake("page.tasks", lambda s: s.sync.list_tasks().tasks, AttributeError, "page.items")
+mistake("thread.messages", lambda s: s.sync.get_thread("t").messages, AttributeError, "iterate over it")
+mistake(
+    "importing dicts",
+    lambda s: s.sync.import_thread("t", [{"role": "user", "content": "hi"}]),
+    err.ConfigurationError,
+    "import_thread: message 0 is no Message",
+    "Message('user', (Text('...'),))",
+)
+mistake(
+    "importing a message of text",
+    lambda s: s.sync.import_thread("t", [Message("user", "hi")]),
+    err.ConfigurationError,
+    "message 0: parts must be a tuple",
+    "Text(",
+)
+mistake(
+    "tasks since yesterday",
+    lambda s: s.runner.list_tasks(since="yesterday"),
+    err.ConfigurationError,
+    "datetime",
+)
+mistake(
+    "tasks of a label",
+    lambda s: s.runner.list_tasks(labels="x"),
+    err.ConfigurationError,
+    "labels must map text",
+)
+mistake(
+    "one observer",
+    lambda s: Runner("memory:", observers=print),
+    err.ConfigurationError,
+    "observers=[function]",
+)
+mistake(
+    "an observer by name",
+    lambda s: Runner(observers=["console"]),
+    err.ConfigurationError,
+    "functions of a Notice",
+)
+mistake("event.type", lambda s: _event(s).type, AttributeError, "event has no 'type'", "event.kind")
+mistake("event.message", lambda s: _event(s).message, AttributeError, "event.description")
+mistake("event.run_id", lambda s: _event(s).run_id, AttributeError, "event.task_id")
+mistake("notice.kind", lambda s: Notice(None, _event(s)).kind, AttributeError, "notice.event.kind")
+mistake("Node(fn=)", lambda s: Node("a", fn=print), err.WrongArguments, "run=")
+mistake("Node(depends_on=)", lambda s: Node("b", print, depends_on=["a"]), err.WrongArguments, "after=")
+mistake(
+    "a pipeline of functions",
+    lambda s: Pipeline([print]),
+    err.ConfigurationError,
+    "Pipeline takes a list of Node(",
+)
+mistake(
+    "a worker class",
+    lambda s: sayer(worker=AgentWorker),
+    err.ConfigurationError,
+    "worker must be",
+    "AgentWorker",
+)
+mistake(
+    "a state that is a list",
+    lambda s: s.runner.run(s.agent, "?", extra_state=[1]),
+    err.ConfigurationError,
+    "extra_state",
+    "dict",
+)
+
+
+def _event(s: Scene) -> Any:
+    return next(iter(s.sync.handle(s.result.task_id).events()))
+
 
 # ------------------------------------------------------------------------------------------- the table
 

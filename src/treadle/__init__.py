@@ -32,6 +32,11 @@ from treadle.tools.function import tool
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
+    from treadle import errors as errors
+    from treadle import events as events
+    from treadle import models as models
+    from treadle import telemetry as telemetry
+    from treadle import testing as testing
     from treadle.agents.context import RequestContext
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
@@ -128,33 +133,17 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES, "__version__"})
 
 
-def _unknown(name: str) -> Exception:
-    """Return the error for a name that this module does not have: that of an import statement, or of an attribute."""
-    import sys
-    from dis import opname
+if not TYPE_CHECKING:  # for a type checker, a module with this function has every name
 
-    from treadle.core.unknown_names import unknown_attribute
-    from treadle.errors import UnknownAttribute
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
 
-    if name.startswith("_"):
-        return AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return version("treadle")
+        if name in _MODULES:
+            return import_module(f"treadle.{name}")
+        if (home := _HOMES.get(name)) is None:
+            from treadle.core.unknown_names import unknown_in_module
 
-    def message() -> str:
-        return unknown_attribute(__name__, name, [*__all__, *_MODULES])
-
-    # An import statement would put a message of its own in the place of an AttributeError's.
-    frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    is_import = opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
-    return ImportError(message(), name=__name__) if is_import else UnknownAttribute(name, message)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("treadle")
-    if name in _MODULES:
-        return import_module(f"treadle.{name}")
-    if (home := _HOMES.get(name)) is None:
-        raise _unknown(name)
-    return getattr(import_module(home), name)
+            raise unknown_in_module(__name__, name, [*__all__, *_MODULES])
+        return getattr(import_module(home), name)

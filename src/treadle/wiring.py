@@ -91,6 +91,8 @@ class Runner(TaskRunner):
                 raise ConfigurationError(
                     f"Runner: two agents are named {name!r}; tasks find their agent by its name"
                 )
+        if not isinstance(observers, (list, tuple)):
+            raise ConfigurationError("Runner: observers must be a list: Runner(observers=[function])")
         super().__init__(
             Dependencies(
                 open_store(store),

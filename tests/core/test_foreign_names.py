@@ -26,8 +26,8 @@ from treadle import (
     tool,
 )
 from treadle.core.events import Occurrence
-from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, VERB_ARGUMENTS
-from treadle.engine.results import ToolExecution
+from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, ITEMS, VERB_ARGUMENTS
+from treadle.engine.results import Page, ThreadMessages, ToolExecution
 from treadle.ports import Notice
 from treadle.runner.handle import RunHandle
 from treadle.runner.stream import EventStream
@@ -48,12 +48,16 @@ CLASSES: dict[str, Any] = {
     "TaskUsage": TaskUsage,
     "ToolExecution": ToolExecution,
     "Message": Message,
+    "page": Page,
+    "ThreadMessages": ThreadMessages,
     "event": Occurrence,
     "Notice": Notice,
     "ToolContext": ToolContext,
     "RunContext": RunContext,
     "tool": FunctionTool,
     "treadle": treadle,
+    "treadle.models": treadle.models,
+    "treadle.telemetry": treadle.telemetry,
 }
 
 RUNNER = Runner("memory:")
@@ -77,12 +81,16 @@ def objects() -> dict[str, Any]:
         "execution": result.tool_executions[0],
         "message": result.messages[0],
         "event": event,
+        "page": RUNNER.sync.list_tasks(),
         "notice": Notice(None, event),
         "ctx": ToolContext("t", "th", "s1", "s1-0", "key", "agent", 1, None),
     }
 
 
 CONSTRUCTORS: dict[str, Any] = {
+    **{name: getattr(treadle.models, name) for name in treadle.models.__all__ if name in ARGUMENTS},
+    "Node": treadle.Node,
+    "ToolIndex": treadle.ToolIndex,
     "Agent": Agent,
     "Runner": Runner,
     "RunOptions": RunOptions,
@@ -104,6 +112,7 @@ ADVICE = [
     ),
     *(pytest.param(text, id=f"run({name}=)") for name, text in VERB_ARGUMENTS.items()),
     *(pytest.param(text, id=label) for label, text in EXAMPLES.items()),
+    *(pytest.param(text, id=f"{label}[]") for label, text in ITEMS.items()),
 ]
 
 
@@ -114,9 +123,9 @@ def parameters(function: Any) -> set[str]:
 def test_every_label_is_a_class_that_explains_its_names() -> None:
     assert set(ATTRIBUTES) == set(CLASSES)
     for label, cls in CLASSES.items():
-        assert label == "treadle" or "__getattr__" in {name for each in cls.__mro__ for name in vars(each)}, (
-            label
-        )
+        assert label.startswith("treadle") or "__getattr__" in {
+            name for each in cls.__mro__ for name in vars(each)
+        }, label
 
 
 @pytest.mark.parametrize("label", ATTRIBUTES)

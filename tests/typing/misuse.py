@@ -10,6 +10,7 @@ pyright reports the rules before the bar, mypy the codes behind it; `-` stands f
 from dataclasses import dataclass
 from typing import Any
 
+import treadle
 from treadle import (
     Agent,
     Limits,
@@ -176,3 +177,15 @@ async def of_a_step(ctx: StepContext[Customer]) -> None:
 
 def of_a_node(ctx: NodeContext[Customer]) -> int:
     return ctx.step.context.name  # expected: reportReturnType | return-value
+
+
+def names_of_other_libraries(runner: Runner, result: RunResult[str]) -> None:
+    served.chat("Go.")  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
+    runner.chat("Go.")  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
+    runner.sync.chat("Go.")  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
+    runner.sync.run(served, "Go.", max_turns=3)  # expected: reportCallIssue | call-arg
+    print(result["output"])  # expected: reportIndexIssue, reportUnknownArgumentType | index
+    stream = runner.run_stream(asking, "Go.")
+    print(*stream)  # expected: reportGeneralTypeIssues, reportUnknownArgumentType | misc
+    treadle.function_tool(print)  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
+    treadle.models.OpenAIModel("m")  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined

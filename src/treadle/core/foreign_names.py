@@ -289,6 +289,19 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "kind": "write `message.role`",
         "type": "write `message.role`",
     },
+    "page": {
+        **dict.fromkeys(
+            ("tasks", "threads", "data", "results"), "write `page.items`, or iterate over the page"
+        ),
+        **dict.fromkeys(
+            ("next", "next_page", "next_cursor"), "write `page.cursor`; `async for` goes over all pages"
+        ),
+        "total": "a page knows only its own items: `page.items`; `treadle tasks` shows totals",
+    },
+    "ThreadMessages": {
+        "messages": "it is the tuple of messages itself: iterate over it",
+        "text": "it is a tuple of messages, each with a `text`",
+    },
     "event": {
         **dict.fromkeys(
             ("type", "event_type", "event"), "write `event.kind`, such as 'tool_ended', or isinstance()"
@@ -334,6 +347,26 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "params_json_schema": "write `.spec.parameters`, a JSON schema",
         "name": "write `.spec.name`",
     },
+    "treadle.models": {
+        **dict.fromkeys(("OpenAIModel", "OpenAIResponsesModel"), "write `from treadle.models import OpenAI`"),
+        "OpenAIChatModel": "write `from treadle.models import OpenAIChat`, for servers like OpenAI's",
+        **dict.fromkeys(("AnthropicModel", "Claude"), "write `from treadle.models import Anthropic`"),
+        **dict.fromkeys(
+            ("GoogleModel", "GeminiModel", "Gemini"), "write `from treadle.models import Google`"
+        ),
+        "OllamaModel": "write `from treadle.models import Ollama`",
+        "FallbackModel": "write `from treadle.models import Fallback`",
+        **dict.fromkeys(("TestModel", "FunctionModel"), "write `from treadle.models import ScriptedModel`"),
+        **dict.fromkeys(
+            ("LiteLLM", "LiteLLMModel", "LitellmModel", "GroqModel", "MistralModel", "BedrockConverseModel"),
+            "other providers are named by text: `Agent('groq:...')`, or `ProviderModel` for settings",
+        ),
+    },
+    "treadle.telemetry": {
+        "Logfire": "write `from treadle.telemetry import OpenTelemetry`",
+        "Otel": "write `from treadle.telemetry import OpenTelemetry`",
+        "Json": "write `from treadle.telemetry import JsonLines`",
+    },
     "treadle": {
         "function_tool": "write `from treadle import tool`",
         "FunctionTool": "write `from treadle import tool`",
@@ -371,6 +404,9 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Attributes by what does not have them."""
+
+ITEMS: Final[dict[str, str]] = {"page": "write `page.items[0]`, or iterate over the page"}
+"""What to write instead of an item of an object, whichever it is."""
 
 # Advice that begins with "write NAME=" is given only where there is such an argument.
 _STEPS_OF_A_RUN = "write options=RunOptions(limits=Limits(steps=...))"
@@ -411,9 +447,9 @@ VERB_ARGUMENTS: Final[dict[str, str]] = {
     "config": "write thread_id='...' for the conversation, options=RunOptions(...) for the rest",
     "run_config": "write options=RunOptions(...)",
     "model": "the model is the agent's: `agent.replace(model=...)`",
-    "model_settings": "they are the agent's: `agent.replace(model_settings=ModelSettings(...))`",
-    "model_kwargs": "they are the agent's: `agent.replace(model_settings=ModelSettings(...))`",
-    "tool_choice": "it is the agent's: `agent.replace(model_settings=ModelSettings(tool_choice=...))`",
+    "model_settings": "write options=RunOptions(model_settings=ModelSettings(...))",
+    "model_kwargs": "write options=RunOptions(model_settings=ModelSettings(...))",
+    "tool_choice": "write options=RunOptions(model_settings=ModelSettings(tool_choice=...))",
     "tools": "they are the agent's: `agent.replace(tools=[...])`",
     "instructions": "they are the agent's: `agent.replace(instructions=...)`",
     "output_type": "it is the agent's: `agent.replace(output_type=...)`",
@@ -445,7 +481,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
             ("system_prompt", "prompt", "system_message", "system", "backstory", "goal", "role"),
             _INSTRUCTIONS,
         ),
-        "deps_type": "write context_type=",
+        "deps_type": "write context_type=..., the type of `context=` of a run",
         "deps": _CONTEXT_OF_A_RUN,
         "context": _CONTEXT_OF_A_RUN,
         **dict.fromkeys(("handoffs", "managed_agents", "agents", "sub_agents"), _SUBAGENTS_ARGUMENT),
@@ -494,6 +530,33 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "model": "the model is the agent's: `Agent('openai:gpt-5.4-mini')`",
         "init_task_state_kwargs": "write extra_state={...}",
     },
+    **{
+        provider: {
+            "model": "write the name of the model first, as in `Agent(OpenAI('gpt-5.4-mini'))`",
+            "model_name": "write the name of the model first, as in `Agent(OpenAI('gpt-5.4-mini'))`",
+            "apikey": "write api_key=...",
+            "key": "write api_key=...",
+            **dict.fromkeys(("url", "api_base", "host", "endpoint"), "write base_url='http://...'"),
+            **dict.fromkeys(
+                ("temperature", "max_tokens", "settings"),
+                "it is the agent's: `Agent(model_settings=ModelSettings(...))`",
+            ),
+            "timeout": "a layer bounds the waits: `Timeout(model, total=...)`, from treadle.models",
+            "max_retries": "a layer retries: `Retry(model, attempts=...)`, from treadle.models",
+        }
+        for provider in ("OpenAI", "OpenAIChat", "Anthropic", "Google", "Ollama", "ProviderModel")
+    },
+    "Retry": dict.fromkeys(("retries", "max_retries", "tries"), "write attempts=..., the first one included"),
+    "Timeout": dict.fromkeys(("timeout", "seconds"), "write total=..., in seconds"),
+    "Cache": {"ttl": "write seconds=...", "size": "write entries=..."},
+    "Node": {
+        **dict.fromkeys(
+            ("fn", "func", "function", "action", "agent", "tool"), "write run=..., or it after the name"
+        ),
+        **dict.fromkeys(("depends_on", "requires", "parents"), "write after='...'"),
+        "condition": "write when=...",
+    },
+    "ToolIndex": dict.fromkeys(("k", "top_k", "limit"), "write top=..."),
     "RunOptions": {
         **dict.fromkeys(("max_turns", "max_steps", "steps", "recursion_limit"), _STEPS_LIMIT),
         **{
@@ -569,6 +632,11 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
 """Arguments of constructors and of single verbs, and options of `@tool`."""
 
 EXAMPLES: Final[dict[str, str]] = {
+    "Fallback": "write Fallback([first, second])",
+    **{
+        provider: f"write {provider}('the name of the model')"
+        for provider in ("OpenAI", "OpenAIChat", "Anthropic", "Google", "Ollama")
+    },
     "Agent": "write Agent('openai:gpt-5.4-mini', name=..., instructions=...)",
 }
 """How a call is written, where its parameters alone do not show it."""

@@ -57,9 +57,10 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
         def item(self: Any, key: Any) -> Any:
             if isinstance(key, str) and not key.startswith("_") and hasattr(self, key):
                 raise TypeError(f"{label} has attributes, not items: write .{key}")
-            raise TypeError(
-                f"{label} has attributes, not items: {unknown_attribute(label, str(key), dir(self))}"
-            )
+            from treadle.core.foreign_names import ITEMS
+
+            advice = ITEMS.get(label) or unknown_attribute(label, str(key), dir(self))
+            raise TypeError(f"{label} has attributes, not items: {advice}")
 
         members: Any = cls
         members.__getattr__ = missing
@@ -95,6 +96,26 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; it has {', '.join(names[:MOST_LISTED])}{more}" if names else "; it has none"
 
 
+def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception:
+    """Return what the `__getattr__` of a module raises: the error of an import statement, or that of an attribute.
+
+    Args:
+        module: the module.
+        name: the name that it does not have.
+        known: the names that it has.
+    """
+    import sys
+    from dis import opname
+
+    if name.startswith("_"):
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    # An import statement would put a message of its own in the place of an AttributeError's.
+    frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
+        return ImportError(unknown_attribute(module, name, known), name=module)
+    return UnknownAttribute(name, lambda: unknown_attribute(module, name, known))
+
+
 # -------------------------------------------------------------------------------------------- arguments
 
 
@@ -107,7 +128,7 @@ def explains_arguments(cls: type[T]) -> type[T]:
         try:
             init(self, *args, **kwargs)
         except TypeError:
-            if (problem := misfit(cls.__name__, init, args, kwargs)) is not None:
+            if (problem := misfit(type(self).__name__, init, args, kwargs)) is not None:
                 raise problem from None
             raise
 
@@ -145,6 +166,7 @@ def misfit(
         return WrongArguments(
             f"{label} {order}: {args[len(positional)]!r:.80} is one too many by position"
             + (f"; write one of {listed} before it" if by_name else "")
+            + (f"; {example}" if (example := _example(label)) else "")
         )
     if twice := [name for name in positional[: len(args)] if name in kwargs]:
         return WrongArguments(f"{label} got {twice[0]} twice: by position and by name")
@@ -152,7 +174,7 @@ def misfit(
     missing = [name for name in required if name not in kwargs and name not in positional[: len(args)]]
     if not missing:
         return None
-    example = _needed(label) or f"write {form or label}({', '.join(required)})"
+    example = _example(label) or f"write {form or label}({', '.join(required)})"
     return WrongArguments(f"{label} needs {' and '.join(missing)}: {example}")
 
 
@@ -167,7 +189,7 @@ def _advice(label: str, name: str, names: list[str]) -> str:
     return f": {advice}"
 
 
-def _needed(label: str) -> str | None:
+def _example(label: str) -> str | None:
     from treadle.core.foreign_names import EXAMPLES
 
     return EXAMPLES.get(label)

@@ -134,7 +134,12 @@ def conversation(name: str, messages: Any) -> tuple[Message, ...]:
     for number, message in enumerate(cast("list[Any]", messages)):
         where = f"{name}: message {number}"
         if not isinstance(message, Message):
-            raise ConfigurationError(f"{where} is no Message, got {shown(message)}")
+            example = "Message('user', (Text('...'),))"
+            raise ConfigurationError(f"{where} is no Message such as {example}, got {shown(message)}")
+        if not isinstance(cast("Any", message).parts, (list, tuple)):
+            raise ConfigurationError(
+                f"{where}: parts must be a tuple such as (Text('...'),), got {shown(message)}"
+            )
         answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
         if answered != open_calls:
             raise ConfigurationError(

@@ -453,6 +453,7 @@ class TaskSummary(Displayed):
 Item = TypeVar("Item")
 
 
+@explains_names("page", subscript=True)
 class Page(Displayed, Generic[Item]):
     """Some items of a list: `for` goes over these, `async for` over these and those of all later pages."""
 
@@ -524,6 +525,7 @@ class ThreadPage(Page[ThreadSummary]):
         return View(title="ThreadPage", facts=(("cursor", self.cursor),), tables=(table,))
 
 
+@explains_names("ThreadMessages")
 class ThreadMessages(Displayed, tuple[Message, ...]):
     """The messages of a thread, the oldest first.
 

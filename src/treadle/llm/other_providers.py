@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from treadle.core.model import Finish
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelUnknown
 from treadle.llm.providers import CONNECT, NamedModel
 
@@ -103,6 +104,7 @@ OTHER_PROVIDERS: Final[Mapping[str, OtherProvider]] = {
 """What each provider needs, by the name in front of the model's."""
 
 
+@explains_arguments
 class ProviderModel(NamedModel):
     """A model of any provider that pydantic-ai knows: `ProviderModel("groq", "llama-3.3-70b-versatile")`.
 

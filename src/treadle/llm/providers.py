@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from treadle.core.model import Finish, ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.redaction import Secrets, named_secrets, secrets_of, url_secrets
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, MissingExtra, ModelError
 from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
@@ -35,6 +36,7 @@ CONNECT, SILENCE = 10.0, 300.0
 """Seconds that a connection may take and that an answer may be silent, unless a layer sets other limits."""
 
 
+@explains_arguments
 class PydanticAIModel:
     """A model class of pydantic-ai as a Treadle model.
 
@@ -155,6 +157,7 @@ class PydanticAIModel:
         return f"{type(self).__name__}({self.name!r})"
 
 
+@explains_arguments
 class NamedModel(PydanticAIModel):
     """A model of a provider by its name. It makes its client at the first request, one for each event loop.
 
@@ -193,6 +196,11 @@ class NamedModel(PydanticAIModel):
         finish_reasons: Mapping[str, Finish] | None = None,
         idempotency_header: str | None = None,
     ) -> None:
+        prefix, _, rest = name.partition(":")
+        if rest and prefix in (self.provider, self.provider.partition("-")[0]):
+            raise ConfigurationError(
+                f"{type(self).__name__}: the name is that of the model alone, {rest!r}, not {name!r}"
+            )
         self.name = f"{self.provider}:{name}"
         self._model_name = name
         if base_url is not None and (problem := url_problem(base_url)) is not None:

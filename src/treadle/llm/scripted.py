@@ -23,6 +23,7 @@ from treadle.core.model import (
     ToolCallDelta,
     Usage,
 )
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
 from treadle.llm.errors import kind_of_status
@@ -171,6 +172,7 @@ class _Prepared:
         return ModelAnswer(message, self.finish, self.usage)
 
 
+@explains_arguments
 class ScriptedModel:
     """A model that answers from a script and records its requests.
 
@@ -191,6 +193,10 @@ class ScriptedModel:
         self._turns: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
         if callable(script):
             self._function = script
+        elif isinstance(script, (str, Turn, Fail)):
+            raise ConfigurationError(
+                f"ScriptedModel: script must be a list of turns, or a function of the request: [{script!r:.80}]"
+            )
         else:
             self._turns = _turns(script)
 

@@ -42,10 +42,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if (home := _HOMES.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+if not TYPE_CHECKING:  # for a type checker, a module with this function has every name
+
+    def __getattr__(name: str) -> Any:
+        if (home := _HOMES.get(name)) is None:
+            from treadle.core.unknown_names import unknown_in_module
+
+            raise unknown_in_module(__name__, name, __all__)
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

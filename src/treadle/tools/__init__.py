@@ -28,10 +28,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the functions that run programs when they are first used."""
-    if name in ("ProcessResult", "run_process", "run_process_sync"):
-        from treadle.tools import processes
+if not TYPE_CHECKING:  # for a type checker, a module with this function has every name
 
-        return getattr(processes, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import the functions that run programs when they are first used."""
+        if name in ("ProcessResult", "run_process", "run_process_sync"):
+            from treadle.tools import processes
+
+            return getattr(processes, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.context import RequestContext
 from treadle.core.messages import Json, Message, Reasoning, Text, ToolResult
-from treadle.core.unknown_names import near_name
+from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError
 from treadle.ports import Tool
 from treadle.tools.lexical import Lexical, text_of
@@ -42,6 +42,7 @@ _DAMPING: Final = 10
 _AGENTS: Final = 8
 
 
+@explains_arguments
 class ToolIndex:
     """Offers the tools that fit the conversation: `Agent(tools=many, offer=ToolIndex())`.
 

@@ -34,6 +34,7 @@ from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
 from treadle.core.codec import is_writable, plain
 from treadle.core.events import Join, NextStep
 from treadle.core.messages import Json, copied
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
 
@@ -43,6 +44,7 @@ ANSWER: Final = "(answer)"
 _FALSE: Final = "its condition is false"
 
 
+@explains_arguments
 class Node:
     """One node of a `Pipeline`.
 
@@ -118,6 +120,7 @@ class Node:
         ]
 
 
+@explains_arguments
 class Pipeline:
     """A worker that runs the nodes of a graph, each as soon as the nodes it follows have ended.
 

@@ -20,6 +20,7 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.model_answer import is_empty
+from treadle.core.unknown_names import explains_arguments
 from treadle.llm.layers.checks import count, function, optional_number
 from treadle.llm.layers.layer import Layer, account_of, close
 from treadle.llm.recorded_answer import deltas_of, own_copy
@@ -29,6 +30,7 @@ FREE: Final = Usage()
 """The usage of a cached answer: zero tokens, which is known, unlike `NO_USAGE`."""
 
 
+@explains_arguments
 class Cache(Layer):
     """A model whose answers are cached in memory: the same request gets the same answer, at no cost.
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from treadle.core.data import frozen
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
 from treadle.llm.errors import OF_SERVICE
 from treadle.llm.layers.checks import count, function, number
@@ -42,6 +43,7 @@ class BreakerState:
     probes: int
 
 
+@explains_arguments
 class CircuitBreaker(Layer):
     """A model whose service gets no requests for a while after several failures in a row.
 

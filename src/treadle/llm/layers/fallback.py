@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from treadle.core.model import FailedAttempt, ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import ELSEWHERE
 from treadle.llm.layers.checks import kinds, number
@@ -14,6 +15,7 @@ from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
 from treadle.ports import Model, chosen_model
 
 
+@explains_arguments
 class Fallback(Layer):
     """The first of several models that is ready; when it fails, the next one.
 

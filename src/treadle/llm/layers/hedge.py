@@ -20,6 +20,7 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.tokens import estimated_usage
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
 from treadle.llm.layers.cancel_scope import CancelScope
 from treadle.llm.layers.checks import number
@@ -27,6 +28,7 @@ from treadle.llm.layers.layer import Layer, close
 from treadle.ports import Model
 
 
+@explains_arguments
 class Hedge(Layer):
     """A model that gets a second request when it has not begun to answer after a while; the first to begin answers.
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tokens import estimated_usage
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.checks import count, function, number
 from treadle.llm.layers.layer import Layer, close, ready_in
@@ -14,6 +15,7 @@ from treadle.llm.layers.rate_window import RateWindow, rate_window_of
 from treadle.ports import Model
 
 
+@explains_arguments
 class RateLimit(Layer):
     """A model that gets no more than so many requests, or tokens, in any second or minute.
 

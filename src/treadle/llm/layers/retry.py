@@ -7,6 +7,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import PASSING, ModelError, ModelErrorKind
 from treadle.llm.layers.checks import count, function, kinds, number
 from treadle.llm.layers.layer import Layer, close, no_answer
@@ -15,6 +16,7 @@ from treadle.ports import Model
 DAY = 86_400.0
 
 
+@explains_arguments
 class Retry(Layer):
     """A model that is retried when it fails for a temporary reason.
 

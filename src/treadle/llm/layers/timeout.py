@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
 from treadle.llm.layers.cancel_scope import CancelScope
 from treadle.llm.layers.checks import optional_number
@@ -13,6 +14,7 @@ from treadle.llm.layers.layer import Layer, close
 from treadle.ports import Model
 
 
+@explains_arguments
 class Timeout(Layer):
     """A model that answers in time, or fails with a `ModelError` of the kind `timeout` that names the deadline.
 
