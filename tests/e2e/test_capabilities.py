@@ -135,8 +135,8 @@ async def test_a_step_becomes_ready_when_the_steps_it_waits_for_have_ended(
         ("any", "abc", "failed", ""),
         (Quorum(2), "b", "completed", "ac"),
         (Quorum(2), "bc", "failed", ""),
-        ("optional", "ab", "completed", "c"),
-        ("optional", "abc", "completed", ""),
+        ("optional", "ab", "degraded", "c"),
+        ("optional", "abc", "degraded", ""),
     ],
 )
 async def test_the_join_decides_how_many_steps_have_to_succeed(

@@ -52,6 +52,7 @@ def looker(turns: int = 99, **options: Any) -> Agent[Any]:
             return turn(f"answer {request.turn + 1}", usage=Usage(10, 2))
         return turn("", [call("look")], usage=Usage(10, 2))
 
+    options.setdefault("limits", Limits(repeats=0))
     return Agent(ScriptedModel(say), name="looker", tools=[look], **options)
 
 

@@ -301,9 +301,9 @@ async def test_raised_limits_were_lost_when_another_option_was_given_later(runne
         return "ok"
 
     model = ScriptedModel(lambda request: call("look") if request.tools else text("end"))
-    agent = Agent(model, name="seeker", tools=[look], limits=Limits(steps=3))
+    agent = Agent(model, name="seeker", tools=[look], limits=Limits(steps=3, repeats=0))
     task = (await runner.run(agent, "Go", options=RunOptions(on_limit="pause"), task_id="t")).task_id
-    raised = RunOptions(limits=Limits(steps=6), break_on=[Breakpoint(after_step=4)])
+    raised = RunOptions(limits=Limits(steps=6, repeats=0), break_on=[Breakpoint(after_step=4)])
     assert (await runner.resume(task, agent=agent, options=raised)).steps == 4
     other = RunOptions(break_on=[], tell_steps_left=True)
     fork = await runner.fork(task, agent=agent, options=other)

@@ -83,10 +83,38 @@ async def test_the_limit_on_repeats_is_handled_like_every_limit(runner: Runner, 
     await assert_journal_makes_sense(runner, result.task_id)
 
 
-async def test_the_limit_on_repeats_is_off_by_default(runner: Runner) -> None:
-    result = await runner.run(circling(1), "Find it", options=RunOptions(limits=Limits(steps=12)))
+async def test_a_task_that_goes_in_circles_stops_by_default(runner: Runner) -> None:
+    result = await runner.run(circling(1), "Find it")
+    assert (result.state, result.steps) == ("degraded", 5)
+    [why] = result.degraded_reasons
+    assert why.startswith("limit reached: repeats: no progress: look {")
+    assert why.endswith("was called 5 times with the same result each time")
+    several = await runner.run(circling(1, 2, 3), "Find it")
+    assert (several.state, len(several.tool_executions)) == ("degraded", 13), (
+        "three calls in turn, the fifth time"
+    )
+    await assert_journal_makes_sense(runner, several.task_id)
+
+
+async def test_the_limit_on_repeats_can_be_taken_away(runner: Runner) -> None:
+    result = await runner.run(circling(1), "Find it", options=RunOptions(limits=Limits(steps=12, repeats=0)))
     assert result.steps == 12
     assert result.degraded_reasons == ("limit reached: steps",)
+
+
+async def test_a_tool_that_writes_is_not_called_two_hundred_times() -> None:
+    written: list[int] = []
+
+    @tool
+    def write(number: int) -> str:
+        """Write a number."""
+        written.append(number)
+        return "written"
+
+    model = ScriptedModel(lambda request: call("write", number=1) if request.tools else text("Stopped."))
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(model, name="writer", tools=[write]), "Write it once")
+    assert (result.state, result.final_text, len(written)) == ("degraded", "Stopped.", 5)
 
 
 async def test_each_call_of_a_turn_counts_as_a_repeat(runner: Runner) -> None:
@@ -166,5 +194,5 @@ async def test_calls_that_a_step_function_makes_itself_do_not_count_as_repeats(r
 
 
 def test_a_first_call_repeats_nothing() -> None:
-    with pytest.raises(ValueError, match=r"Limits\.repeats must be 2 or more"):
+    with pytest.raises(ValueError, match=r"Limits\.repeats must be 2 or more, or 0"):
         Limits(repeats=1)

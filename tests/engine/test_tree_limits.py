@@ -45,7 +45,8 @@ class Tree:
                 return turn("", [call(other.name, input="go") for other in below], usage=usage)
             return turn("", [call("work")], usage=usage)
 
-        return Agent(ScriptedModel(say), name=name, tools=[work], subagents=below)
+        limits = Limits(repeats=0)
+        return Agent(ScriptedModel(say), name=name, tools=[work], subagents=below, limits=limits)
 
     async def run(self, runner: Runner, on_limit: Any = "final_answer", **limits: Any) -> Any:
         options = RunOptions(limits=Limits(**limits), on_limit=on_limit)

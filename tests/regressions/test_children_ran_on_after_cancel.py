@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Limits, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call
 from treadle.testing.audit import Evidence, audit_store
 
@@ -31,7 +31,8 @@ async def test_no_model_is_asked_in_a_tree_of_three_levels_once_its_root_was_sto
                 return [call(other.name, input="go on") for other in below]
             return call("look")
 
-        return Agent(ScriptedModel(loop_for_ever), name=name, tools=[look], subagents=below)
+        limits = Limits(repeats=0)
+        return Agent(ScriptedModel(loop_for_ever), name=name, tools=[look], subagents=below, limits=limits)
 
     middle = [agent(f"middle{n}", [agent(f"leaf{n}{m}", []) for m in range(3)]) for n in range(3)]
     async with Runner(tmp_path / "journal.db") as runner:

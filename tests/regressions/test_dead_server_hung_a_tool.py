@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tools.test_processes import assert_gone, lines
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Limits, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.tools import run_process
 
@@ -53,7 +53,7 @@ def agents(place: Path, does: str) -> tuple[Agent[Any], Agent[Any]]:
     other = [call("look") for _ in range(20)]
     return (
         Agent(ScriptedModel([call("ask_server"), text("so")]), name="asker", tools=[ask_server]),
-        Agent(ScriptedModel([*other, text("so")]), name="other", tools=[look]),
+        Agent(ScriptedModel([*other, text("so")]), name="other", tools=[look], limits=Limits(repeats=0)),
     )
 
 

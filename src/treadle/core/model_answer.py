@@ -62,12 +62,13 @@ def check_answer(answer: ModelAnswer) -> None:
 
 def is_empty(answer: ModelAnswer) -> bool:
     """Whether a model ended its answer of its own accord and said nothing: no call, no file, and no visible text."""
-    if answer.finish not in WHOLE and answer.finish != "unknown":
-        return False  # it was cut off, or refused
-    return not any(
-        bool(part.text.strip()) if isinstance(part, Text) else not isinstance(part, Reasoning)
-        for part in answer.message.parts
-    )
+    for part in answer.message.parts:
+        if type(part) is Text:
+            if part.text and not part.text.isspace():
+                return False
+        elif type(part) is not Reasoning:
+            return False
+    return answer.finish in WHOLE or answer.finish == "unknown"  # else it was cut off, or refused
 
 
 def check_side_calls(also: Any) -> None:

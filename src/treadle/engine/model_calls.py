@@ -113,7 +113,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     channel.tell(_delta(step.id, call_id, text_label, item, context.state.seq))
             if answer is not None:
                 check_answer(answer)
-                if self._asks_again_for_nothing and is_empty(answer):
+                if is_empty(answer) and self._asks_again_for_nothing:
                     return [self._failed_as_empty(request, answer)]
                 context.streamed.discard(key)
         except asyncio.CancelledError:
@@ -150,8 +150,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     @property
     def _asks_again_for_nothing(self) -> bool:
-        """Whether a request is repeated if its answer is empty: where that is no answer of the wrong type."""
-        return self.effect.call.id is not None or self.context.runtime.typed is None
+        """Whether a request is repeated if its answer is empty: not where it was read as an answer, or will be."""
+        runtime = self.context.runtime
+        return self.effect.call.id is not None or (runtime.typed is None and runtime.agent.dialect is None)
 
     def _failed_as_empty(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelFailed:
         """Return the end of an attempt that was answered with nothing; a bounded number of others follows at once."""
@@ -166,12 +167,13 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         failed = e.ModelFailed(self.effect.step.id, failure, call.id, None, name, also=also)
         if times < MAX_EMPTY_ANSWERS:
             failed.retry_at = context.clock()
-        return self._with_usage(failed, self._usage_of(request, answer.usage, answer.message))
+        usage = answer.usage
+        if usage is NO_USAGE:
+            usage = self._estimated(request, answer.message)
+        return self._with_usage(failed, usage)
 
-    def _usage_of(self, request: ModelRequest, usage: Usage, message: Message) -> Usage:
-        """Return what an answer took, estimated where the provider did not say."""
-        if usage is not NO_USAGE:
-            return usage
+    def _estimated(self, request: ModelRequest, message: Message) -> Usage:
+        """Return about what an answer took, where the provider did not say."""
         self.context.meter = self.context.meter or TokenMeter()
         return self.context.meter.estimated(request, message)
 
@@ -184,7 +186,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
             answers = context.runtime.typed
             typed = answers.read(message, answer.finish) if answers is not None else None
-        usage = self._usage_of(request, answer.usage, message)
+        usage = answer.usage
+        if usage is NO_USAGE:
+            usage = self._estimated(request, message)
         cost = cost_of(context.price, answer.model or self.model, usage)
         also = paid(context.price, answer.also, request) if answer.also else ()
         return e.ModelReturned(

@@ -16,6 +16,7 @@ from treadle.errors import ConfigurationError
 DEFAULT_STEPS: Final = 200
 DEFAULT_DEPTH: Final = 4
 DEFAULT_CHILDREN: Final = 20
+DEFAULT_REPEATS: Final = 5
 
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
     "cost": ("an amount of US dollars", (int, float, Decimal)),
@@ -32,7 +33,7 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 class Limits:
     """Hard limits of one task and, but for steps and repeats, of all tasks below it together.
 
-    None is no limit, except for steps, depth and children, which have defaults.
+    None is no limit, except for steps, depth, children and repeats, which have defaults.
 
     Args:
         steps: turns of the decision cycle; undone turns are given back. The default is 200.
@@ -43,7 +44,8 @@ class Limits:
         seconds: time during which the task is driven, over all attempts.
         depth: how deep children may stand below the task. The default is 4.
         children: how many tasks there may be below it, at all depths. The default is 20.
-        repeats: how many times the same call may have the same result, with nothing new in between; from 2 up.
+        repeats: how many times the same call may have the same result, with nothing new in between; from 2 up, 0 is no
+            limit. The default is 5.
     """
 
     steps: int | None = None
@@ -68,9 +70,9 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
             if value == float("inf"):
                 raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
-        if self.repeats is not None and self.repeats < 2:
+        if self.repeats == 1:
             raise ConfigurationError(
-                f"Limits.repeats must be 2 or more, got {self.repeats!r}: a first call repeats nothing"
+                "Limits.repeats must be 2 or more, or 0 for no limit, got 1: a first call repeats nothing"
             )
 
     @property
@@ -78,11 +80,18 @@ class Limits:
         """How many steps may be taken."""
         return DEFAULT_STEPS if self.steps is None else self.steps
 
+    @property
+    def allowed_repeats(self) -> int | None:
+        """How many times the same call may have the same result; None for any number of times."""
+        return DEFAULT_REPEATS if self.repeats is None else self.repeats or None
+
     def tightest(self, other: Limits) -> Limits:
-        """Return the smaller of each limit."""
+        """Return the smaller of each limit; no limit on repeats gives way to one."""
         smaller: dict[str, Any] = {
             f.name: _smaller(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
         }
+        if smaller["repeats"] == 0:
+            smaller["repeats"] = self.repeats or other.repeats or 0
         return Limits(**smaller)
 
 

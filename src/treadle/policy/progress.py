@@ -15,10 +15,13 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.state import TaskState
-from treadle.core.steps import CallState
+from treadle.core.steps import CallState, StepState
 
 LONGEST: Final = 8
 """The longest circle, in calls, that is detected."""
+
+_NEAR: Final = 2 * LONGEST
+"""Among so many calls before the newest one is the same, if it is part of a circle."""
 
 _SHOWN: Final = 200
 
@@ -41,6 +44,25 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
     if any(sum(same(call, other) for other in calls) < 2 for call in circle):
         return None
     return e.LimitReached("repeats", most, most, _description(newest, most, len(circle) + 1))
+
+
+def was_made_before(state: TaskState, step: StepState) -> bool:
+    """Whether the newest call of a step was made shortly before, so that a check for circles is worth its time."""
+    if not step.calls or step.calls[-1].answers:
+        return bool(step.calls)
+    name, arguments = step.calls[-1].name, step.calls[-1].arguments
+    for call in step.calls[:-1]:
+        if call.name == name and call.arguments == arguments:
+            return True
+    seen = 0
+    for other in reversed(state.steps):
+        for call in other.calls:
+            if call.name == name and call.arguments == arguments:
+                return True
+        seen += len(other.calls)
+        if seen >= _NEAR:
+            return False
+    return False
 
 
 def same(first: CallState, second: CallState) -> bool:

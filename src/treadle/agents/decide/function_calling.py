@@ -29,7 +29,7 @@ from treadle.core.observation import as_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import forbids_call, spent_before_a_call
-from treadle.policy.progress import newest_calls
+from treadle.policy.progress import newest_calls, was_made_before
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
@@ -190,6 +190,10 @@ def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReac
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if rules.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
+    if not was_made_before(state, step):
+        return None
+    if rules.max_parse_errors is not None and step.calls[-1].problem is not None:
+        return None  # unreadable answers have a bound of their own
     return repeats_reached(state, rules, newest_calls(state))
 
 

@@ -21,9 +21,8 @@ def repeats_reached(
     state: TaskState, rules: Rules, newest_first: Iterable[CallState]
 ) -> e.LimitReached | None:
     """Return that the limit on repeats is reached; a message that the model has not seen may still change that."""
-    if rules.limits.repeats is None or state.unread:
-        return None
-    return in_circles(rules.limits.repeats, newest_first)
+    most = rules.limits.allowed_repeats
+    return in_circles(most, newest_first) if most is not None and not state.unread else None
 
 
 def limit_text(state: TaskState) -> str:
