@@ -181,16 +181,19 @@ class Engine(Host, RuleBasedStateMachine):
     @precondition(lambda self: self.created)
     @rule(place=PLACE)
     def make_again(self, place: int) -> None:
-        """Delete a task that shares nothing with other tasks, and create a new task under its id."""
+        """Delete a task that shares nothing with other tasks, with its thread, and create a new task under its id."""
         unshared = [f"task-{number}" for number, shared in enumerate(self.shared) if not shared]
         key = unshared[place % len(unshared)] if unshared else None
-        if key is None or self.forks or self.do("delete", self.runner.delete_task(key)) is not None:
+        if key is None or self.forks or self.do("delete", self.delete_thread_of(key)) is not None:
             return
         created = self.do("make again", self.runner.create_task(self.agent, "go", task_id=key))
         assert not isinstance(created, Exception), created
         children = [task for task in self.tasks if task.startswith(f"{key}.")]
         for task in children:
             self.tasks.remove(task)
+
+    async def delete_thread_of(self, key: str) -> None:
+        await self.runner.delete_thread((await self.runner.get_task(key)).thread_id)
 
     # ------------------------------------------------------------------------------------ judging
 
