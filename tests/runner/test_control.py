@@ -147,7 +147,9 @@ async def test_pause_twice_is_one_pause_and_one_resume_lifts_it(runner: Runner) 
     handle = await runner.start(worker(gate), "go")
     await gate.entered.wait()
     both = asyncio.gather(handle.pause(), handle.pause())
-    await asyncio.sleep(0.02)
+    async for event in handle.events():
+        if event.kind == "pause_requested":
+            break
     gate.let_go.set()
     assert [result.state for result in await both] == ["paused", "paused"]
     assert (await handle.resume()).state == "completed"
