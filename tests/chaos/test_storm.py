@@ -10,7 +10,13 @@ from treadle.testing.postgres import PostgresServer
 
 
 def judged(report, most, refused):
-    """Judge a storm; `most`: how many seconds an orphan may lie while one driver is awake all along."""
+    """Judge a storm.
+
+    Args:
+        report: its results.
+        most: how many seconds an orphan may wait while one driver is awake all along.
+        refused: how many stale commits must have been refused; the fewer, the more the machine does beside it.
+    """
     assert report.violations == [], str(report)
     assert report.unended == [], str(report)
     assert not any(report.exits), str(report)
@@ -37,7 +43,7 @@ def test_a_short_storm_on_sqlite(tmp_path):
 def test_a_minute_of_storm_on_sqlite(tmp_path):
     plan = Plan(tmp_path, f"sqlite:///{tmp_path}/journal.db", 60, tasks=200, drivers=3, seed=7)
     report = asyncio.run(Storm(plan).run())
-    judged(report, longest(report), refused=50)
+    judged(report, longest(report), refused=10)
 
 
 @pytest.mark.full
@@ -50,4 +56,4 @@ def test_a_minute_of_storm_on_postgresql_whose_server_restarts(tmp_path):
 
         plan = Plan(tmp_path, server.url, 60, tasks=200, drivers=3, seed=7, restart=restart)
         report = asyncio.run(Storm(plan).run())
-        judged(report, longest(report), refused=50)
+        judged(report, longest(report), refused=10)

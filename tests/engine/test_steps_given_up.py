@@ -344,3 +344,19 @@ async def test_a_fork_beside_a_step_with_an_open_call_ends_that_call(runner: Run
     assert (await handle.result()).state == "paused"
     fork = await runner.fork(handle.task_id, at="s2")
     assert [step.step.name for step in await runner.get_completed_steps(fork)] == ["start", "a"]
+
+
+async def test_an_undo_of_an_answer_takes_back_the_round_that_input_after_it_began(runner: Runner) -> None:
+    async def work(ctx: StepContext) -> StepResult:
+        return planned(NextStep("end")) if ctx.name == "start" else StepResult("Done.", is_last=True)
+
+    task = await runner.create_task(agent_of(work), "go")
+    for _ in range(2):
+        await runner.run_step(task)
+    await runner.send(task, "and this")
+    assert (await runner.run_step(task)).step.name == "start"  # of the second round
+    await runner.undo_step(task, to=0)
+    assert [step.name for step in await runner.get_upcoming_steps(task)] == ["start"]
+    result = await runner.resume(task)
+    assert (result.state, result.steps) == ("completed", 2)
+    assert texts(result.messages) == ["go", "and this", "Done."]

@@ -673,8 +673,17 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
-    """Plan again the steps that were taken back while their planner stays: new ids, old paths."""
+    """Plan again the steps that were taken back while their planner stays: new ids, old paths.
+
+    The first steps of a later round were planned because input overtook an answer. They are not planned again when that
+    answer was taken back too: the steps that gave it read the input.
+    """
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
+    overtaken = {node.round for node in gone if node.overtaken}
+    overtaken -= {node.round for node in graph.nodes.values() if node.overtaken}
+    first = min(overtaken, default=None)
+    if first is not None and all(node.round <= first for node in graph.nodes.values()):
+        again = [node for node in again if node.round <= first]
     renamed = {node.id: planned_step_id(state.branch, node.path) for node in again}
     for node in again:
         after = tuple([renamed.get(other, other) for other in node.after])
