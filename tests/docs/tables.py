@@ -54,7 +54,7 @@ def tables_of_providers() -> str:
     """The other providers with what each needs, and the words of servers with what each means."""
     rows = ["| name | install | key |", "|---|---|---|"]
     for name, needs in sorted(OTHER_PROVIDERS.items()):
-        keys = " or ".join(f"`{key}`" for key in needs.keys) or "see below"
+        keys = " or ".join(f"`{key}`" for key in needs.keys) or "see above"
         install = f"`pip install 'treadle[{needs.extra}]'`"
         address = f"; the server: `{needs.url}`" if needs.url else ""
         rows.append(f"| `{name}:NAME` | {install} | {keys}{address} |")

@@ -6,15 +6,25 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from treadle import Agent
-from treadle.errors import ModelUnknown
+from treadle.errors import ConfigurationError, ModelUnknown
 from treadle.llm import registry
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import bare_model, default_model, local_ollama
-from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel, ScriptedModel
+from treadle.models import (
+    Anthropic,
+    Google,
+    Ollama,
+    OpenAI,
+    OpenAIChat,
+    ProviderModel,
+    PydanticAIModel,
+    ScriptedModel,
+)
 
 
 @pytest.mark.parametrize(
@@ -147,3 +157,21 @@ def test_a_silent_server_is_abandoned_after_the_timeout():
         began = time.monotonic()
         assert local_ollama(0.1, url=f"http://127.0.0.1:{silent.getsockname()[1]}") == []
         assert time.monotonic() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "said"),
+    [
+        (OpenAIChat, "", "name must be the provider's name for the model, got ''"),
+        (OpenAI, None, "got None"),
+        (Anthropic, " claude-x", "got ' claude-x'"),
+        (Google, "google:gemini-x", "the name is that of the model alone, 'gemini-x', not 'google:gemini-x'"),
+        (Ollama, "ollama:qwen3:4b", "the model alone, 'qwen3:4b'"),
+        (OpenAI, "openai:gpt-x", "the model alone, 'gpt-x'"),
+        (partial(ProviderModel, "groq"), "groq:llama", "the model alone, 'llama'"),
+    ],
+)
+def test_a_name_that_no_model_can_have_is_refused_where_it_is_written(make, name, said):
+    with pytest.raises(ConfigurationError) as caught:
+        make(name)
+    assert said in str(caught.value)

@@ -173,7 +173,7 @@ class NamedModel(PydanticAIModel):
             an answer that ends with an unknown word leads to no action.
 
     Raises:
-        ConfigurationError: `base_url` is no address, or `finish_reasons` no words with a meaning.
+        ConfigurationError: an argument is not valid; the message names it.
     """
 
     provider: ClassVar[str]
@@ -196,11 +196,8 @@ class NamedModel(PydanticAIModel):
         finish_reasons: Mapping[str, Finish] | None = None,
         idempotency_header: str | None = None,
     ) -> None:
-        prefix, _, rest = name.partition(":")
-        if rest and prefix in (self.provider, self.provider.partition("-")[0]):
-            raise ConfigurationError(
-                f"{type(self).__name__}: the name is that of the model alone, {rest!r}, not {name!r}"
-            )
+        if (problem := self._name_problem(name)) is not None:
+            raise ConfigurationError(f"{type(self).__name__}: {problem}")
         self.name = f"{self.provider}:{name}"
         self._model_name = name
         if base_url is not None and (problem := url_problem(base_url)) is not None:
@@ -215,6 +212,15 @@ class NamedModel(PydanticAIModel):
             )
         self._idempotency_header = idempotency_header
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
+
+    def _name_problem(self, name: Any) -> str | None:
+        """Return what is wrong with the name of a model; None if nothing is."""
+        if not isinstance(name, str) or not name or name != name.strip():
+            return f"name must be the provider's name for the model, got {name!r}"
+        prefix, _, rest = name.partition(":")
+        if rest and prefix in (self.provider, self.provider.partition("-")[0]):
+            return f"the name is that of the model alone, {rest!r}, not {name!r}"
+        return None
 
     @property
     def output_mode(self) -> OutputMode:
