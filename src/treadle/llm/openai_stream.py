@@ -108,6 +108,9 @@ def _is_complete(arguments: str) -> bool:
         return False
 
 
+_OPENAI_WORDS = ("stop", "length", "tool_calls", "content_filter", "function_call")
+
+
 class ChatModel(OpenAIChatModel):
     """OpenAI's chat model; its streams separate calls that share an index, and their end may say no word."""
 
@@ -119,9 +122,14 @@ class ChatModel(OpenAIChatModel):
         return streamed
 
     def _validate_completion(self, response: ChatCompletion) -> Any:
-        if response.choices and cast("Any", response.choices[0]).finish_reason == NO_WORD:
-            response.choices[0].finish_reason = "stop"  # as for null, which the parent class takes out again
-        return super()._validate_completion(response)
+        # Not all versions of the parent class let other words than OpenAI's through.
+        word: Any = response.choices[0].finish_reason if response.choices else None
+        if word is None or word in _OPENAI_WORDS:
+            return super()._validate_completion(response)
+        response.choices[0].finish_reason = "stop"
+        validated: Any = super()._validate_completion(response)
+        validated.choices[0].finish_reason = word
+        return validated
 
     def _process_provider_details(self, response: ChatCompletion) -> dict[str, Any] | None:
         return {"finish_reason": NO_WORD, **(super()._process_provider_details(response) or {})}
