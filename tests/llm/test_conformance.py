@@ -51,7 +51,7 @@ def other(provider, name="acme/m"):
 
 OTHERS = {
     "deepseek": other("deepseek"),
-    "openrouter": other("openrouter"),
+    "zai": other("zai"),
     "azure-responses": other("azure-responses"),
 }
 """Other providers: a plain one, one with a model class of its own, and one of Responses."""

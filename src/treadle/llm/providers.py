@@ -24,7 +24,7 @@ from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
 from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
-from treadle.llm.settings import is_decider, their_settings, wire_format_of
+from treadle.llm.settings import can_stream, is_decider, their_settings, wire_format_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
@@ -112,7 +112,7 @@ class PydanticAIModel:
         watch_logs()
         try:
             history = model.prepare_messages(history, parameters)
-            if self._streams:
+            if self._streams and can_stream(model):
                 async with model.request_stream(history, settings, parameters) as response:
                     recorder = record_chunks(response) if request.raw else None
                     async for event in response:

@@ -66,6 +66,13 @@ def wire_format_of(model: TheirModel) -> WireFormat | None:
     return next((_FORMATS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FORMATS), None)
 
 
+def can_stream(model: TheirModel) -> bool:
+    """Return whether a model class can stream answers: some of them, or of their versions, cannot."""
+    from pydantic_ai.models import Model
+
+    return type(model).request_stream is not Model.request_stream
+
+
 def is_decider(model: TheirModel) -> bool:
     """Return whether a model only fills in typed answers, and writes no text."""
     return any(cls.__name__ == "DecisionModel" for cls in type(model).__mro__)
