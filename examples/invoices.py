@@ -24,7 +24,7 @@ from typing import Self
 from pydantic import BaseModel, model_validator
 
 from treadle import Agent, File, Image, Limits, ModelRequest, Runner, RunOptions, RunResult, ScriptedModel
-from treadle.models import call
+from treadle.models import Turn, call
 
 LETTERS = {
     "ada.txt": "Invoice 7 of Ada Ltd.\nTea 250, cake 400. Total 650 cents.",
@@ -49,7 +49,7 @@ class Invoice(BaseModel):
         return self
 
 
-def script(request: ModelRequest) -> object:
+def script(request: ModelRequest) -> Turn:
     """What a model may answer: it adds wrongly at first."""
     letter = request.messages[0].text
     if "Ada" in letter:

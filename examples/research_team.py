@@ -25,9 +25,10 @@ from treadle import (
     ScriptedModel,
     ToolContext,
     ToolOutput,
+    ToolResult,
     tool,
 )
-from treadle.models import call, text
+from treadle.models import Turn, call, text
 
 NOTES = {
     "leases.md": "A lease is ownership for a while. Its holder renews it, or loses it.",
@@ -48,19 +49,20 @@ def find(ctx: ToolContext[Path], words: str) -> ToolOutput:
     return ToolOutput(found, sources=list(found))
 
 
-def editor_says(request: ModelRequest) -> object:
+def editor_says(request: ModelRequest) -> Turn:
     """What an editor may say: two questions at once, then the report."""
     if request.turn == 0:
         return call("researcher", input="What is a lease?") + call("researcher", input="What is a journal?")
-    findings = [part.text for part in request.messages[-1].parts]
+    findings = [part.text for part in request.messages[-1].parts if isinstance(part, ToolResult)]
     return text("Report\n" + "\n".join(f"- {finding}" for finding in findings))
 
 
-def researcher_says(request: ModelRequest) -> object:
+def researcher_says(request: ModelRequest) -> Turn:
     """What a researcher may say: a search, then its first finding."""
     if request.turn == 0:
         return call("find", words=request.messages[0].text.rstrip("?").split()[-1])
-    notes = json.loads(request.messages[-1].parts[0].text)
+    found = next(part for part in request.messages[-1].parts if isinstance(part, ToolResult))
+    notes = json.loads(found.text)
     return text(next(iter(notes.values()), "The notes say nothing about it."))
 
 

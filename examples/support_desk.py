@@ -27,7 +27,7 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.models import call, text
+from treadle.models import Turn, call, text
 
 
 @dataclass
@@ -60,7 +60,7 @@ def refund(ctx: ToolContext[Desk], order: str, cents: int) -> str:
     return f"{cents} cents paid back for {order}"
 
 
-def script(request: ModelRequest) -> object:
+def script(request: ModelRequest) -> Turn:
     """What a model may say: it looks, then pays back half, and does as it is told if that is refused."""
     last = request.messages[-1]
     if last.role == "user" and "late" in last.text:

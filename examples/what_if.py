@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 
 from treadle import Agent, ModelRequest, Runner, ScriptedModel, tool
-from treadle.models import call, text
+from treadle.models import Turn, call, text
 
 
 @tool(read_only=True)
@@ -27,7 +27,7 @@ def temperature(city: str) -> float:
 def script(last_words: str) -> ScriptedModel:
     """A model that asks for both temperatures and then says this."""
 
-    def says(request: ModelRequest) -> object:
+    def says(request: ModelRequest) -> Turn:
         if request.turn == 0:
             return call("temperature", city="Oslo") + call("temperature", city="Rome")
         return text(last_words)
@@ -62,7 +62,7 @@ async def compare(task_id: str | None, at: str, models: Sequence[str]) -> int:
             where = "nowhere" if difference.same else f"step {difference.index}, {difference.field}"
             print(f"what if : {result}")
             spent = f"{result.usage.total_tokens} tokens, cost {result.cost}"
-            print(f"          {agent.model.name}; differs: {where}; {spent}")
+            print(f"          {agent.model_name}; differs: {where}; {spent}")
     return 0 if all(result.state == "completed" for result in results) else 1
 
 

