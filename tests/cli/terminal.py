@@ -30,6 +30,9 @@ class Screen:
         self.columns, self.rows = columns, rows
         self.lines: list[list[tuple[str, str]]] = [[]]
         self.row = self.column = 0
+        self.broken: list[str] = []
+        """words that the terminal broke inside, since they did not fit the line"""
+
         self.replies: list[str] = []
         """what the terminal answers: where its cursor is"""
 
@@ -61,6 +64,9 @@ class Screen:
         elif character >= " ":
             size = cell_len(character)
             if self.column + size > self.columns:  # a terminal breaks the line here, inside a word if need be
+                before = "".join(c for c, _ in self.lines[self.row])
+                if before[-1:].isalnum() and character.isalnum() and " " in before.strip():
+                    self.broken.append(f"{before.split()[-1]}/{character}")
                 self._move_to(self.row + 1, 0)
             line = self.lines[self.row]
             line.extend([(" ", "")] * (self.column - len(line)))

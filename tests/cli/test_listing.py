@@ -56,11 +56,11 @@ def test_a_list_at_80_columns_tells_tasks_of_one_batch_apart_by_ids_that_are_acc
     with Terminal(project, "tasks", "--store", shop, columns=80) as terminal:
         screen = terminal.finished()
     header, *rows = screen.splitlines()
-    assert header.split() == ["task", "state", "agent", "steps", "cost", "age", "input"]
+    assert header.split() == ["task", "state", "agent", "cost", "age", "input"]
     assert all(len(row) <= 80 for row in rows)
     ids = [row.split()[0] for row in rows[:12]]
     assert len(set(ids)) == 12
-    assert "a-very-long-a…" in rows[0]
+    assert "a-very-lo…" in rows[0]
     assert rows[0].endswith("refund of order 11")
     assert rows[12].startswith("12 tasks · 11 completed · 1 failed")
     for short in (ids[0], ids[11]):

@@ -20,6 +20,7 @@ def console(width: int) -> Console:
         ("3 model calls and 12 tool calls", ["3 model calls and 12", "tool calls"]),
         ("  → pay(amount=5, to=the landlord)", ["  → pay(amount=5,", "    to=the landlord)"]),
         ("  one two three four five\n  six", ["  one two three four", "  five", "  six"]),
+        ("1 step · 2 calls · 3 tokens", ["1 step · 2 calls", "· 3 tokens"]),
         ("an_id_that_is_longer_than_any_line", ["an_id_that_is_longer", "_than_any_line"]),
     ],
 )

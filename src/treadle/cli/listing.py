@@ -30,7 +30,10 @@ from treadle.runner.runner import TaskRunner
 _WIDE: Final = 100
 """Columns of a terminal from which on times and labels have columns of their own."""
 
-_NAME: Final = 14
+_NAME: Final = 20
+_SHORT_NAME: Final = 10
+"""Characters of an agent's name that are shown, on a wide screen and on a narrow one."""
+
 _EVERY: Final = 1.0
 """Seconds between two looks at the store."""
 
@@ -110,8 +113,8 @@ class _Row:
 
     @classmethod
     async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
-        """Read what the list does not know: tasks that are driven, and those that an older version wrote."""
-        if item.steps is not None and not item.driven:
+        """Read what the list does not know: of owned tasks, fresh forks, and tasks that an older version wrote."""
+        if item.steps is not None and item.driver is None:
             return cls(item, None)
         try:
             return cls(item, await runner.get_task(item.task_id))
@@ -160,22 +163,20 @@ class _Page:
         """Return the page as lines no wider than the screen: columns as wide as needed, the input in what is left."""
         is_wide = screen.out.width >= _WIDE
         shown = short_ids([row.item.task_id for row in self.rows])
-        header = ["task", "state", "agent", "steps", "cost", "created" if is_wide else "age"]
-        header += ["driver"] if any(row.item.driver is not None for row in self.rows) else []
-        cells = [
-            self._cells(row, shown[row.item.task_id], is_wide=is_wide)[: len(header)] for row in self.rows
-        ]
+        header = ["task", "state", "agent", "cost", "created" if is_wide else "age"]
+        header += ["steps"] if is_wide else []
+        cells = [self._cells(row, shown[row.item.task_id], is_wide=is_wide) for row in self.rows]
         widths = [max(len(line[n]) for line in [header, *cells]) for n in range(len(header))]
         lines = [styled([("  ".join(_aligned(header, widths)) + "  input", "bold")])]
         for row, line in zip(self.rows, cells, strict=True):
+            item = row.item
             task_id, state, *rest = _aligned(line, widths)
-            dead = row.item.driver is not None and not row.item.driver.alive
-            labels = " ".join(f"{key}={value}" for key, value in row.item.labels.items()) if is_wide else ""
+            labels = " ".join(f"{key}={value}" for key, value in item.labels.items()) if is_wide else ""
             parts: list[str | tuple[str, str]] = [(task_id, "bold")]
-            parts += ["  ", (state, STYLES.get(row.item.state, ""))]
-            parts += [part for cell in rest for part in ("  ", (cell, "yellow" if dead else ""))]
-            parts.append("  ")
-            parts += [(f"{labels}  ", "cyan")] if labels else []
+            parts += ["  ", (state, STYLES.get(item.state, "")), "  ", "  ".join(rest), "  "]
+            if item.driver is not None:
+                parts += [(f"@{_owner(item.driver)}", "blue" if item.driver.alive else "red"), " "]
+            parts += [(labels, "cyan"), " "] if labels else []
             parts.append(short(row.text(), 300))
             lines.append(styled(parts))
         for line in lines:
@@ -184,21 +185,17 @@ class _Page:
         return [*lines, *_totals(self.totals, screen)] if self.rows else [styled([("no tasks", "dim")])]
 
     def _cells(self, row: _Row, shown: str, *, is_wide: bool) -> list[str]:
-        item = row.item
-        return [
-            shown,
-            item.state_text,
-            item.agent if is_wide or len(item.agent) <= _NAME else f"{item.agent[: _NAME - 1]}…",
-            "?" if row.steps is None else str(row.steps),
-            "?" if row.cost is None else dollars(row.cost),
-            short_time(item.created) if is_wide else age(item.created),
-            "" if item.driver is None else _owner(item.driver),
-        ]
+        item, size = row.item, _NAME if is_wide else _SHORT_NAME
+        agent = item.agent if len(item.agent) <= size else f"{item.agent[: size - 1]}…"
+        cost = "?" if row.cost is None else f"${row.cost:,.4f}" if row.cost < 1 else dollars(row.cost)
+        created = short_time(item.created) if is_wide else age(item.created)
+        cells = [shown, item.state_text, agent, cost, created]
+        return [*cells, "?" if row.steps is None else str(row.steps)] if is_wide else cells
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [
-        cell.rjust(width) if number in (3, 4) else cell.ljust(width)
+        cell.rjust(width) if number in (3, 5) else cell.ljust(width)
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
 

@@ -14,6 +14,11 @@ _AGE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([smhdw])(?: ago)?", re.ASCII)
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
+def now() -> float:
+    """Return the present in seconds since 1970."""
+    return time.time()
+
+
 def seconds_of(text: str, where: str) -> float:
     """Return an age such as `30d`, `12h` or `45m` in seconds; raises `ConfigurationError` that names `where`."""
     match = _AGE.fullmatch(text.strip())
@@ -34,9 +39,8 @@ def time_of(text: str, where: str) -> int:
     Raises:
         ConfigurationError: it is none of these, or lies before 1970 or after 9999.
     """
-    now = datetime.now().astimezone()
     try:
-        moment = _moment(text.strip().lower(), now)
+        moment = _moment(text.strip().lower(), datetime.fromtimestamp(now()).astimezone())
         microseconds = round(moment.timestamp() * 1e6)
     except (ValueError, OverflowError, OSError):
         microseconds = -1
@@ -65,7 +69,7 @@ def _moment(text: str, now: datetime) -> datetime:
 
 def age(created: int) -> str:
     """Return how long ago a time is, such as `3h`."""
-    seconds = max(0.0, time.time() - created / 1e6)
+    seconds = max(0.0, now() - created / 1e6)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
@@ -84,7 +88,7 @@ def local_time(microseconds: int) -> str:
 
 def short_time(microseconds: int) -> str:
     """Return a time for a column: the time of day if it is of the last 20 hours, else the date and the time."""
-    is_recent = abs(time.time() - microseconds / 1e6) < 20 * 3_600
+    is_recent = abs(now() - microseconds / 1e6) < 20 * 3_600
     return _local(microseconds).strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M")
 
 

@@ -12,6 +12,9 @@ from rich.text import Text
 _MARK: Final = re.compile(r"\s*(?:[^\w\s(\[{'\"<$/`@#-]+ +)?")
 """What a line begins with: its indentation, and a mark such as an arrow."""
 
+_HELD: Final = "\ue000"
+"""Stands for a blank at which a line is not to be broken."""
+
 _WORDS: Final = re.compile(r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+")
 """A line end, blanks, a wide character (text of these has no blanks), or a word."""
 
@@ -29,13 +32,25 @@ def wrapped(line: Text, console: Console) -> Text:
             parts.append(part)
             continue
         characters = len(mark[0]) if mark is not None and indent else 0
-        body = part[characters:] if characters else part
-        first, *rest = body.wrap(console, width - indent)
+        first, *rest = _broken(part[characters:] if characters else part, console, width - indent)
         parts.append(Text.assemble(part[:characters], first) if characters else first)
         parts += [Text.assemble(" " * indent, piece) for piece in rest]
     for part in parts:
         part.rstrip()
     return Text("\n").join(parts)
+
+
+def _broken(line: Text, console: Console, width: int) -> list[Text]:
+    """Return a line as several: one of short facts with dots between them is broken at the dots."""
+    facts = line.plain.split(" · ")
+    if len(facts) == 1 or any(cell_len(fact) > width for fact in facts):
+        return [*line.wrap(console, width)]
+    line = line.copy()
+    line.plain = " · ".join([fact.replace(" ", _HELD) for fact in facts]).replace("· ", f"·{_HELD}")
+    lines = [*line.wrap(console, width)]
+    for each in lines:
+        each.plain = each.plain.replace(_HELD, " ")
+    return lines
 
 
 class WordFlow:
