@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer.main
 
-import treadle
+import treadle.events
 from tests.docs.tables import DOCS
 from treadle.cli.main import app
 from treadle.core.events import EVENTS
@@ -38,8 +39,10 @@ HOMES = (
     "treadle.tools",
 )
 VARIABLES: Mapping[str, tuple[type, ...]] = {
+    "Path": (Path,),
     "agent": (treadle.Agent,),
     "ctx": (treadle.ToolContext, treadle.StepContext, treadle.NodeContext, treadle.RequestContext),
+    "event": (treadle.events.Event,),
     "handle": (treadle.RunHandle,),
     "out": (treadle.TaskStepOutput,),
     "request": (treadle.ModelRequest,),
@@ -49,7 +52,7 @@ VARIABLES: Mapping[str, tuple[type, ...]] = {
     "task": (treadle.Task,),
     "usage": (treadle.TaskUsage,),
 }
-"""What the variables of the docs are."""
+"""What the variables of the docs are, and what they import besides."""
 
 STORES = {"memory", "postgresql", "sqlite"}
 
