@@ -118,9 +118,17 @@ def test_rich_prints_the_same_facts() -> None:
     out = io.StringIO()
     table = Table("rows", ("a",), [1, 2], lambda item: (item,))
     Console(file=out, width=80).print(
-        Shown(name="t", state="completed", facts=(("calls", 2),), text="hi", tables=(table,))
+        Shown(
+            name="t",
+            state="completed",
+            facts=(("calls", 2),),
+            text="hi",
+            values=(("more", [1]),),
+            tables=(table,),
+        )
     )
-    assert out.getvalue().split() == ["Shown('t',", "'completed',", "'hi',", "calls=2,", "rows=[1,", "2])"]
+    printed = ["Shown('t',", "'completed',", "'hi',", "calls=2,", "more='[1]',", "rows=[1,", "2])"]
+    assert out.getvalue().split() == printed
 
 
 @pytest.mark.parametrize(

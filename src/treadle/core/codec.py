@@ -518,7 +518,10 @@ def check_fit(event: Event) -> None:
 
 def fields_of(event: Any) -> dict[str, Any]:
     """Return the fields of an event or a delta as JSON data, without those that have their default."""
-    return dict(event.data) if isinstance(event, UnknownEvent) else _plan(type(event)).encode(event, {})
+    if isinstance(event, UnknownEvent):
+        return dict(event.data)
+    kind: type[Any] = event.__class__
+    return _plan(kind).encode(event, {})
 
 
 def event_of(cls: type[Any], document: dict[str, Any]) -> Any:

@@ -99,6 +99,9 @@ class Displayed:
             yield cut(view.text, TEXT)
         for name, value in view.present_facts():
             yield name.replace(" ", "_"), value
+        for name, value in view.values:
+            if _says_something(value) and not isinstance(value, Table):
+                yield name.replace(" ", "_"), cut(shown_value(value, indent=None), 5 * LINE)
         for table in view.tables:
             if table.items:
                 yield table.title.replace(" ", "_"), list(table.items[:ROWS])
