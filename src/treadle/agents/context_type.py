@@ -76,6 +76,8 @@ class _Other:
 
 def fits(context: Any, expected: Any) -> bool:
     """Whether a context may be of a type; True for types that objects cannot be checked against."""
+    if type(context) is expected:
+        return True  # the usual case, on the way of every run
     origin = typing.get_origin(expected)
     if origin in (typing.Union, types.UnionType):
         return any(fits(context, member) for member in typing.get_args(expected))

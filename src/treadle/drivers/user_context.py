@@ -6,12 +6,12 @@ and never an AttributeError in a tool, which its model would read and apologise 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from inspect import isawaitable, signature
 from typing import Any, TypeAlias
 
 from treadle.agents.agent import Agent
-from treadle.agents.context_type import fits, type_name
+from treadle.agents.context_type import ContextNeed, fits, type_name
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
@@ -49,7 +49,7 @@ class UserContexts:
         None passes if the factory will make one.
         """
         if context is not None or self._factory is None:
-            _check(self._agents.reachable(agent), context, "")
+            self._check(agent, context)
 
     async def of_drive(
         self, owned: OwnedTask, agent: Agent[Any], context: Any, *, needed: bool = True
@@ -70,8 +70,17 @@ class UserContexts:
             if isawaitable(context):
                 context = await context
         if needed or context is not None:
-            _check(self._agents.reachable(agent), context, f"task {owned.state.task_id}: ")
+            self._check(agent, context, owned)
         return context
+
+    def _check(self, agent: Agent[Any], context: Any, owned: OwnedTask | None = None) -> None:
+        if not agent.context_needs and not agent.subagents:
+            return
+        for each in self._agents.reachable(agent):
+            for need in each.context_needs:
+                if not fits(context, need.type):
+                    where = "" if owned is None else f"task {owned.state.task_id}: "
+                    raise ConfigurationError(f"{where}agent {each.name!r}: {_problem(need, context)}")
 
     async def _snapshot(self, owned: OwnedTask) -> Task[Any]:
         labels = owned.labels
@@ -102,19 +111,10 @@ def checked_factory(factory: Any) -> ContextFactory | None:
     return factory
 
 
-def _check(agents: Iterable[Agent[Any]], context: Any, where: str) -> None:
-    for agent in agents:
-        for need in agent.context_needs:
-            if not fits(context, need.type):
-                given = (
-                    "the call has none"
-                    if context is None
-                    else f"the context is of type {type_name(type(context))}"
-                )
-                raise ConfigurationError(
-                    f"{where}agent {agent.name!r}: {need.source} needs a context of type {type_name(need.type)}, and "
-                    f"{given}: {_WAYS if context is None else _hint(context, need.type)}"
-                )
+def _problem(need: ContextNeed, context: Any) -> str:
+    given = "the call has none" if context is None else f"the context is of type {type_name(type(context))}"
+    advice = _WAYS if context is None else _hint(context, need.type)
+    return f"{need.source} needs a context of type {type_name(need.type)}, and {given}: {advice}"
 
 
 def _hint(context: Any, expected: Any) -> str:
