@@ -156,6 +156,23 @@ def test_a_fork_goes_on_beside_the_conversation(chat, treadle):
     assert len(threads) == 2
 
 
+def test_without_the_extra_a_terminal_reads_lines_as_they_are(talk, treadle):
+    (talk / "prompt_toolkit.py").write_text("raise ImportError")
+    with Terminal(talk, "chat", "talk:talker", columns=80) as terminal:
+        terminal.wait_for_prompt()
+        say(terminal, "hello", "1 messages, the last: hello")
+        terminal.press("slow please\r")
+        terminal.wait_for("one two")
+        terminal.press("\x03")
+        terminal.wait_for("the last turn is interrupted")
+        terminal.wait_for_prompt()
+        terminal.press("\x03")
+        say(terminal, "/thread", "-")
+        terminal.press("\x04")
+        terminal.finished()
+        assert terminal.process.returncode == 0
+
+
 def test_in_a_pipe_each_line_is_a_message(piped):
     code, out = piped("hello\nfirst \\\nsecond\n/nothing\n/history\n/quit\nnot read\n")
     assert code == 0
