@@ -2,6 +2,7 @@
 
 The examples, the changelog, the contributing page and the list of decisions become pages. A link to a file of the
 repository becomes a link to its page. A block that is written to a file shows the file's name.
+A search finds the guide before programs and decisions.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files of the repository into links between pages, and show the names of written files."""
     uri = page.file.src_uri
+    if uri in pages_outside_of_docs() or uri.startswith("decisions/"):
+        page.meta["search"] = {"boost": 0.2}  # the guide and the reference come first
     source = pages_outside_of_docs().get(uri, DOCS / uri)
     titled = WRITTEN.sub(r'\1```\3 title="\2"', markdown)
     parts: list[str] = []
