@@ -178,7 +178,7 @@ class Stories:
                 break
 
     async def pause(self) -> None:
-        agent = worker(*[call("look") for _ in range(8)], text("Done."))
+        agent = worker(*[call("look", words=n) for n in range(8)], text("Done."))
         handle = await self.runner.start(agent, "Look around")
         result = await handle.pause()
         if result.state != "completed":

@@ -157,7 +157,7 @@ loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")]
 def _patient(request):
     """Nap until told to stop."""
     said = [message.text for message in request.messages if message.role == "user"]
-    return text("I stop.") if "stop" in said else call("nap", seconds=0.15)
+    return text("I stop.") if "stop" in said else call("nap", seconds=0.15 + request.turn / 1e5)
 '''
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.runner.cases import calculator
-from treadle import RunOptions
+from treadle import ModelSettings, RunOptions
 from treadle.core.tools import ToolSpec
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.options import rules_for
@@ -16,7 +16,9 @@ def runtime(*final: ToolSpec) -> AgentRuntime:
     tools = {tool.spec.name: tool for tool in AGENT.tools}
     specs = (*[tool.spec for tool in AGENT.tools], *final)
     rules = rules_for(AGENT, RunOptions())
-    return AgentRuntime(AGENT, RunOptions(), rules, AGENT.model, tools, specs, 8_000, None, final_specs=final)  # type: ignore[arg-type]
+    return AgentRuntime(
+        AGENT, RunOptions(), rules, AGENT.model, tools, specs, 8_000, None, ModelSettings(), final_specs=final
+    )
 
 
 @pytest.mark.parametrize(

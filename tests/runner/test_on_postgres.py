@@ -39,7 +39,7 @@ async def nap(seconds: float) -> str:
 
 
 def agent(naps: int = 4, seconds: float = 0.01) -> Agent:
-    turns = [call("nap", seconds=seconds) for _ in range(naps)]
+    turns = [call("nap", seconds=seconds + n / 1e6) for n in range(naps)]
     return Agent(ScriptedModel([*turns, text("done")]), name="sleepy", tools=[nap])
 
 

@@ -100,7 +100,11 @@ async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, da
 
 async def test_a_changed_record_is_found_wherever_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    pages = Agent(ScriptedModel([*[call("page", length=1)] * 12, text("done")]), name="reader", tools=[page])
+    pages = Agent(
+        ScriptedModel([*[call("page", length=n) for n in range(12)], text("done")]),
+        name="reader",
+        tools=[page],
+    )
     async with Runner(path) as runner:
         task = await runner.create_task(pages, "go", task_id="long")
         for _ in range(13):

@@ -218,7 +218,7 @@ class NamedModel(PydanticAIModel):
         if not isinstance(name, str) or not name or name != name.strip():
             return f"name must be the provider's name for the model, got {name!r}"
         prefix, _, rest = name.partition(":")
-        if rest and prefix in (self.provider, self.provider.partition("-")[0]):
+        if rest and prefix in (self.provider, self.provider.split("-")[0]):
             return f"the name is that of the model alone, {rest!r}, not {name!r}"
         return None
 
