@@ -4,7 +4,7 @@ RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys aimock docs site postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys aimock aimock-package docs site postgres environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -57,11 +57,13 @@ keys: .venv
 	$(RUN)/python -m tests.llm.key_matrix
 
 # An independent provider, of npm: into a folder outside of the repository, at the version of its lock.
-aimock: .venv
+aimock-package:
 	@command -v npm > /dev/null || { echo "make aimock needs Node 20.15 or newer, with npm"; exit 1; }
 	mkdir -p $(AIMOCK)
 	cp tests/llm/aimock/package.json tests/llm/aimock/package-lock.json $(AIMOCK)
 	cd $(AIMOCK) && npm ci --ignore-scripts --no-audit --no-fund
+
+aimock: .venv aimock-package
 	TREADLE_AIMOCK=$(AIMOCK) $(RUN)/pytest -q -n 2 tests/llm/test_aimock.py
 
 docs: .venv

@@ -100,6 +100,7 @@ def test_a_task_killed_at_its_boundaries_ends_with_the_same_state(folder: Path, 
     assert len(report.places) > 50
 
 
+@pytest.mark.full
 def test_a_task_killed_at_the_boundaries_of_its_undo_ends_with_the_same_state(folder: Path) -> None:
     report = crash_at_every_boundary(
         "state_crashes:calling",
