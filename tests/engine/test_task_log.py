@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.races.acts import leave_behind
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Limits, Runner, ScriptedModel, tool
 from treadle.engine import task_log
 from treadle.llm.layers.retry import Retry
 from treadle.models import call, fail, text
@@ -71,6 +71,13 @@ async def test_retries_and_failures_are_warnings_and_a_failed_task_is_an_error(
     assert lines[2][1] == "broken ended (s1-0): error"
     assert lines[-1][1].startswith("is failed: ")
     assert SECRET not in caplog.text
+
+
+async def test_a_limit_on_time_is_told_as_other_limits_are(caplog: Any, store: Any) -> None:
+    slow = Agent(ScriptedModel([text("later", delay=30)]), name="slow", limits=Limits(seconds=0.05))
+    async with Runner(store) as runner:
+        await runner.run(slow, "go")
+    assert ("WARNING", "the limit on seconds was reached: 0.05 of 0.05") in said(caplog)
 
 
 async def test_a_takeover_is_told(caplog: Any) -> None:

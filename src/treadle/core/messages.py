@@ -165,9 +165,12 @@ class MessageView(Sequence[Message]):
 def copied(value: Json) -> Json:
     """Return a copy of JSON data that its receiver may change."""
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in cast("dict[str, Json]", value).items()}
+        items = cast("dict[str, Json]", value).items()
+        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in items}
     if isinstance(value, list):
-        return [copied(item) for item in cast("list[Json]", value)]
+        return [
+            copied(item) if isinstance(item, (dict, list)) else item for item in cast("list[Json]", value)
+        ]
     return value
 
 

@@ -121,7 +121,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
     """
-    parts = [_whole(part) for part in _bounded(message)]
+    parts = list(message.parts) if len(message.parts) <= MAX_CALLS else _bounded(message.parts)
     number = first
     for index, part in enumerate(parts):
         if type(part) is ToolCall:
@@ -139,21 +139,21 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
                 part.meta,
             )
             number += 1
+        else:
+            parts[index] = _whole(part)
     if number == first and message.role == "assistant" and all(map(is_, parts, message.parts)):
         return message
     return Message("assistant", tuple(parts), message.meta)
 
 
-def _bounded(message: Message) -> list[Part]:
-    """Return a message's parts; of too many calls only the first, as one that is not to be made."""
-    if len(message.parts) <= MAX_CALLS:
-        return list(message.parts)
-    asked = sum([type(part) is ToolCall for part in message.parts])
+def _bounded(given: tuple[Part, ...]) -> list[Part]:
+    """Return the parts of a message; of too many calls only the first, as one that is not to be made."""
+    asked = sum([type(part) is ToolCall for part in given])
     if asked <= MAX_CALLS:
-        return list(message.parts)
+        return list(given)
     problem = f"{SURPLUS} {asked:,} calls in one answer, and {MAX_CALLS:,} are the most"
     parts: list[Part] = []
-    for part in message.parts:
+    for part in given:
         if not isinstance(part, ToolCall):
             parts.append(part)
         elif asked:

@@ -49,8 +49,9 @@ class AgentRegistry:
         for other in agent.subagents:
             if not isinstance(other, str) and other.name not in self._agents:
                 self.register(other)
-        self._versions[agent.fingerprint] = agent
-        self._versions.move_to_end(agent.fingerprint)
+        version = agent.fingerprint
+        self._versions[version] = agent
+        self._versions.move_to_end(version)
         if len(self._versions) > MAX_VERSIONS:
             self._versions.popitem(last=False)
 

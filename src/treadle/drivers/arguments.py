@@ -48,13 +48,15 @@ def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
     parts: tuple[Any, ...] = ()
     if isinstance(value, (str, Text, Image, File, list, tuple)):
         parts = content(cast("Any", value))
-    if not parts or not all(isinstance(part, (Text, Image, File)) for part in parts):
+    if not parts or [part for part in parts if not isinstance(part, (Text, Image, File))]:
         raise ConfigurationError(
             f"{name} must be text or content parts (text, Image, File), got {shown(value)}{_input_advice(value)}"
         )
+    says_something = False
     for part in parts:
         _content_part(name, part)
-    if all(isinstance(part, Text) and not part.text.strip() for part in parts):
+        says_something = says_something or not isinstance(part, Text) or bool(part.text.strip())
+    if not says_something:
         raise ConfigurationError(f"{name} must say something, got {shown(value)}")
     return parts
 

@@ -32,8 +32,6 @@ class Artifact:
 
 def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
     """Return sources as they are journalled; raises `TypeError` for what is no list of JSON data."""
-    if not sources:
-        return ()
     try:
         if isinstance(sources, (list, tuple)):
             return tuple(plain(sources))
@@ -44,8 +42,6 @@ def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
 
 def checked_artifacts(artifacts: Sequence[File | Image]) -> tuple[File, ...]:
     """Return artifacts as they are journalled; raises `TypeError` for what is no file with a name, and no more."""
-    if not artifacts:
-        return ()
     for item in artifacts:
         if not isinstance(item, File) or not isinstance(item.name, str):
             raise TypeError("an artifact must be a File with a name")

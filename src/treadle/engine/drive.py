@@ -66,7 +66,7 @@ from treadle.engine.loop_task import LoopTask
 from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
 from treadle.engine.results import resting_word
-from treadle.engine.task_log import LoggingRecorder, is_heard
+from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timer
 from treadle.ports import AT_ONCE, JournalStore
@@ -119,8 +119,6 @@ class DriveLoop:
         self._step_goal = StepGoal(spec) if spec.goal == "step" else None
         breakpoints = spec.options.break_on
         record: Recorder = BreakpointRecorder(writer, state, breakpoints) if breakpoints else writer.record
-        if is_heard():
-            record = LoggingRecorder(record, state)
         if self._step_requests is not None:
             record = StepFunctionRecorder(record, state, self._step_requests, self._step_goal)
         self._record = record
@@ -135,7 +133,7 @@ class DriveLoop:
             store, writer, state, running, self._subagents, goes_on=was_wanted == AT_ONCE
         )
         self.over = False
-        writer.on_failure = self._loop_task.wake
+        writer.on_failure, writer.is_heard = self._loop_task.wake, is_heard()
         if self._step_requests is not None:
             self._step_requests.wake = self._loop_task.wake
 

@@ -29,17 +29,20 @@ def figures_of(state: TaskState, events: Iterable[Event] = ()) -> TaskFigures:
         updated = event.time
         if isinstance(event, TaskEnded):
             error = event.error
-    below = [part for parts in state.children.values() for part in parts]
-    tokens = [state.usage, *[part.usage for part in below]]
-    is_priced = not any(part.unpriced for part in below)
+    own = state.usage
+    read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
+    for parts in state.children.values():
+        for part in parts:
+            read, written = read + part.usage.input_tokens, written + part.usage.output_tokens
+            cost, is_priced = cost + part.cost, is_priced and not part.unpriced
     question = _line(content_text(state.input))
     outcome = _line(error.message if error is not None else state.output_text)
     return TaskFigures(
         len(state.steps),
-        sum([usage.input_tokens for usage in tokens]),
-        sum([usage.output_tokens for usage in tokens]),
-        None if state.unpriced or not is_priced else state.cost + sum([part.cost for part in below]),
-        state.usage.input_tokens + state.usage.output_tokens,
+        read,
+        written,
+        cost if is_priced else None,
+        own.input_tokens + own.output_tokens,
         None if state.unpriced else state.cost,
         updated,
         question[:_LINE],
@@ -51,7 +54,7 @@ def figures_of(state: TaskState, events: Iterable[Event] = ()) -> TaskFigures:
 def content_text(parts: Iterable[Content]) -> str:
     """Return content parts as text; a part that is not text is named by its kind."""
     return " ".join(
-        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
+        [part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts]
     )
 
 

@@ -46,6 +46,7 @@ from treadle.core.data import mutable
 from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
+from treadle.engine import task_log
 from treadle.engine.broadcast import Channel
 from treadle.engine.figures import figures_of
 from treadle.errors import Fenced, StoreUnavailable
@@ -126,6 +127,9 @@ class JournalWriter:
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] | None = None
+        self.is_heard = False
+        """whether the logger is told of what is recorded"""
+
         self.released = False
         self.taken: set[str] = set()
 
@@ -160,6 +164,8 @@ class JournalWriter:
         self.pending.append(event)
         if inbox is not None:
             self.dismiss(inbox)
+        if self.is_heard and type(event) in task_log.LEVELS:
+            task_log.tell_event(state, event)
 
     def dismiss(self, inbox: str) -> None:
         """Take an item from the inbox, with the next commit, without an event of its own."""

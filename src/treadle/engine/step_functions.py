@@ -63,7 +63,8 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                 await ctx.settled()
                 done = checked_result(ctx, state.graph, result)
                 output = _read_output(agent, done.output) if done.is_last else done.output
-                sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
+                sources = checked_sources(done.sources) if done.sources else ()
+                artifacts = checked_artifacts(done.artifacts) if done.artifacts else ()
                 changes = access.close()
             except asyncio.CancelledError:
                 if not self.cancelled_itself():

@@ -13,11 +13,10 @@ from typing import Any, Final
 from treadle.core import events as e
 from treadle.core.display import one_line
 from treadle.core.state import TaskState
-from treadle.engine.journal_writer import Recorder
 
 _LOG: Final = logging.getLogger("treadle.tasks")
 
-_LEVELS: Final[dict[type[e.Event], int]] = {
+LEVELS: Final[dict[type[e.Event], int]] = {
     e.ModelFailed: logging.WARNING,
     e.ModelStopped: logging.INFO,
     e.ToolStopped: logging.WARNING,
@@ -40,25 +39,16 @@ def is_heard(level: int = logging.WARNING) -> bool:
     return _LOG.isEnabledFor(level) and _LOG.hasHandlers()
 
 
-class LoggingRecorder:
-    """Records events, and logs retries and failures."""
-
-    def __init__(self, record: Recorder, state: TaskState) -> None:
-        self._record = record
-        self._state = state
-
-    def __call__(self, event: e.Event, inbox: str | None = None) -> None:
-        """Record an event."""
-        self._record(event, inbox)
-        level = _LEVELS.get(type(event))
-        if level is None or (isinstance(event, e.ToolEnded) and event.outcome == "ok"):
-            return
-        text = event.description
-        if isinstance(event, e.ModelFailed) and event.retry_at is not None:
-            text += f"; it is asked again in {max(0, event.retry_at - event.time) / 1e6:.1f} s"
-        elif isinstance(event, e.ToolStopped) and event.reason == "error":
-            text += "; the call is tried again"
-        _tell(self._state, level, event.kind, text)
+def tell_event(state: TaskState, event: e.Event) -> None:
+    """Log an event of one of the kinds in `LEVELS`, unless it is the end of a call that brought a result."""
+    if isinstance(event, e.ToolEnded) and event.outcome == "ok":
+        return
+    text = event.description
+    if isinstance(event, e.ModelFailed) and event.retry_at is not None:
+        text += f"; it is asked again in {max(0, event.retry_at - event.time) / 1e6:.1f} s"
+    elif isinstance(event, e.ToolStopped) and event.reason == "error":
+        text += "; the call is tried again"
+    _tell(state, LEVELS[type(event)], event.kind, text)
 
 
 def tell_began(state: TaskState) -> None:

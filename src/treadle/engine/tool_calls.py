@@ -275,8 +275,8 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
         observation(seen, call_id=call.id, limit=max_chars) if seen is not None else None,
         result.display,
         None,
-        checked_sources(result.sources),
-        checked_artifacts(result.artifacts),
+        checked_sources(result.sources) if result.sources else (),
+        checked_artifacts(result.artifacts) if result.artifacts else (),
     )
 
 

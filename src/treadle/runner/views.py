@@ -95,8 +95,8 @@ class ViewVerbs:
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
         """Add the tasks of the agents that a task called, and those below them; what cannot be read is left out."""
-        calls = [call for step in results.all_steps(state) for call in step.calls]
-        for child in [call.child for call in calls if call.child is not None]:
+        steps = results.all_steps(state)
+        for child in [call.child for step in steps for call in step.calls if call.child is not None]:
             with suppress(TaskNotFound, JournalCorrupt, TaskTooNew):
                 below[child] = (await self._cache.load(child)).state
                 await self._load_below(below[child], below)
