@@ -198,7 +198,8 @@ class JournalWriter:
     def _commit(self, record: Record | None, events: Sequence[Event]) -> Commit:
         commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
         for event in events:
-            commit.format = max(commit.format, event.format)
+            if (needed := event.format) > commit.format:
+                commit.format = needed
         if self._create is not None:
             commit.enter = self._enter
         if self._state_word is not None:
