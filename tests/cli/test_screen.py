@@ -2,7 +2,8 @@
 
 import pytest
 
-from treadle.cli.screen import clean, short_ids
+from treadle.cli.screen import short_ids
+from treadle.core.display import clean
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ MISTAKES = [
     ("run broken:AGENT hello", 2, "broken:AGENT cannot be imported: RuntimeError: boom", "broken.py, line 2"),
     ("run lacking:AGENT hello", 2, "No module named 'nothing_there'", "lacking.py, line 1"),
     ("run team:math", 2, "INPUT is missing", "treadle run team:math INPUT"),
+    ("run math", 2, "INPUT is missing", "treadle run math INPUT"),
     ("run math hello world", 2, "put an input of several words in quotes"),
     ("run", 2, "Missing argument", "usage: treadle run"),
     ("run hello", 2, "there is no model to use", "OPENAI_API_KEY", "--model"),

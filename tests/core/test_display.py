@@ -81,6 +81,13 @@ def test_html_holds_no_tag_but_ours_whatever_the_texts_are() -> None:
     assert "url(" not in html
 
 
+def test_html_shows_control_and_direction_characters_as_escapes() -> None:
+    html = Shown(**everywhere("right\u202eleft \x1b[2J"))._repr_html_()
+    assert "\u202e" not in html
+    assert "\x1b" not in html
+    assert "right\\u202eleft" in html
+
+
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "<" * 300_000, "a b\n" * 100_000])
 def test_html_and_lines_are_bounded_however_long_the_values_are(text: str) -> None:
     many = Table("rows", ("a", "b"), [text] * 3 * ROWS, lambda item: (item, {"deep": [item]}))

@@ -149,6 +149,11 @@ for _ in range(101):
         ((1, 2), "must be JSON data"),
         ({1: "a"}, "must be JSON data"),
         (float("nan"), "must be JSON data"),
+        pytest.param(
+            10**5_000,
+            r"must be JSON data .*, got a value of type int that Python cannot write",
+            id="a number of 5,001 digits",
+        ),
         (b"bytes", "must be JSON data"),
         ([Odd()], "must be JSON data"),
         (DEEP, "cannot be stored: it is nested deeper than 100 levels"),

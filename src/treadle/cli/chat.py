@@ -16,13 +16,15 @@ from treadle.cli.command import AgentOption, ModelOption, Session, command, json
 from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.run import DriveOptions, ResumeStream
-from treadle.cli.screen import Screen, clean, dollars, short_ids, some
+from treadle.cli.screen import Screen, dollars, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.threads import message_text
 from treadle.cli.timeline import Timeline, call_arguments, content_text
 from treadle.cli.undo_fork import print_report
+from treadle.cli.views import events_of
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.display import clean
 from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.random_ids import new_id
@@ -213,11 +215,13 @@ class Chat:
             self._screen.line(("nothing is unfinished", "dim"))
             return
         row = await self._runner.store.row(self._unfinished)
-        await self._follow(ResumeStream(self._runner, row, self._agent, self._options))
+        events = await events_of(self._runner, self._unfinished)
+        await self._follow(ResumeStream(self._runner, row, self._agent, self._options), events)
 
-    async def _follow(self, stream: EventStream) -> None:
+    async def _follow(self, stream: EventStream, before: Sequence[e.Event] = ()) -> None:
         """Print an answer while it comes, then how it ended; ask what the task waits for."""
         timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
+        timeline.learn_calls(before)
         try:
             async with stream:
                 async for event in stream:

@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import Final
 
 from treadle.cli.command import CODES, Session
-from treadle.cli.screen import STYLES, Screen, clean, dollars, some
+from treadle.cli.screen import STYLES, Screen, dollars, some
 from treadle.cli.timeline import call_arguments
+from treadle.core.display import clean
 from treadle.core.events import LimitReached
 from treadle.engine.results import RunResult, TaskUsage
 

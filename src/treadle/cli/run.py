@@ -307,7 +307,7 @@ _AN_AGENT: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 def _agent_and_input(arguments: list[str], option: str | None) -> tuple[str | None, str]:
     match arguments:
         case [text]:
-            if option is None and _AN_AGENT.fullmatch(text):
+            if option is None and (_AN_AGENT.fullmatch(text) or text in agents.listed_agents().agents):
                 raise ConfigurationError(
                     f"INPUT is missing: write `treadle run {text} INPUT`; to send such text, pass it on standard "
                     "input and write - for INPUT"

@@ -9,7 +9,6 @@ import io
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
@@ -23,6 +22,7 @@ from rich.text import Text
 from treadle.cli.json_output import as_document
 from treadle.cli.spinner import Spinner
 from treadle.cli.wrapping import wrapped
+from treadle.core.display import clean
 
 STYLES: Final = {
     "completed": "green",
@@ -44,21 +44,6 @@ SHORTEST_ID: Final = 7
 
 _MADE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WHOLE_ID: Final = 24
-
-
-def clean(text: str) -> str:
-    """Return text with control and direction characters as visible escapes, so that a terminal only shows it."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([_shown(character) for character in text.replace("\r\n", "\n")])
-
-
-def _shown(character: str) -> str:
-    if character in "\n\t":
-        return character
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
-        return character.encode("unicode_escape").decode("ascii")
-    return character
 
 
 def some(count: int, noun: str) -> str:

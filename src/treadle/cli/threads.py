@@ -11,8 +11,9 @@ import typer
 from treadle.cli import agents
 from treadle.cli.command import CODES, Session, command, text_argument
 from treadle.cli.filters import label as label_of
-from treadle.cli.screen import clean, some
+from treadle.cli.screen import some
 from treadle.cli.times import seconds_of
+from treadle.core.display import clean
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, ThreadNotFound
 

@@ -8,6 +8,7 @@ values unfold. It holds no script, style sheet or address, every text in it is e
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -115,6 +116,21 @@ def cut(text: str, most: int = LINE) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def clean(text: str) -> str:
+    """Return text with control and direction characters as visible escapes, so that no text changes how it is shown."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join([_visible(character) for character in text.replace("\r\n", "\n")])
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t":
+        return character
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
 def one_line(text: str, most: int = LINE) -> str:
     """Return a text on one line of at most so many characters."""
     return cut(" ".join(text[: 4 * most].split()), most)
@@ -186,7 +202,7 @@ class _Page:
     def __init__(self) -> None:
         from html import escape
 
-        self._escape = escape
+        self._escape: Callable[[str], str] = lambda text: escape(clean(text))
         self._left = PAGE
 
     def view(self, view: View) -> str:

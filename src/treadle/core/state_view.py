@@ -112,7 +112,7 @@ class StateAccess:
         try:
             return exact_copy({key: value})[key]
         except ValueError as error:
-            raise TypeError(f"{self._owner}: ctx.state[{key!r}] {error}, got {value!r:.80}") from None
+            raise TypeError(f"{self._owner}: ctx.state[{key!r}] {error}, got {_in_short(value)}") from None
 
     @property
     def _base(self) -> ExtraState:
@@ -181,3 +181,10 @@ def _is_same(before: Json, value: Json) -> bool:
     if type(before) is not type(value) or before != value:
         return False
     return not isinstance(before, (dict, list)) or json.dumps(before) == json.dumps(value)
+
+
+def _in_short(value: Any) -> str:
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return f"a value of type {type(value).__name__} that Python cannot write"
