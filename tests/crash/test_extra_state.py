@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("agent", ENDS)
+@pytest.mark.parametrize("agent", ["calling", pytest.param("functions", marks=pytest.mark.full)])
 def test_a_task_killed_at_its_boundaries_ends_with_the_same_state(folder: Path, agent: str) -> None:
     report = crash_at_every_boundary(
         f"state_crashes:{agent}", "go", cwd=folder, kills_per_task=10, recovery=False
