@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 from tests.cli import night
 from tests.cli.terminal import Terminal
 from tests.interruptible import interruptible
+from treadle import Runner
+from treadle.wiring import open_store
 
 ROOT, SCREENS = Path(__file__).parents[2], Path(__file__).with_name("screens")
 PROGRAM = ("-m", "tests.cli.at_night")
@@ -87,6 +90,11 @@ def keep_night(folder: Path, store: str, tasks: int) -> None:
                 check=True,
                 timeout=500,
             )
+    # The third driver is dead when its lease is up; a quick machine would list its task as running before.
+    treadle, deadline = Runner(open_store(store)).sync, time.monotonic() + 30
+    while treadle.get_task(night.task_id(tasks + 3)).state != "interrupted":
+        assert time.monotonic() < deadline, "the task of the dead driver still runs"
+        time.sleep(0.05)
 
 
 def transcript(

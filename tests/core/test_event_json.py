@@ -99,10 +99,11 @@ def test_every_event_comes_back_from_its_json(event: Any, tool: str) -> None:
     event = located(event, tool)
     event.seq, event.time = 7, 1_763_700_000_000_000
     back = over_the_wire(event)
-    assert to_json(back) == to_json(event)
+    assert over_the_wire(back) == back
     assert (back.seq, back.time, back.task_id, back.agent_path) == (7, event.time, "t1", ("shop", "clerk"))
-    if "inf" not in written_out(event):
+    if "inf" not in written_out(event):  # a number that JSON cannot hold became null, which may be a default
         assert back == event
+        assert to_json(back) == to_json(event)
 
 
 @given(DELTAS)

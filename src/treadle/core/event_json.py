@@ -55,8 +55,7 @@ def to_json(event: Event | Ephemeral) -> dict[str, Json]:
     if isinstance(event, ChildEvent):
         own = {"step": event.step, "call": event.call, "path": list(event.path), "after": event.after}
         return {**document, **own, "event": to_json(event.event)}
-    own = codec.fields_of(event)
-    return {**document, **{name: _finite(value) for name, value in own.items()}}
+    return {**document, **_finite(codec.fields_of(event))}
 
 
 def from_json(document: dict[str, Json]) -> Event | Ephemeral:
