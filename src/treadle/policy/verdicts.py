@@ -1,0 +1,147 @@
+"""What a policy is asked of an effect, and what it may answer. Plain data: rules and functions are built on it.
+
+    request --> judge --> Allow | Deny | Ask | Replace, or None where no rule applies
+
+Several answers to one request come down to the strictest: a refusal before a replacement, a replacement before a
+question, a question before a permission. Replaced arguments are judged once more, so a question is about what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Final, Literal, Protocol, TypeAlias
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.core.tools import ToolSpec
+
+EffectKind = Literal["model", "tool", "subagent", "handoff"]
+"""What is to be done: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
+
+MAX_REPLACEMENTS: Final = 8
+"""How often the arguments of one call are replaced; a policy that would replace them once more denies the call."""
+
+
+@frozen(kw_only=True)
+class EffectRequest:
+    """An effect that is to be judged before it starts.
+
+    Args:
+        kind: what it is.
+        name: of the tool, of the model as `provider:model`, or of the agent that a conversation moves to.
+        arguments: of a call, as they would be executed.
+        spec: what the tool declares; None for a model and a handoff.
+        task_id, thread_id, step, call: where it happens.
+        agent: the agent of the task.
+        agent_path: the agents on the path to the task, from that of the root task on.
+        depth: how many tasks are above it.
+        labels: of the task.
+        cost: dollars that the task has spent with all below it, as far as it is known.
+        tool_calls: how many tool calls the task has made.
+        exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.
+    """
+
+    kind: EffectKind
+    name: str
+    arguments: dict[str, Json] = field(default_factory=dict[str, Json])
+    spec: ToolSpec | None = None
+    task_id: str = ""
+    thread_id: str = ""
+    step: str = ""
+    call: str = ""
+    agent: str = ""
+    agent_path: tuple[str, ...] = ()
+    depth: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    cost: float = 0.0
+    tool_calls: int = 0
+    exposed: frozenset[str] = frozenset()
+
+
+@frozen
+class Allow:
+    """The effect may start. `rule` is the id of the rule that says so."""
+
+    rule: str | None = None
+    reason: str = ""
+
+
+@frozen
+class Deny:
+    """The effect does not start; a model reads the reason as the result of its call."""
+
+    rule: str | None = None
+    reason: str = ""
+
+
+@frozen
+class Ask:
+    """A person decides whether the effect starts.
+
+    Args:
+        rule: the id of the rule that asks.
+        reason: why, for the approver.
+        expires: seconds until the request is denied unanswered; None for the runner's `approval_expires`.
+        approvers: names that may decide; empty for any.
+        excluded: names that may not decide, such as that of the requester.
+    """
+
+    rule: str | None = None
+    reason: str = ""
+    expires: float | None = None
+    approvers: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@frozen
+class Replace:
+    """The effect is to have other arguments; with these it is judged anew."""
+
+    arguments: dict[str, Json]
+    rule: str | None = None
+    reason: str = ""
+
+
+PolicyVerdict: TypeAlias = Allow | Deny | Ask | Replace
+"""The answer of a policy."""
+
+_STRICTEST_FIRST: Final = (Deny, Replace, Ask, Allow)
+
+
+def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
+    """Return the verdict that holds among several, the first of its kind; None if there is none."""
+    found = [verdict for verdict in verdicts if verdict is not None]
+    return min(found, key=lambda verdict: _STRICTEST_FIRST.index(type(verdict)), default=None)
+
+
+PolicyAnswer: TypeAlias = PolicyVerdict | Awaitable[PolicyVerdict | None] | None
+
+
+@frozen
+class PolicyFunction:
+    """A function that judges effects; `id` is journalled as that of the rule."""
+
+    id: str
+    function: Callable[[EffectRequest], PolicyAnswer]
+
+
+class Judge(Protocol):
+    """What judges effects. A verdict of its rules comes at once; its functions are called by the engine.
+
+    A function that raises, is late, or returns anything else denies.
+    """
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that each function may take."""
+        ...
+
+    @property
+    def functions(self) -> Sequence[PolicyFunction]:
+        """The functions that judge beside the rules; async ones in the event loop, others in a thread."""
+        ...
+
+    def judge(self, request: EffectRequest) -> PolicyVerdict | None:
+        """Return the verdict of the rules; None if none of them applies. Never raises for what a request holds."""
+        ...
