@@ -736,6 +736,7 @@ mistake(
     "result.output",
     "result.final_text",
 )
+mistake("task.pending", lambda s: s.task.pending, AttributeError, "(await runner.result(task)).pending")
 mistake("result.data", lambda s: s.result.data, AttributeError, "result.output")
 mistake("result.text", lambda s: s.result.text, AttributeError, "result.final_text")
 mistake("result.content", lambda s: s.result.content, AttributeError, "result.final_text")

@@ -6,6 +6,35 @@ import pytest
 
 from treadle.testing.provider import ProviderServer, fail, text
 
+SERVED = '''
+from dataclasses import dataclass
+from pathlib import Path
+from treadle import Agent, ScriptedModel, ToolContext, tool
+from treadle.llm.scripted import call, text
+
+
+@dataclass
+class Session:
+    user: str
+
+
+def session_of(task):
+    return Session("a guest")
+
+
+def forget(call, ctx):
+    Path(__file__).with_name("undone").write_text(ctx.context.user)
+
+
+@tool(undo=forget)
+def whoami(ctx: ToolContext[Session]) -> str:
+    """Tell who asks."""
+    return ctx.context.user
+
+
+agent = Agent(ScriptedModel([call("whoami"), text("done")]), name="agent", tools=[whoami])
+'''
+
 
 @pytest.fixture
 def provider(monkeypatch):
@@ -59,3 +88,54 @@ def test_input_is_read_from_standard_input_for_a_dash(provider, treadle, monkeyp
     monkeypatch.setattr("sys.stdin", io.StringIO("a long text"))
     assert treadle("run", "-").code == 0
     assert server.requests[0].body["messages"][-1]["content"] == "a long text"
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        ('agent = ["team:math"]', "did you mean 'agents'?"),
+        ('contextfactory = "team:math"', "did you mean 'context_factory'?"),
+        ("colour = 3", "the settings are agents and context_factory"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_named_with_the_nearest_one(treadle, project, setting, hint):
+    file = project / "pyproject.toml"
+    file.write_text(f"{file.read_text()}{setting}\n")
+    for command in (("run", "math", "1 + 2?"), ("drive",), ("chat", "math")):
+        ended = treadle(*command)
+        assert (ended.code, hint in ended.err, "pyproject.toml" in ended.err) == (2, True, True), command
+    assert treadle("tasks").code == 2
+
+
+def test_settings_that_are_no_table_are_refused(treadle, project):
+    (project / "pyproject.toml").write_text("[tool]\ntreadle = 3\n")
+    ended = treadle("run", "math", "1 + 2?")
+    assert (ended.code, "tool.treadle must be a table, got 3" in ended.err) == (2, True)
+
+
+def test_a_context_factory_that_cannot_be_imported_is_named_before_a_task_is_made(treadle, project):
+    file = project / "pyproject.toml"
+    for place, problem in (
+        ("team:nobody", "team:nobody cannot be imported"),
+        ("team:LEDGER", "context_factory must be a function of the task"),
+        ("team:call.__doc__.nothing", "cannot be imported"),
+    ):
+        file.write_text(f'[tool.treadle]\nagents = ["team:math"]\ncontext_factory = "{place}"\n')
+        for command in (("run", "math", "1 + 2?"), ("step", "math", "1 + 2?"), ("chat", "math"), ("drive",)):
+            ended = treadle(*command)
+            assert (ended.code, problem in ended.err) == (2, True), (command, ended.err)
+    assert "there is no store" in treadle("tasks").err
+
+
+def test_every_command_that_drives_makes_contexts_by_the_projects_function(treadle, project):
+    (project / "served.py").write_text(SERVED)
+    listed = '[tool.treadle]\nagents = ["served:agent"]\n'
+    (project / "pyproject.toml").write_text(f'{listed}context_factory = "served:session_of"\n')
+    assert treadle("step", "agent", "Who?").code == 0
+    ended = treadle("resume", "last", "--json")
+    assert (ended.code, ended.document["tool_executions"][0]["output"]) == (0, "a guest")
+    treadle("step", "agent", "Who?")
+    assert treadle("step", "last", "--until", "2").code == 0
+    assert treadle("resume", "--state", "answered", "--yes").code == 0
+    assert treadle("undo", "last", "--to", "0").code == 0
+    assert (project / "undone").read_text() == "a guest"

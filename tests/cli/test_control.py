@@ -115,3 +115,15 @@ def test_a_paused_child_is_resumed_through_its_topmost_ancestor(treadle, project
         paused = treadle("pause", "job.s1-0.s1-0", "--store", "family.db")
         assert "go on with: treadle resume job --store family.db" in paused.out.replace(".venv/bin/", "")
         assert runner.resume("job", agent=root).state == "completed"
+
+
+def test_edited_arguments_that_do_not_fit_the_tool_are_refused_if_the_agent_is_found(treadle, project):
+    treadle("step", "payer", "pay", "--until", "tool:pay")
+    for arguments, problem in (('{"amount": "much"}', "amount"), ('{"sum": 7}', "sum")):
+        ended = treadle("edit", "last", "s1-0", arguments)
+        assert ended.code == 2
+        assert "arguments do not fit the tool pay of call s1-0" in ended.err
+        assert problem in ended.err
+    (project / "pyproject.toml").unlink()
+    assert treadle("edit", "last", "s1-0", '{"sum": 7}', "--agent", "team:payer").code == 2
+    assert treadle("edit", "last", "s1-0", '{"sum": 7}').code == 0, "without the agent it cannot be told"

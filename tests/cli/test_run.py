@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
 import typer
 
 from tests.cli.conftest import wait_for
@@ -295,16 +294,8 @@ def test_a_task_is_driven_until_it_is_about_to_call_a_tool(treadle, project):
 def test_breakpoints_pause_a_run_and_none_takes_them_away(treadle):
     assert treadle("run", "steppy", "add", "--break", "step:1").code == 5
     assert treadle("resume", "last", "--break", "none").code == 0
-    assert treadle("run", "math", "add", "--break", "event:tool_ended", "--break", "tool:nothing").code == 5
-
-
-@pytest.mark.parametrize(
-    "text", ["tool:", "step:x", "cost:much", "cost:-1", "event:nothing", "pay", "step:-1"]
-)
-def test_a_breakpoint_that_is_none_is_refused_with_the_forms_that_are(treadle, text):
-    ended = treadle("run", "math", "add", "--break", text)
-    assert ended.code == 2
-    assert "--break takes tool:NAME" in ended.err or "Breakpoint." in ended.err
+    assert treadle("run", "math", "add", "--break", "event:tool_ended", "--break", "cost:9").code == 2
+    assert treadle("run", "math", "add", "--break", "event:tool_ended", "--break", "step:9").code == 5
 
 
 def test_a_breakpoint_on_cost_needs_a_known_price(treadle):

@@ -221,3 +221,8 @@ def test_show_tells_the_state_of_a_task_and_diff_what_a_fork_changed_otherwise(t
     told = treadle("diff", "shop", fork.task_id, "--store", store).out
     assert "changes of s2-0" in told
     assert "milk for Bob" in told
+
+
+def test_the_further_lines_of_an_input_stand_below_its_first_one(treadle):
+    treadle("run", "math", "first\nsecond\n\nfourth")
+    assert "› first\n  second\n  \n  fourth\n" in treadle("show", "last").out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
-from treadle.errors import StoreUnavailable, TreadleError
+from treadle.errors import ConfigurationError, StoreUnavailable, TreadleError
 from treadle.llm.scripted import call, text
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -184,5 +184,28 @@ async def test_no_verb_raises_but_our_own_errors_and_the_store_stays_usable(
             if not [row for row in (await runner.list_tasks()).items if row.task_id == "task"]:
                 await runner.create_task(AGENT, "go", task_id=f"task-{number}", thread_id="talk")
         assert not wrong, "\n".join(wrong)
-        assert (await runner.run(AGENT, "go", task_id="last")).state == "completed"
+        assert (await runner.run(AGENT, "go", task_id="final")).state == "completed"
         assert (await runner.verify()).findings == ()
+
+
+@pytest.mark.parametrize("task_id", ["last", "a\n", "\x1b[2J", "a\u2028b", "\x7f"])
+async def test_an_id_that_a_person_could_not_type_makes_no_task(runner: Runner, task_id: str) -> None:
+    for make in (runner.create_task, runner.run, runner.start):
+        with pytest.raises(ConfigurationError, match=r"task_id must not .*take another id"):
+            await make(AGENT, "go", task_id=task_id)
+    with pytest.raises(ConfigurationError, match="take another id"):
+        runner.run_stream(AGENT, "go", task_id=task_id)
+    assert (await runner.list_tasks()).items == ()
+    assert (await runner.create_task(AGENT, "go", task_id="das letzte, é")).task_id == "das letzte, é"
+
+
+async def test_a_task_of_a_list_stands_for_its_id(runner: Runner) -> None:
+    await runner.run(AGENT, "go")
+    [task] = await runner.list_tasks()
+    assert (await runner.result(task)).task_id == task.task_id
+    assert (await runner.get_task(task)).task_id == task.task_id
+    assert (await runner.diff(task, task)).same
+    assert (await runner.fork(task)).forked_from == task.task_id
+    assert (await runner.verify(task)).findings == ()
+    await runner.delete_task((await runner.list_tasks()).items[0])
+    assert len((await runner.list_tasks()).items) == 1

@@ -6,7 +6,18 @@ import pytest
 from pydantic import BaseModel
 
 from tests.runner.cases import adder
-from treadle import Agent, Runner, RunResult, ScriptedModel, Task, tool
+from treadle import (
+    Agent,
+    Breakpoint,
+    Limits,
+    ModelSettings,
+    Runner,
+    RunOptions,
+    RunResult,
+    ScriptedModel,
+    Task,
+    tool,
+)
 from treadle.core.display import Displayed
 from treadle.models import call, text
 
@@ -43,6 +54,7 @@ async def shown(store: Any) -> dict[str, Any]:
             "TaskSummary": (await runner.list_tasks()).items[0],
             "ThreadPage": await runner.list_threads(),
             "ThreadMessages": await runner.get_thread("talk"),
+            "Difference": await runner.diff(result.task_id, created),
         }
 
 
@@ -125,3 +137,25 @@ async def test_outputs_of_a_type_show_themselves_too(store: Any) -> None:
             assert "Oslo" in shown._repr_html_()
         assert "Oslo" in str(step)
         assert "Oslo" in repr(step)
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+
+def test_options_show_only_what_was_set() -> None:
+    assert repr(RunOptions()) == "RunOptions()"
+    options = RunOptions(
+        limits=Limits(steps=3, cost=0.5),
+        on_limit="pause",
+        break_on=[Breakpoint(tool="pay"), Breakpoint(after_step=0)],
+        model_settings=ModelSettings(temperature=0, extra={"seed": 7}),
+        tell_steps_left=False,
+        labels={"team": "blue"},
+    )
+    assert eval(repr(options)) == options
+    assert "None" not in repr(options)
+
+
+async def test_the_runner_of_sync_names_its_store(store: Any) -> None:
+    runner = Runner(store)
+    assert repr(runner.sync) == f"{runner!r}.sync" == f"Runner({runner.store.url!r}).sync"

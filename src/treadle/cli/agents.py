@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.core.data import mutable
+from treadle.core.unknown_names import near_name
 from treadle.drivers.user_context import checked_factory
 from treadle.engine.results import Task
 from treadle.errors import AgentUnknown, ConfigurationError
@@ -25,6 +26,8 @@ ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 """The name of the agent of `treadle demo`."""
+_SETTINGS: Final = ("agents", "context_factory")
+"""The keys of [tool.treadle] in pyproject.toml."""
 
 WAYS: Final = (
     'give --agent module:agent, or list it in pyproject.toml as `agents = ["module:agent"]` under [tool.treadle], or '
@@ -79,14 +82,24 @@ def _settings_in(project: Path) -> dict[str, Any]:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{project} cannot be read: {error}") from error
-    return document.get("tool", {}).get("treadle", {})
+    settings: Any = document.get("tool", {}).get("treadle", {})
+    if not isinstance(settings, dict):
+        raise ConfigurationError(f"{project}: tool.treadle must be a table, got {settings!r}")
+    for name in cast("dict[str, Any]", settings):
+        if name not in _SETTINGS:
+            near = near_name(name, _SETTINGS)
+            hint = f"did you mean {near!r}?" if near else f"the settings are {' and '.join(_SETTINGS)}"
+            raise ConfigurationError(f"{project}: [tool.treadle] has no setting {name!r}; {hint}")
+    return cast("dict[str, Any]", settings)
 
 
 def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
     """Return the function that makes the contexts of tasks, by pyproject.toml, else by TREADLE_CONTEXT_FACTORY.
 
-    None if neither names one. The function is imported when the first task needs a context; it raises
-    `ConfigurationError` if there is no such function.
+    None if neither names one.
+
+    Raises:
+        ConfigurationError: there is no such function, or it cannot be called with a task.
     """
     project = _project()
     path: Any = _settings_in(project).get("context_factory") if project is not None else None
@@ -99,13 +112,10 @@ def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
         raise ConfigurationError(
             f"[tool.treadle] context_factory must be a text `module:function`, got {path!r}"
         )
-
-    def make(task: Task[Any]) -> Any:
-        factory = checked_factory(_imported(path, "a context factory", "module:function"))
-        assert factory is not None, "what was imported is not None"
-        return factory(task)
-
-    return make
+    factory = _imported(path, "a context factory", "module:function")
+    if factory is None:
+        raise ConfigurationError(f"{path} is None, and no function that makes a context from a task")
+    return checked_factory(factory)
 
 
 def _add_to_path(folder: Path) -> None:

@@ -15,7 +15,7 @@ from treadle.cli import agents
 from treadle.cli.command import AgentOption, ModelOption, Session, command, json_argument
 from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
-from treadle.cli.run import DriveOptions, ResumeStream
+from treadle.cli.run import DriveOptions, ResumeStream, check_breakpoints
 from treadle.cli.screen import Screen, dollars, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.threads import message_text
@@ -59,10 +59,12 @@ async def chat(
         raise ConfigurationError("give --thread or --last, not both")
     chosen = agents.to_run(agent_name, agent, model)
     agents.check_model(chosen)
-    async with session.runner((chosen,), make=True) as runner:
+    options = drive.run_options()
+    check_breakpoints(chosen, options)
+    async with session.runner((chosen,), make=True, drives=True) as runner:
         if last:
             thread = (await find_task(runner, "last")).thread_id
-        talk = Chat(session.screen, runner, chosen, thread or new_id(), drive.run_options())
+        talk = Chat(session.screen, runner, chosen, thread or new_id(), options)
         await talk.open()
         await talk.run(make_prompt([f"/{name}" for name in Chat.COMMANDS], talk.toolbar))
     return 0

@@ -75,17 +75,24 @@ class Session:
         self.store = store
 
     def runner(
-        self, agents: tuple[Agent[Any], ...] = (), *, make: bool = False, observers: tuple[Observer, ...] = ()
+        self,
+        agents: tuple[Agent[Any], ...] = (),
+        *,
+        make: bool = False,
+        drives: bool = False,
+        observers: tuple[Observer, ...] = (),
     ) -> Runner:
         """Return a runner on the store.
 
         Args:
             agents: agents whose code this process has.
             make: create the store if it does not exist.
+            drives: the command drives tasks: make their contexts by the project's function.
             observers: observers of what the runner drives.
 
         Raises:
             NotFound: the store does not exist, and `make` is false.
+            ConfigurationError: the function that makes contexts cannot be imported.
         """
         store = open_store(self.store)
         path = getattr(store, "path", None)
@@ -93,7 +100,7 @@ class Session:
             raise NotFound(
                 f"there is no store at {path}: `treadle run` creates one, --store names another one"
             )
-        factory = listed_context_factory() if agents or make else None
+        factory = listed_context_factory() if drives else None
         return Runner(store, agents=agents, observers=observers, context_factory=factory)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from treadle.cli.command import USAGE, ByOption, Session, command, json_argument, text_argument
+from treadle.cli.command import USAGE, AgentOption, ByOption, Session, command, json_argument, text_argument
 from treadle.cli.filters import ManyArgument, NameOption, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.outcome import print_outcome
+from treadle.cli.run import agent_of
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.core.events import END_STATES
 from treadle.core.messages import Json
@@ -19,6 +20,7 @@ from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
 
 Target = Literal["paused", "interrupted", "cancelled"]
 Stop = Callable[..., Awaitable[RunResult]]
@@ -166,9 +168,13 @@ async def edit(
             "--input", metavar="TEXT", help="What the next step reads in place of what it would read."
         ),
     ] = None,
+    agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
-    """Change what a task does next: the arguments of a call, or the input of the next step."""
+    """Change what a task does next: the arguments of a call, or the input of the next step.
+
+    Arguments are checked against the tool's schema if the code of the task's agent is found.
+    """
     if (call is None) == (input is None) or (call is None) != (arguments is None):
         raise ConfigurationError("edit takes TASK CALL JSON, or TASK --input TEXT")
     async with session.runner() as runner:
@@ -177,6 +183,9 @@ async def edit(
             value = json_argument(arguments, "edit")
             if not isinstance(value, dict):
                 raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
+            code = await agent_of(runner, row, session.screen, agent, None)
+            if code is not None:
+                driver_of(runner).agents.register(code)
             await runner.edit_call(row.task_id, call, cast("dict[str, Json]", value), by=by)
         else:
             await runner.edit_step(row.task_id, text_argument(input or ""), by=by)

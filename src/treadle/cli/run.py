@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
+from treadle.cli.breakpoints import breakpoints, check_tools, goal_of
 from treadle.cli.command import CODES, USAGE, AgentOption, ModelOption, Session, command, text_argument
 from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.json_output import error_json
@@ -99,29 +99,10 @@ class DriveOptions:
         return RunOptions(**options) if any(value is not None for value in options.values()) else None
 
 
-def breakpoints(texts: Sequence[str]) -> tuple[Breakpoint, ...]:
-    """Return the breakpoints that were typed, such as `tool:write_*`; raises `ConfigurationError`."""
-    return tuple([breakpoint_of(text, "--break") for text in texts if text != "none"])
-
-
-def breakpoint_of(text: str, option: str) -> Breakpoint:
-    """Return the breakpoint that an option names; raises `ConfigurationError`."""
-    kind, _, value = text.partition(":")
-    with suppress(ValueError):
-        match kind:
-            case "tool" if value:
-                return Breakpoint(tool=value)
-            case "step":
-                return Breakpoint(after_step=int(value))
-            case "cost":
-                return Breakpoint(cost=float(value))
-            case "event" if value:
-                return Breakpoint(event=value)
-            case _:
-                pass
-    raise ConfigurationError(
-        f"{option} takes tool:NAME, step:N, cost:DOLLARS or event:KIND, such as tool:write_*, not {text!r}"
-    )
+def check_breakpoints(agent: Agent[Any] | None, options: RunOptions | None) -> None:
+    """Raise `ConfigurationError` for a `--break` before a tool that the agent does not have."""
+    if options is not None and options.break_on:
+        check_tools([agent], options.break_on, "--break")
 
 
 @command
@@ -146,11 +127,12 @@ def run(
     options = drive.run_options()
     chosen = agents.to_run(name, agent, model)
     agents.check_model(chosen)
+    check_breakpoints(chosen, options)
     observers = tracing.observers()
 
     async def work() -> int:
         screen = session.screen
-        async with session.runner(make=True, observers=observers) as runner:
+        async with session.runner(make=True, drives=True, observers=observers) as runner:
             stream = runner.run_stream(chosen, text, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
             path = agent or (name if name and ":" in name else None)
@@ -182,7 +164,7 @@ def resume(
         which.refuse_beside(task)
 
     async def work() -> int:
-        async with session.runner(observers=observers) as runner:
+        async with session.runner(drives=True, observers=observers) as runner:
             if task is None:
                 return await _resume_many(session, runner, which, agent, model, options, yes=yes)
             row = await find_task(runner, task)
@@ -206,6 +188,11 @@ async def _resume_many(
     if options is not None:
         going_on.add("degraded")
     tasks = await meant(runner, which, None, lambda item: item.state in going_on and not item.driven)
+    if options is not None and options.break_on:
+        one_of_each = {item.agent: item for item in tasks}.values()
+        rows = [await runner.store.row(item.task_id) for item in one_of_each]
+        chosen = [await agent_of(runner, row, session.screen, agent, model) for row in rows]
+        check_tools(chosen, options.break_on, "--break")
     if not confirmed(session, "resume", tasks, yes=yes):
         return USAGE
 
@@ -256,16 +243,17 @@ def step(
     tracing: TraceOptions,
 ) -> int:
     """Run one step of a task (with --until several), or the first of a new task of AGENT on INPUT."""
-    goal = _goal(until)
+    goal = goal_of(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
     first = agents.to_run(arguments[0], agent, model) if len(arguments) == 2 else None
     if first is not None:
         agents.check_model(first)
+        _check_goal(first, goal)
     observers = tracing.observers()
 
     async def work() -> int:
-        async with session.runner(make=first is not None, observers=observers) as runner:
+        async with session.runner(make=first is not None, drives=True, observers=observers) as runner:
             if first is not None:
                 task_id = (await runner.create_task(first, text_argument(arguments[1]))).task_id
                 chosen, path = first, arguments[0] if ":" in arguments[0] else agent
@@ -276,6 +264,7 @@ def step(
                     raise TaskNotFound(f"{error}; to create a task, give AGENT and INPUT") from None
                 task_id, path = row.task_id, agent
                 chosen = await agent_of(runner, row, session.screen, agent, model)
+                _check_goal(chosen, goal)
             timeline = await _timeline_of(runner, session.screen, task_id, chosen)
             driven = _DrivenTask(runner, session, timeline, path)
             if isinstance(goal, Breakpoint):
@@ -290,14 +279,10 @@ def step(
     return session.run(work())
 
 
-def _goal(until: str | None) -> int | Breakpoint:
-    """Return the index of the step to run up to (0 for one step), or what is to happen before the task pauses."""
-    if until is None:
-        return 0
-    number = until.removeprefix("step:")
-    if number.isascii() and number.isdecimal() and int(number) > 0:
-        return int(number)
-    return breakpoint_of(until, "--until")
+def _check_goal(agent: Agent[Any] | None, goal: int | Breakpoint) -> None:
+    """Raise `ConfigurationError` for an `--until` that names a tool that the agent does not have."""
+    if isinstance(goal, Breakpoint):
+        check_tools([agent], [goal], "--until")
 
 
 _AN_AGENT: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
@@ -336,6 +321,7 @@ async def drive_on(
     """Drive an existing task to its next stop, print it and return the exit code."""
     row = await runner.store.row(task_id)
     chosen = await agent_of(runner, row, session.screen, agent, model)
+    check_breakpoints(chosen, options)
     stream = ResumeStream(runner, row, chosen, options)
     timeline = await _timeline_of(runner, session.screen, task_id, chosen)
     return await _DrivenTask(runner, session, timeline, agent).follow(stream)

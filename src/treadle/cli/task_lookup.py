@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from treadle.drivers.arguments import NEWEST
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
 from treadle.runner.runner import TaskRunner
@@ -34,7 +35,7 @@ async def find_task(runner: TaskRunner, name: str) -> TaskRow:
         )
     store = runner.store
     await store.open()
-    if name == "last":
+    if name == NEWEST:
         return await _newest_root(runner)
     try:
         return await store.row(name)

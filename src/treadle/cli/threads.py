@@ -76,7 +76,7 @@ async def compact(
     ] = None,
 ) -> int:
     """Let models see a summary of a thread's older turns; the messages themselves stay in the store."""
-    async with session.runner(tuple(agents.listed_agents().agents.values())) as runner:
+    async with session.runner(tuple(agents.listed_agents().agents.values()), drives=True) as runner:
         report = await runner.compact_thread(thread, keep=keep, model=model)
     session.screen.document(report)
     session.screen.line(

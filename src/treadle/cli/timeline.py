@@ -236,13 +236,13 @@ class Timeline:
     def _show_event(self, event: e.Event) -> None:
         match event:
             case e.TaskCreated():
-                self._line(("› ", "bold"), content_text(event.input))
+                self._line(("› ", "bold"), _input(event.input))
             case e.InputReceived():
                 role = "observation" if event.observation else event.role if event.role != "user" else ""
                 self._line(
                     ("› ", "bold"),
                     (f"({role}) " if role else "", "dim"),
-                    content_text(event.parts),
+                    _input(event.parts),
                     _by(event.by),
                 )
             case e.StepStarted():
@@ -432,7 +432,7 @@ class Timeline:
             case e.DriverSurvived():
                 self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, but is alive", "dim"))
             case e.InputEdited():
-                self._line(("› ", "bold"), content_text(event.parts), ("  (edited)", "dim"), _by(event.by))
+                self._line(("› ", "bold"), _input(event.parts), ("  (edited)", "dim"), _by(event.by))
             case e.UnknownEvent():
                 self._line((f"({event.tag}: of another version)", "dim"))
             case _:
@@ -454,6 +454,11 @@ class Timeline:
         if node is not None and step != self._printed_step:
             self._screen.line((f"{node.plan.name}:", "bold"))
             self._printed_step = step
+
+
+def _input(parts: Iterable[Content]) -> str:
+    """Return an input with its further lines below its first one, behind the mark."""
+    return content_text(parts).replace("\n", "\n  ")
 
 
 def _source(source: Json) -> str:

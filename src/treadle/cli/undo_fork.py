@@ -46,7 +46,7 @@ async def undo(
 ) -> int:
     """Undo the last step, or all after --to: compensate its calls, then rewind. Reports each call."""
     screen = session.screen
-    async with session.runner() as runner:
+    async with session.runner(drives=True) as runner:
         row = await find_task(runner, task)
         chosen = await agent_of(runner, row, screen, agent, None)
         report = await runner.undo_step(
@@ -107,7 +107,7 @@ async def fork(
     """Create a task that shares another task's journal up to a point. None of the shared calls runs again."""
     screen = session.screen
     values = _replacements(replace or [])
-    async with session.runner() as runner:
+    async with session.runner(drives=run) as runner:
         row = await find_task(runner, task)
         chosen = agents.to_run(None, agent, model) if agent is not None else None
         if chosen is None and model is not None:

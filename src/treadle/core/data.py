@@ -160,6 +160,13 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
+def repr_of_set_fields(self: Any) -> str:
+    """Return the `repr` of a value with many optional fields: those that are None, or empty, are left out."""
+    shown = [(item.name, getattr(self, item.name)) for item in fields(self)]
+    set_fields = [f"{name}={value!r}" for name, value in shown if value is not None and value != {}]
+    return f"{type(self).__qualname__}({', '.join(set_fields)})"
+
+
 def _refuse_to_set(self: Any, name: str, _: Any) -> None:
     raise FrozenInstanceError(f"cannot assign to {name!r}: a {type(self).__qualname__} does not change")
 

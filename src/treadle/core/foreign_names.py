@@ -251,6 +251,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
             ("output", "result", "final_output", "final_text"), "write `await runner.result(task)`"
         ),
         "error": "write `(await runner.result(task)).error`",
+        "pending": "write `(await runner.result(task)).pending`",
         "messages": "write `(await runner.result(task)).messages`",
         "run": "write `await runner.resume(task)` to drive it on, `await runner.run_step(task)` for one step",
         "cancel": "write `await runner.cancel(task)`",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from treadle.core.data import frozen, mutable
+from treadle.core.data import frozen, mutable, repr_of_set_fields
 from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_arguments
@@ -105,6 +105,8 @@ class ModelSettings:
     parallel_tool_calls: bool | None = None
     cache: bool | CacheTime | None = None
     extra: dict[str, Json] = field(default_factory=dict[str, Json])
+
+    __repr__ = repr_of_set_fields
 
     def __post_init__(self) -> None:
         for name, (expected, is_valid) in _SETTINGS.items():

@@ -14,6 +14,7 @@ from datetime import datetime
 from inspect import CO_VARARGS, signature
 from pathlib import Path
 from typing import Any, Final, cast, get_args
+from unicodedata import category
 
 from treadle.agents.agent import Agent
 from treadle.core import codec
@@ -21,7 +22,7 @@ from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult, StateWord, Task
+from treadle.engine.results import RunResult, StateWord, Task, TaskSummary
 from treadle.errors import ConfigurationError
 
 MAX_PAGE: Final = 1_000
@@ -32,6 +33,12 @@ MAX_ID: Final = 500
 
 MAX_TASK_ID: Final = 200
 """How many characters the id of a new task may have: those of its children are longer."""
+
+NEWEST: Final = "last"
+"""What the command line calls the newest task."""
+
+_UNTYPED: Final = frozenset(("Cc", "Zl", "Zp"))
+"""The categories of control characters and of line ends."""
 
 MAX_TEXT: Final = 10_000
 """How many characters a name, a reason or the like may have."""
@@ -72,7 +79,7 @@ def _input_advice(value: Any) -> str:
         )
     if isinstance(value, Agent):
         return "; the agent comes first, then the input"
-    if isinstance(value, Task):
+    if isinstance(value, (Task, TaskSummary)):
         return "; the task comes first, then the message"
     if isinstance(value, RunResult):
         return "; give its final_text"
@@ -271,7 +278,7 @@ _UNKNOWN: Final = ("", None, None)  # Python itself says that there is no such p
 def task(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a task or an id; the error names a verb that was not awaited."""
     task_id: Any = value if isinstance(value, str) else getattr(value, "task_id", None)
-    if isinstance(value, (str, Task)):
+    if isinstance(value, (str, Task, TaskSummary)):
         identifier(name, task_id, "a Task or its id")
     else:
         got = f"a {type(value).__name__}: give its task_id" if isinstance(task_id, str) else shown(value)
@@ -399,7 +406,16 @@ def _input(name: str, value: Any) -> None:
 
 
 def _new_task_id(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless a new task may have this id: it is to be typed, and printed on one line."""
     identifier(name, value, most=MAX_TASK_ID)
+    if value == NEWEST:
+        raise ConfigurationError(
+            f"{name} must not be {NEWEST!r}: on the command line that means the newest task; take another id"
+        )
+    if not value.isprintable() and any(category(each) in _UNTYPED for each in value):
+        raise ConfigurationError(
+            f"{name} must not hold control characters or line ends, got {shown(value)}; take another id"
+        )
 
 
 _CHECKS: Final[dict[str, Check | None]] = {

@@ -18,7 +18,7 @@ from treadle.agents.decide.rules import (
     ToolFailurePolicy,
 )
 from treadle.core.codec import flaw
-from treadle.core.data import frozen
+from treadle.core.data import frozen, repr_of_set_fields
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
@@ -79,6 +79,8 @@ class Breakpoint:
     event: str | None = None
     tool: str | None = None
     cost: Decimal | float | None = None
+
+    __repr__ = repr_of_set_fields
 
     def __post_init__(self) -> None:
         if sum(getattr(self, item.name) is not None for item in fields(self)) != 1:
@@ -149,6 +151,8 @@ class RunOptions:
     tell_steps_left: bool | None = None
     model_settings: ModelSettings | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
+
+    __repr__ = repr_of_set_fields
 
     def __post_init__(self) -> None:
         _check_values(self)

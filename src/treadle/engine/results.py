@@ -601,7 +601,7 @@ class UndoReport(Displayed):
 
 
 @frozen
-class Difference:
+class Difference(Displayed):
     """The first place where two tasks went different ways, None in `index` if they did not."""
 
     a: str
@@ -618,6 +618,17 @@ class Difference:
     def same(self) -> bool:
         """Whether nothing differs."""
         return self.field is None
+
+    def _view(self) -> View:
+        sides: list[tuple[str, Any]] = [(f"a: {self.a}", self.value_a), (f"b: {self.b}", self.value_b)]
+        values = [(name, _texts(value) if self.field == "input" else value) for name, value in sides]
+        return View(
+            title="Difference",
+            name=f"{self.a} and {self.b}",
+            state="same" if self.same else "different",
+            facts=(("step", self.index), ("field", self.field), ("shared events", self.shared_events)),
+            values=() if self.same else tuple(values),
+        )
 
 
 @explains_names("RunResult", subscript=True)

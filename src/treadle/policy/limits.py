@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from treadle.core import events as e
-from treadle.core.data import frozen
+from treadle.core.data import frozen, repr_of_set_fields
 from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodollars
 from treadle.core.state import TaskState
 from treadle.core.unknown_names import explains_arguments
@@ -57,6 +57,8 @@ class Limits:
     depth: int | None = None
     children: int | None = None
     repeats: int | None = None
+
+    __repr__ = repr_of_set_fields
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -279,6 +279,9 @@ class SyncRunner:
     def __init__(self, runner: TaskRunner) -> None:
         self._runner = runner
 
+    def __repr__(self) -> str:
+        return f"{self._runner!r}.sync"
+
     def __enter__(self) -> Self:
         BRIDGE.run(self._runner.__aenter__())
         return self

@@ -25,6 +25,7 @@ from treadle.engine.results import (
     Task,
     TaskPage,
     TaskStepOutput,
+    TaskSummary,
     TaskTotals,
     ThreadMessages,
 )
@@ -41,8 +42,8 @@ from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
 from treadle.runner.verbs import verb
 
 Input = str | Content | Sequence[str | Content]
-Ref: TypeAlias = str | Task[OutputT]
-"""A task, or its id."""
+Ref: TypeAlias = str | Task[OutputT] | TaskSummary
+"""A task, as a snapshot or in a list, or its id."""
 
 Role = Literal["user", "observation", "system"]
 States = str | Sequence[str] | None
@@ -52,7 +53,7 @@ Moment = int | datetime | None
 
 def id_of(task: Ref) -> str:
     """Return the id of a task named by itself or by its id."""
-    return task.task_id if isinstance(task, Task) else task
+    return task if isinstance(task, str) else task.task_id
 
 
 class ViewVerbs:
