@@ -93,10 +93,12 @@ soak: .venv
 coverage: .venv
 	$(RUN)/pytest -q -n 2 --cov=treadle --cov-report=term:skip-covered --cov-report=xml
 
-# The tests with other versions than the locked ones: RESOLUTION=lowest-direct, or highest, in an environment of their own.
+# The tests with other versions than the locked ones: RESOLUTION=lowest-direct, or highest, in an environment of their own
+# and without what only the lock is held to.
 dependencies: .venv
 	rm -rf .dependencies && mkdir .dependencies
 	git archive HEAD | tar -x -C .dependencies --exclude=uv.lock
+	sed -i '/^constraint-dependencies/d' .dependencies/pyproject.toml
 	cd .dependencies && ../$(RUN)/uv sync -q --resolution $(RESOLUTION) --all-extras --no-default-groups --group test
 	cd .dependencies && .venv/bin/pytest -q -n 2 --ignore=tests/test_project.py
 

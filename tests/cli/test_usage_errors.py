@@ -12,7 +12,7 @@ from treadle.cli.main import app, main
 from treadle.cli.usage_errors import COMMANDS, OPTIONS
 
 MISTAKES = [
-    # command line, exit code, what the message has to say
+    # command line, exit code, what the message has to say; " | " is between the words of different versions of typer
     ("run math.py hello", 2, "'math.py'", "agents = "),
     ("run team.py hello", 2, "write team:AGENT"),
     ("run team hello", 2, "write team:AGENT"),
@@ -32,7 +32,7 @@ MISTAKES = [
     ("run", 2, "Missing argument", "usage: treadle run"),
     ("run hello", 2, "there is no model to use", "OPENAI_API_KEY", "--model"),
     ("run math hello --max-turns 3", 2, "--max-turns", "write --max-steps"),
-    ("run math hello --max-steps many", 2, "--max-steps", "integer"),
+    ("run math hello --max-steps many", 2, "--max-steps", "valid int"),
     ("run math hello --thread-id talk", 2, "write --thread"),
     ("run math hello --session talk", 2, "write --thread"),
     ("run math hello --db x.db", 2, "write --store"),
@@ -58,7 +58,7 @@ MISTAKES = [
     ("tasks --status failed", 2, "write --state"),
     ("tasks --state done", 2, "state must be one of", "completed", "'done'"),
     ("tasks --label env", 2, "--label takes KEY=TEXT"),
-    ("tasks --limit 0", 2, "--limit", "greater than or equal to 1"),
+    ("tasks --limit 0", 2, "--limit", "greater than or equal to 1 | not in the range 1<=x"),
     ("tasks --store gone.db", 2, "there is no store at", "gone.db", "`treadle run` creates one"),
     ("tasks --store redis://x", 2, "redis://x", "postgresql://"),
     ("tasks --store team.py", 1, "team.py is not a SQLite database", "choose another file"),
@@ -93,7 +93,7 @@ def test_a_mistake_on_the_command_line_is_told_what_is_wrong_and_what_to_write(
     ended = stored(*shlex.split(line))
     message = " ".join(ended.err.split())
     for phrase in says:
-        assert phrase in message, message
+        assert any(words in message for words in phrase.split(" | ")), message
     assert ended.code == code
     assert "Traceback" not in message
 
