@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from treadle.policy.verdicts import Allow, Ask, Deny, PolicyVerdict, Replace, strictest
+from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, Replace, strictest
 
-ALLOW, ASK, DENY = Allow("open"), Ask("big"), Deny("never")
+ALLOW, ASK, DENY = Allow("open"), AskPerson("big"), Deny("never")
 REPLACE = Replace({"amount": 1}, "capped")
 
 

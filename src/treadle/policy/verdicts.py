@@ -1,6 +1,6 @@
 """What a policy is asked of an effect, and what it may answer. Plain data: rules and functions are built on it.
 
-    request --> judge --> Allow | Deny | Ask | Replace, or None where no rule applies
+    request --> judge --> Allow | Deny | AskPerson | Replace, or None where no rule applies
 
 Several answers to one request come down to the strictest: a refusal before a replacement, a replacement before a
 question, a question before a permission. Replaced arguments are judged once more, so a question is about what runs.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
@@ -38,7 +38,9 @@ class EffectRequest:
         depth: how many tasks are above it.
         labels: of the task.
         cost: dollars that the task has spent with all below it, as far as it is known.
-        tool_calls: how many tool calls the task has made.
+        tool_calls, model_calls, tokens: what the task has made and taken so far.
+        state: the task's `extra_state`, not to be changed.
+        context: what the caller of the run passed as `context`, for functions.
         exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.
     """
 
@@ -57,6 +59,10 @@ class EffectRequest:
     cost: float = 0.0
     tool_calls: int = 0
     exposed: frozenset[str] = frozenset()
+    model_calls: int = 0
+    tokens: int = 0
+    state: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    context: Any = field(default=None, repr=False, compare=False)
 
 
 @frozen
@@ -76,7 +82,7 @@ class Deny:
 
 
 @frozen
-class Ask:
+class AskPerson:
     """A person decides whether the effect starts.
 
     Args:
@@ -103,10 +109,10 @@ class Replace:
     reason: str = ""
 
 
-PolicyVerdict: TypeAlias = Allow | Deny | Ask | Replace
+PolicyVerdict: TypeAlias = Allow | Deny | AskPerson | Replace
 """The answer of a policy."""
 
-_STRICTEST_FIRST: Final = (Deny, Replace, Ask, Allow)
+_STRICTEST_FIRST: Final = (Deny, Replace, AskPerson, Allow)
 
 
 def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
@@ -127,7 +133,7 @@ class PolicyFunction:
 
 
 class Judge(Protocol):
-    """What judges effects. A verdict of its rules comes at once; its functions are called by the engine.
+    """What judges effects. It gives a verdict at once; the engine calls the functions before that.
 
     A function that raises, is late, or returns anything else denies.
     """
@@ -137,11 +143,19 @@ class Judge(Protocol):
         """Seconds that each function may take."""
         ...
 
-    @property
-    def functions(self) -> Sequence[PolicyFunction]:
-        """The functions that judge beside the rules; async ones in the event loop, others in a thread."""
+    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
+        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event."""
         ...
 
-    def judge(self, request: EffectRequest) -> PolicyVerdict | None:
-        """Return the verdict of the rules; None if none of them applies. Never raises for what a request holds."""
+    def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
+        """Return the functions that judge this effect: async ones are run in the event loop, others in a thread."""
+        ...
+
+    def judge(
+        self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
+    ) -> PolicyVerdict | None:
+        """Return the verdict of the rules and of what the functions answered; None if none of them applies.
+
+        Never raises for what a request holds.
+        """
         ...
