@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -55,9 +56,38 @@ def _share_the_rewriting_of_tests(config: pytest.Config) -> None:
         config.args[:] = map(str, folders[begin:] + folders[:begin])
 
 
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep as many cases of a matrix as its mark `sampled` says, and one store of those that a test runs on.
+
+    The choice is another one in each run and the same for the same seed, whatever else is collected.
+    """
+    matrices: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    stores: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        case = getattr(item, "callspec", None)
+        if case is None or item.get_closest_marker("full"):
+            continue
+        name = item.nodeid.split("[")[0]
+        if item.get_closest_marker("sampled"):
+            matrices[name].append(item)
+        elif case.params.get("store") in STORES:
+            stores[name, *((key, at) for key, at in case.indices.items() if key != "store")].append(item)
+    left: set[pytest.Item] = set()
+    for name, cases in [*matrices.items(), *((str(key), cases) for key, cases in stores.items())]:
+        mark = cases[0].get_closest_marker("sampled")
+        count = mark.args[0] if mark else 1
+        cases.sort(key=lambda item: item.nodeid)
+        random.Random(f"{config.option.hypothesis_seed} {name}").shuffle(cases)
+        left.update(cases[count:])
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path)  # workers have to agree on the order
+    if config.option.markexpr == "not full" and not config.option.keyword:
+        _sample(config, items)
 
 
 def pytest_collection_finish() -> None:
@@ -79,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     terminalreporter.write_line(
-        f"repeat the property tests with --hypothesis-seed={config.option.hypothesis_seed}"
+        f"repeat property tests and samples of matrices with --hypothesis-seed={config.option.hypothesis_seed}"
     )
 
 
@@ -118,7 +148,10 @@ def stoppable_postgres(stopped_postgres: PostgresServer) -> Iterator[PostgresSer
     stopped_postgres.stop(immediate=True)
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(params=[*STORES, pytest.param("postgresql", marks=pytest.mark.full)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A store that several runners may be made on, one after the other or side by side."""
     if request.param == "postgresql":

@@ -20,6 +20,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
+@pytest.mark.sampled(40)
 @every_mode
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.anyio

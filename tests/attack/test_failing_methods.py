@@ -118,6 +118,7 @@ KINDS: list[Any] = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["memory", pytest.param("sqlite", marks=pytest.mark.full)])
 @pytest.mark.parametrize(("method", "fault"), KINDS)

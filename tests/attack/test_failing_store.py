@@ -50,6 +50,7 @@ async def goes_on(runner: Runner, task_id: str) -> str:
     return result.state
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("written", [False, True], ids=["refused", "acknowledgement lost"])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "until healed"])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

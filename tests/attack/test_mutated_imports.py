@@ -12,6 +12,7 @@ RUNS = 30
 _CORPUS: list[Export] = []
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", [367, 1347, 1460, *range(10_000, 10_000 + RUNS)])
 async def test_a_changed_journal_is_read_or_reported_as_damaged_and_harms_its_own_task_alone(
     seed: int, tmp_path: Path

@@ -126,6 +126,7 @@ def test_every_event_comes_back_as_it_was(events: list[e.Event], first: int, pau
     assert same(back(*events), events)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("cls", e.EVENTS.values(), ids=e.EVENTS)
 @given(data=st.data())
 @settings(max_examples=10)

@@ -149,6 +149,7 @@ def test_an_argument_of_a_verb_that_is_called_missing_is_missing(verb: str) -> N
     assert parameters(getattr(RUNNER, verb)) & missing <= {"task"}
 
 
+@pytest.mark.sampled(150)
 @pytest.mark.parametrize("text", ADVICE)
 def test_what_is_advised_exists(text: str) -> None:
     for holder, path in re.findall(r"(?<![\w.'])([a-z]+)\.([a-z_]+(?:\.[a-z_]+)*)", text):

@@ -152,6 +152,7 @@ async def confined(
     return "one task" if named else "whole"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("images", [12, pytest.param(150, marks=pytest.mark.full)])
 @pytest.mark.parametrize("damage", [flipped, zeroed], ids=lambda damage: damage.__name__)
 async def test_damaged_bytes_harm_one_task_and_it_is_named(

@@ -89,6 +89,7 @@ class Waits:
         self.agent = Agent(ScriptedModel([answer]), name="waits", tools=[wait])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("command", ["cancel", "interrupt"])
 @pytest.mark.parametrize("place", ["model", "call", "calls", "line", "end of the line"])
 @pytest.mark.parametrize("with_message", [False, True])

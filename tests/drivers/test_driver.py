@@ -85,6 +85,7 @@ async def test_a_caller_cancelled_again_and_again_still_leaves_the_task_at_rest(
     assert (await runner.get_task("mine")).state == "interrupted"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.anyio
 @pytest.mark.parametrize("hops", range(12))
 async def test_a_run_cancelled_at_any_early_moment_can_be_run_again(runner: Runner, hops: int) -> None:

@@ -135,6 +135,7 @@ async def cross(state: str, act: str, verb: str, moment: str) -> tuple[str, ...]
     return theirs, ours, left, f"{journal.count('task_ended')} ends", f"{len(thread)} messages"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", [*VERBS, "run"])
 async def test_a_verb_of_another_driver_just_before_a_claim_counts_as_before_or_after(verb: str) -> None:
     crossed = 0

@@ -49,6 +49,7 @@ ON_LIMIT = ["final_answer", "fail", "pause"]
 STATES = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 async def test_steps(runner: Runner, steps: int, on_limit: Any) -> None:
@@ -91,6 +92,7 @@ async def test_an_answer_in_the_last_allowed_turn_completes(
     assert await only(runner, result.task_id, "limit_reached") == []
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
 @pytest.mark.parametrize("calls", [0, 1, 2, 5])
 async def test_model_calls(runner: Runner, calls: int, on_limit: Any) -> None:
@@ -107,6 +109,7 @@ async def test_model_calls(runner: Runner, calls: int, on_limit: Any) -> None:
     await assert_journal_makes_sense(runner, result.task_id)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
 @pytest.mark.parametrize("allowed", [0, 1, 2, 5])
 async def test_tool_calls(runner: Runner, allowed: int, on_limit: Any) -> None:
@@ -136,6 +139,7 @@ async def test_a_batch_larger_than_the_calls_left_runs_its_first_calls_and_refus
     assert world.asked == 2
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
 @pytest.mark.parametrize("tokens", [0, 1, 20, 21, 60, 100])
 async def test_tokens_are_overrun_by_at_most_the_call_in_flight(
@@ -231,6 +235,7 @@ LOOSER = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("tight", "loose"), LOOSER, ids=["steps", "model_calls", "tool_calls", "tokens"])
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
 async def test_a_raised_limit_lets_the_task_go_on(

@@ -68,6 +68,7 @@ async def test_a_step_begins_as_soon_as_its_own_dependencies_end(runner: Runner)
     assert (result.state, result.output) == ("completed", ["start", "slow", "after quick"])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
 async def test_the_outcome_of_four_steps_does_not_depend_on_the_order_of_their_ends(
     runner: Runner, order: tuple[str, ...]

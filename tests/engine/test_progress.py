@@ -49,6 +49,7 @@ def repeats(n: int, **options: Any) -> RunOptions:
     return RunOptions(limits=Limits(repeats=n, steps=12), **options)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("worker", [None, "react", "planner"])
 @pytest.mark.parametrize(("places", "calls"), [((1,), 3), ((1, 2), 5), ((-1,), 3), ((-1, 1), 5)])
 async def test_a_task_that_goes_in_circles_is_stopped(

@@ -66,6 +66,7 @@ async def test_without_limits_all_thirteen_answer(runner: Runner) -> None:
     assert tree.worked == 9 * 3 + 4 * 2
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("on_limit", STATES)
 @pytest.mark.parametrize("most", [1, 2, 5, 10, 17, 30, 51])
 async def test_requests_of_a_tree(runner: Runner, most: int, on_limit: Any) -> None:
@@ -82,6 +83,7 @@ async def test_requests_of_a_tree(runner: Runner, most: int, on_limit: Any) -> N
         await assert_journal_makes_sense(runner, task_id)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 12, 30, 46])
 async def test_tool_calls_of_a_tree(runner: Runner, most: int) -> None:
     tree = Tree()
@@ -90,6 +92,7 @@ async def test_tool_calls_of_a_tree(runner: Runner, most: int) -> None:
     assert tree.worked + children == most
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("most", [20, 100, 330, 1_000])
 async def test_tokens_of_a_tree_are_overrun_by_at_most_what_is_in_flight(runner: Runner, most: int) -> None:
     tree = Tree()

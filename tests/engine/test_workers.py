@@ -387,6 +387,7 @@ each_third_place = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(2)
 @each_third_place
 @pytest.mark.parametrize("way", MATRIX)
 async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_it_would(
@@ -418,6 +419,7 @@ async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_
     assert deaths >= 20 // stride
 
 
+@pytest.mark.sampled(2)
 @each_third_place
 @pytest.mark.parametrize("way", MATRIX)
 async def test_a_cancel_at_any_event_ends_the_task_with_a_history_a_provider_takes(
@@ -459,6 +461,7 @@ async def test_steps_are_undone_and_done_again(world: World, runner: Runner) -> 
     await audited(world, runner, again)
 
 
+@pytest.mark.sampled(3)
 async def test_a_fork_continues_from_any_step_and_its_parent_stays_the_same(
     world: World, runner: Runner
 ) -> None:
@@ -472,6 +475,7 @@ async def test_a_fork_continues_from_any_step_and_its_parent_stays_the_same(
     await audited(world, runner)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
 async def test_a_limit_of_any_size_is_kept(world: World, runner: Runner, on_limit: Any) -> None:
     for steps in range(9):
@@ -525,6 +529,7 @@ async def test_a_message_between_steps_is_read_and_stays_in_the_thread(way: Way,
     await audited(world, runner, later)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("then", WORKERS.values(), ids=WORKERS)
 async def test_a_thread_continues_with_any_other_worker(world: World, runner: Runner, then: Way) -> None:
     await runner.run(world.agent, "go", thread_id="talk")
@@ -551,6 +556,7 @@ async def test_a_return_direct_tool_ends_the_task_unless_it_fails(way: Way, runn
     assert (result.state, result.final_text, result.steps) == ("completed", "reply 1", 2)
 
 
+@pytest.mark.sampled(3)
 async def test_many_tasks_share_an_agent(world: World, runner: Runner) -> None:
     results = await asyncio.gather(*(runner.run(world.agent, "go") for _ in range(8)))
     assert {result.final_text for result in results} == {ANSWER}

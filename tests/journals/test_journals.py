@@ -106,6 +106,7 @@ async def test_a_recorded_journal_replays_with_what_was_recorded(file: Path) -> 
     assert [drift.kind for drift in report.drifts] == changed.get(file.stem, []), str(report)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name} {file.stem}")
 async def test_observers_make_sense_of_a_recorded_journal_from_wherever_they_begin(file: Path) -> None:
     exporter = InMemorySpanExporter()

@@ -70,12 +70,14 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.anyio
 @pytest.mark.parametrize(("scripted", "check"), CASES)
 async def test_each_model_passes_the_conformance_suite(scripted, check):
     await check(scripted)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.anyio
 @pytest.mark.parametrize("check", WIRE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("wire", {**STREAMED, **WHOLE})

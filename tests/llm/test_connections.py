@@ -48,6 +48,7 @@ async def test_a_connection_that_breaks_names_its_address(make_model):
     assert server.url in str(error)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("status", [200, 403, 502])
 @pytest.mark.parametrize("make_model", [*WIRES.values(), *WHOLE.values()], ids=[*WIRES, *WHOLE])
 async def test_a_page_of_a_proxy_is_summarised(make_model, status):

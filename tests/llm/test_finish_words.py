@@ -45,6 +45,7 @@ def run(model, **options):
         return runner.run(Agent(model, tools=[add]), "How much is 1 and 2?", **options)
 
 
+@pytest.mark.sampled(6)
 @STREAMED
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_task_runs_whatever_word_the_server_ends_its_answers_with(dialect, stream):

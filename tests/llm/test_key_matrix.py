@@ -21,6 +21,7 @@ async def test_no_key_leaves_in_any_form_from_any_place_on_any_wire(key):
     assert elsewhere.requests == []
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("form", key_matrix.FORMS)
 @pytest.mark.parametrize("key", key_matrix.KEYS)
 def test_the_search_finds_each_key_in_each_form_and_nothing_else(key, form):

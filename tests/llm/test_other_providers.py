@@ -98,6 +98,7 @@ def double(number: int) -> int:
     return number * 2
 
 
+@pytest.mark.sampled(10)
 # pydantic-ai says of some providers that they are deprecated, or that a header is needed elsewhere.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pydantic_ai")
 @pytest.mark.filterwarnings("ignore:.*deprecated")
@@ -117,6 +118,7 @@ def test_a_task_runs_through_the_provider(provider, stream):
         assert len(server.requests) == 2
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("provider", [*CHAT, *RESPONSES])
 def test_a_failed_request_is_one_request(provider):
@@ -180,6 +182,7 @@ def test_a_package_with_its_own_client_makes_one_attempt(provider, aws):
     assert result.error.status == 503
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("provider", ["groq", "cohere", "mistral", "deepseek", "github"])
 def test_a_redirect_is_not_followed(provider):
@@ -293,6 +296,7 @@ OWN_STREAMS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["whole", "cut"])
 @pytest.mark.parametrize("provider", OWN_STREAMS)
 def test_a_stream_of_its_own_format_is_whole_only_at_its_end(provider, end):

@@ -156,6 +156,7 @@ async def test_a_provider_may_ask_for_a_wait_in_seconds_or_as_a_date(made):
     assert waits_found[2] is None
 
 
+@pytest.mark.sampled(16)
 @every
 @pytest.mark.anyio
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ async def test_nothing_is_written_into_a_cache_that_costs_unless_it_is_asked_for
     assert "cache_control" not in json.dumps(body)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cache", [None, True, "1h", False])
 @pytest.mark.parametrize("make_model", [WIRES["chat"], WIRES["responses"], WIRES["google"]])
 async def test_a_provider_that_caches_by_itself_is_sent_nothing(make_model, cache):

@@ -169,6 +169,7 @@ def check(wire, answer):
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_stream_has_the_same_answer_in_every_shape(wire):
@@ -193,6 +194,7 @@ async def cut_at_random(wire, trials, seed):
         assert answer == expected, f"seed {seed}, {wire}, trial {number}, {chosen[number][0]}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
 async def test_bytes_cut_at_random_places_give_the_same_answer(wire):

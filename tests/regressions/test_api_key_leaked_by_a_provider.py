@@ -35,6 +35,7 @@ async def test_a_redirect_to_another_host_is_refused_once_and_named_without_the_
             assert SECRET not in result.error.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
 @pytest.mark.anyio
 async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
@@ -63,6 +64,7 @@ async def test_an_error_of_a_provider_has_no_chained_cause(made):
     assert caught.value.__context__ is None
 
 
+@pytest.mark.sampled(3)
 @every
 @pytest.mark.anyio
 async def test_a_call_with_a_key_in_its_arguments_does_not_run_with_something_else_in_its_place(made):

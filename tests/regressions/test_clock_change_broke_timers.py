@@ -91,6 +91,7 @@ def test_a_request_of_a_function_waits_as_long_beside_another_that_works(jump: f
     clock.run(story())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("jump", JUMPS)
 def test_an_adopter_adopts_a_waiting_task_when_its_wait_or_the_clock_ends(store: Any, jump: float) -> None:
     async def story() -> None:

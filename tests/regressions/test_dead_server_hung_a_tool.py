@@ -57,6 +57,7 @@ def agents(place: Path, does: str) -> tuple[Agent[Any], Agent[Any]]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "does", ["never initialises", "dies in the call", "floods", "closes its output and lives"]
 )

@@ -46,6 +46,7 @@ def paid(folder: Path) -> int:
     return sum(json.loads(line)["kind"] == "start" for line in lines)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("store", EACH, indirect=True)
 async def test_an_older_version_leaves_tasks_of_a_newer_format_alone(store, tmp_path):
     await next_version("leave", store, tmp_path)

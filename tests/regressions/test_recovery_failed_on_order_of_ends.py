@@ -29,6 +29,7 @@ class Cut(WrappedStore):
             self._store.commit(commit, done)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_task_recovers_with_any_order_of_ends_of_its_calls(seed: int) -> None:
     import asyncio

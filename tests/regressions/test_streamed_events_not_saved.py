@@ -35,6 +35,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("leaves", ["tool_ended", "step_completed", "task_ended", "never"])
 async def test_a_process_that_ends_with_its_stream_leaves_all_that_the_stream_had_shown(
     tmp_path: Path, leaves: str

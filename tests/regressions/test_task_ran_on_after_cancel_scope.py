@@ -79,6 +79,7 @@ async def by_two_cancels(work: Coroutine[Any, Any, None], slow: Slow) -> None:
         await running
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("leave", [by_a_scope, by_two_cancels])
 @pytest.mark.parametrize("drive", [run, run_stream, run_step, stream_step])
 async def test_the_task_has_stopped_when_the_caller_is_out(

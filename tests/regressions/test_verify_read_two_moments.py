@@ -68,6 +68,7 @@ def at_work(store: Any, processes: bool) -> Iterator[None]:
             worker.join()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.anyio
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgresql"])

@@ -39,6 +39,7 @@ async def result(runner: Runner) -> Any:
     return await runner.handle("wait0").result()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("ends", "verb", "state"),
     [

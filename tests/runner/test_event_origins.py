@@ -49,6 +49,7 @@ async def test_the_events_and_deltas_of_a_stream_say_where_they_come_from(runner
     assert any(isinstance(event, events.Delta) for event in seen)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [0, 5, 8])
 async def test_the_events_of_a_journal_say_where_they_come_from_from_any_number_on(
     store: Any, after: int

@@ -76,6 +76,7 @@ CASES: list[Make] = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__.replace("_", " "))
 async def test_stepping_gives_the_journal_of_the_free_run(runner: Runner, make: Make) -> None:
     agent, options = make()
@@ -94,6 +95,7 @@ async def test_stepping_gives_the_journal_of_the_free_run(runner: Runner, make: 
     assert stepped.messages == free.messages
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__.replace("_", " "))
 async def test_streaming_gives_the_journal_of_the_free_run(runner: Runner, make: Make) -> None:
     agent, options = make()

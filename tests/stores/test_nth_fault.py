@@ -41,6 +41,7 @@ def some_of(values: tuple[str, ...], *always: str) -> list[Any]:
     return [value if value in always else pytest.param(value, marks=pytest.mark.full) for value in values]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", some_of(PORT_FAULTS, "before until healed", "after once"))
 @pytest.mark.parametrize("kind", some_of(("memory", "sqlite"), "sqlite"))
 @pytest.mark.parametrize(("case", "most"), sampled())
@@ -52,6 +53,7 @@ async def test_nothing_is_lost_whichever_call_of_a_store_fails(
     assert not counts["findings"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", some_of(DISK_FAULTS, "error once", "error until healed"))
 @pytest.mark.parametrize(("case", "most"), sampled())
 async def test_nothing_is_lost_whichever_operation_of_the_disk_fails_in_the_suite(

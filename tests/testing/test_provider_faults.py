@@ -62,6 +62,7 @@ def way(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("status", "error"),
     [
@@ -213,6 +214,7 @@ def test_a_stalled_stream_meets_the_clients_timeout(way: Any) -> None:
     assert heard == []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("split", [1, 2, 3, 7, 1000])
 def test_a_stream_can_be_cut_anew_inside_characters_and_lines(way: Any, split: int) -> None:
     heard: list[str] = []

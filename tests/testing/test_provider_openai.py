@@ -265,6 +265,7 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("messages", "named"), ILL_FORMED.values(), ids=ILL_FORMED)
 def test_an_ill_formed_history_is_refused_and_the_problem_named(messages: list[Any], named: str) -> None:
     with ProviderServer(lambda _: "never") as server:
@@ -276,6 +277,7 @@ def test_an_ill_formed_history_is_refused_and_the_problem_named(messages: list[A
     assert named in server.problems[0]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [

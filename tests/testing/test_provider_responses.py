@@ -222,6 +222,7 @@ ILL_FORMED: dict[str, tuple[list[Any], str]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("history", "named"), ILL_FORMED.values(), ids=ILL_FORMED)
 def test_an_ill_formed_history_is_refused_and_the_problem_named(history: list[Any], named: str) -> None:
     with ProviderServer(["never"]) as server, pytest.raises(openai.BadRequestError, match=named):
@@ -232,6 +233,7 @@ def test_an_ill_formed_history_is_refused_and_the_problem_named(history: list[An
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [

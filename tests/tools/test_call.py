@@ -189,6 +189,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
     return fault
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("kind", range(4), ids=["thread", "loop", "generator", "async generator"])
 @pytest.mark.parametrize(
     ("fault", "expected", "text"),

@@ -219,6 +219,7 @@ def start_host(folder, *arguments):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["in_loop", "in_thread"])
 async def test_a_cancel_from_another_process_ends_the_programs_of_a_tool(tmp_path, name):
     with start_host(tmp_path, name) as host:
@@ -234,6 +235,7 @@ async def test_a_cancel_from_another_process_ends_the_programs_of_a_tool(tmp_pat
         assert host.communicate(timeout=10)[0] == "cancelled\n"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arguments", [("in_thread",), ("in_loop", "unwatched")])
 def test_programs_do_not_outlive_a_driver_that_is_killed(tmp_path, arguments):
     with start_host(tmp_path, *arguments) as host:

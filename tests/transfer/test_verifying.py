@@ -85,6 +85,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, damage: str) -> None:
     statement, problem, fault = DAMAGE[damage]

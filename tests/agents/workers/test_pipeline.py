@@ -135,6 +135,7 @@ async def test_a_blocking_function_delays_no_other_node(runner: Runner) -> None:
     assert result.output is True
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
 async def test_state_and_answer_do_not_depend_on_the_order_in_which_nodes_end(
     runner: Runner, order: tuple[str, ...]

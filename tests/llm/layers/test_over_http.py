@@ -31,6 +31,7 @@ async def leaves_nothing(before):
     raise AssertionError(asyncio.all_tasks() - before)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("made", [openai, anthropic])
 @pytest.mark.anyio
 async def test_a_deadline_closes_the_connection_to_the_server(made):

@@ -98,6 +98,7 @@ async def leaves_nothing(model):
     assert (model.under_way, probes(model)) == (0, 0)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("is_probe", [True, False])
 @pytest.mark.parametrize("after", [0, 0.5, 1, 1.06, 2, 2.5, 3, 4, 5])
 def test_a_cancellation_at_any_moment_passes_through_all_layers_and_leaves_nothing(after, is_probe):

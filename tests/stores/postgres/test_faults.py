@@ -105,6 +105,7 @@ async def prepared(store: PostgresStore) -> None:
     await store.post("t", item("i"))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("deed", DEEDS)
 async def test_a_write_sent_again_after_a_lost_answer_is_written_once_with_the_same_answer(
