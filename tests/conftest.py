@@ -102,9 +102,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # No test cuts the power: those of durability simulate their disk. Waiting for a real one would prove nothing.
     if is_fit(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    # Chosen here, once, so that the summary can name it; xdist hands it on to its workers.
-    if config.option.hypothesis_seed is None:
+    # Chosen here, once, so that the summary can name it and all workers agree on the samples.
+    if hasattr(config, "workerinput"):
+        config.option.hypothesis_seed = config.workerinput["seed"]
+    elif config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = random.randrange(2**32)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.option.hypothesis_seed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
