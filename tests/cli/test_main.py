@@ -1,11 +1,14 @@
-"""Standard streams that are closed or full, and input that is not text."""
+"""What a command imports; standard streams that are closed or full, and input that is not text."""
 
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from treadle.cli.main import main
+from treadle.cli.main import app, main
 
 
 @pytest.mark.parametrize(("closed", "code"), [("stdout", 0), ("stderr", 0), ("stdin", 2)])
@@ -33,3 +36,24 @@ def test_input_that_is_not_text_is_a_usage_error(treadle, project, monkeypatch):
     with (project / "input").open(encoding="utf-8") as input_file:
         monkeypatch.setattr(sys, "stdin", input_file)
         assert treadle("run", "math", "-").code == 2
+
+
+def commands(made: typer.Typer) -> set[str]:
+    group: Any = typer.main.get_command(made)
+    return set(group.commands)
+
+
+def test_each_command_is_made_alone_and_all_of_them_for_help_and_for_an_unknown_one():
+    everything = commands(app())
+    assert {"run", "tasks", "threads", "import", "demo"} < everything
+    assert [name for name in everything if commands(app(name)) != {name}] == []
+    assert commands(app("--help")) == commands(app("taks")) == everything
+
+
+def test_a_command_imports_nothing_of_other_commands():
+    script = (
+        "import sys; from treadle.cli.main import main; main(['tasks']); print(*sorted(set(sys.modules) & "
+        "{'treadle.cli.chat', 'treadle.cli.run', 'treadle.cli.doctor', 'treadle.testing', 'pydantic_ai'}))"
+    )
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert completed.stdout.splitlines()[-1] == ""

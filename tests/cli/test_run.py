@@ -212,7 +212,7 @@ def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
     broken = typer.Typer()
     broken.command("tasks")({}.popitem)
     broken.command("show")(lambda: None)
-    monkeypatch.setattr("treadle.cli.main.app", broken)
+    monkeypatch.setattr("treadle.cli.main.app", lambda command: broken)
     ended = treadle("tasks")
     assert ended.code == 70
     assert "KeyError" in ended.err

@@ -112,7 +112,7 @@ def test_text_that_looks_like_an_agent_is_an_input_where_the_agent_is_named(stor
 
 
 def test_what_is_advised_in_place_of_a_command_is_a_command() -> None:
-    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(typer.main.get_command(app()).commands)  # type: ignore[attr-defined]
     assert commands.isdisjoint(COMMANDS), "it exists now: take it out of the table"
     for advice in COMMANDS.values():
         for first in re.findall(r"^([\w-]+)|treadle ([\w-]+)", advice):
@@ -121,7 +121,7 @@ def test_what_is_advised_in_place_of_a_command_is_a_command() -> None:
 
 
 def test_what_is_advised_in_place_of_an_option_is_an_option_of_some_command() -> None:
-    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app()).commands.values()  # type: ignore[attr-defined]
     options = {name for each in commands for parameter in each.params for name in parameter.opts}
     arguments = " ".join(str(parameter.metavar) for each in commands for parameter in each.params)
     for advice in OPTIONS.values():

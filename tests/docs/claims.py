@@ -88,7 +88,7 @@ def problems_of_extras(claim: str) -> list[str]:
 
 
 def problems_of_command(claim: str) -> list[str]:
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app())
     words = claim.removeprefix("treadle").split()
     known = {option for parameter in options_of(command) for option in parameter}
     if claim.startswith("--"):

@@ -51,7 +51,7 @@ def test_the_page_about_models_has_a_row_for_every_provider():
 
 def test_the_page_about_the_command_line_names_every_command():
     text = (DOCS / "guide" / "cli.md").read_text(encoding="utf-8")
-    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    names = [command.name or command.callback.__name__ for command in app().registered_commands]
     assert [name for name in names if f"`{name}`" not in text and f"treadle {name}" not in text] == []
 
 

@@ -7,26 +7,14 @@ import os
 import signal
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from treadle.cli import (
-    chat,
-    control,
-    doctor,
-    drive,
-    listing,
-    maintenance,
-    replay,
-    run,
-    threads,
-    undo_fork,
-    views,
-)
 from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
@@ -43,42 +31,7 @@ from treadle.errors import (
 _STOPPED = 128 + signal.SIGINT
 _UsageError: Any = typer.BadParameter.__base__
 
-app = typer.Typer(
-    name="treadle",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in (
-    run.run,
-    chat.chat,
-    run.step,
-    run.resume,
-    run.watch,
-    drive.drive,
-    listing.tasks,
-    views.show,
-    control.pause,
-    control.interrupt,
-    control.cancel,
-    control.edit,
-    control.send,
-    control.settle,
-    undo_fork.undo,
-    undo_fork.fork,
-    views.diff,
-    maintenance.verify,
-    maintenance.export,
-    replay.replay,
-    doctor.doctor,
-):
-    app.command()(_command)
-app.add_typer(threads.threads, name="threads")
-app.command()(threads.prune)
-app.command("import")(maintenance.import_)
 
-
-@app.command()
 def demo(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished demonstration.")] = False,
     store: StoreOption = None,
@@ -100,13 +53,66 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def treadle(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Run LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume."""
+
+
+_COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
+    "run": "run.run",
+    "chat": "chat.chat",
+    "step": "run.step",
+    "resume": "run.resume",
+    "watch": "run.watch",
+    "drive": "drive.drive",
+    "tasks": "listing.tasks",
+    "show": "views.show",
+    "pause": "control.pause",
+    "interrupt": "control.interrupt",
+    "cancel": "control.cancel",
+    "edit": "control.edit",
+    "send": "control.send",
+    "settle": "control.settle",
+    "undo": "undo_fork.undo",
+    "fork": "undo_fork.fork",
+    "diff": "views.diff",
+    "verify": "maintenance.verify",
+    "export": "maintenance.export",
+    "replay": "replay.replay",
+    "doctor": "doctor.doctor",
+    "threads": "threads.threads",
+    "prune": "threads.prune",
+    "import": "maintenance.import_",
+    "demo": demo,
+}
+"""The function of each command, as `module.function` where only this command needs its module."""
+
+
+def app(command: str | None = None) -> typer.Typer:
+    """Return the application, with one command if it is known, else with all of them.
+
+    Making a command costs its imports and the reading of its parameters: the start of `treadle` pays for one.
+    """
+    made = typer.Typer(
+        name="treadle",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(treadle)
+    for name in [command] if command in _COMMANDS else _COMMANDS:
+        function: Any = _COMMANDS[name]
+        if isinstance(function, str):
+            module, _, attribute = function.partition(".")
+            function = getattr(import_module(f"treadle.cli.{module}"), attribute)
+        if isinstance(function, typer.Typer):
+            made.add_typer(function, name=name)
+        else:
+            made.command(name)(function)
+    return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,7 +150,7 @@ def _open_closed_streams() -> None:
 
 
 def _run(arguments: list[str], screen: Screen) -> int:
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app(arguments[0]))
     try:
         code = command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
         # Typer returns the code of a shell for Ctrl-C outside of an event loop, such as while agents are imported.

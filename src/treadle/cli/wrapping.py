@@ -15,8 +15,8 @@ _MARK: Final = re.compile(r"\s*(?:[^\w\s(\[{'\"<$/`@#-]+ +)?")
 _HELD: Final = "\ue000"
 """Stands for a blank at which a line is not to be broken."""
 
-_WORDS: Final = re.compile(r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+")
-"""A line end, blanks, a wide character (text of these has no blanks), or a word."""
+_WORDS: Final = r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+"
+"""A line end, blanks, a wide character (text of these has no blanks), or a word; slow to compile."""
 
 
 def wrapped(line: Text, console: Console) -> Text:
@@ -75,7 +75,7 @@ class WordFlow:
             self.is_open, self._column = True, cell_len(self._indent)
             self._print(self._indent)
         self._style = style
-        for match in _WORDS.finditer(text):
+        for match in re.finditer(_WORDS, text):
             token = match[0]
             if token == "\n":  # noqa: S105 - a line end
                 self._put_word()
