@@ -11,6 +11,7 @@ TreadleError
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
 │   └── AgentUnknown                this process was not given the task's agent
+├── ContextFailed                   the runner's `context_factory` raised: the task was not driven
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
 │   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
@@ -166,6 +167,14 @@ class ThreadNotFound(NotFound):
 
 class AgentUnknown(NotFound):
     """The process that should drive the task was not given its agent."""
+
+
+class ContextFailed(TreadleError):
+    """The runner's `context_factory` raised for the task `task_id`, which was not driven; the cause is its error."""
+
+    def __init__(self, message: str, *, task_id: str) -> None:
+        super().__init__(message)
+        self.task_id = task_id
 
 
 class TaskStateError(TreadleError):

@@ -209,7 +209,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "team", raising=False)
+    for module in ("team", "served"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return tmp_path
 
 

@@ -22,6 +22,10 @@ def session_of(task):
     return Session("a guest")
 
 
+def session_by_label(task):
+    return Session(task.labels["user"])
+
+
 def forget(call, ctx):
     Path(__file__).with_name("undone").write_text(ctx.context.user)
 
@@ -139,3 +143,16 @@ def test_every_command_that_drives_makes_contexts_by_the_projects_function(tread
     assert treadle("resume", "--state", "answered", "--yes").code == 0
     assert treadle("undo", "last", "--to", "0").code == 0
     assert (project / "undone").read_text() == "a guest"
+
+
+def test_a_context_factory_that_fails_is_named_with_its_line(treadle, project):
+    (project / "served.py").write_text(SERVED)
+    (project / "pyproject.toml").write_text(
+        '[tool.treadle]\nagents = ["served:agent"]\ncontext_factory = "served:session_by_label"\n'
+    )
+    for command in (("run", "agent", "Who?", "--task-id", "one"), ("resume", "one")):
+        ended = treadle(*command)
+        assert ended.code == 1
+        assert "task one: context_factory session_by_label failed for agent 'agent': KeyError" in ended.err
+        assert "(from served.py, line 18)" in ended.err
+    assert treadle("show", "one", "--json").document["task"]["state"] == "created"

@@ -22,7 +22,7 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.errors import ConfigurationError, TaskFinished
+from treadle.errors import ConfigurationError, ContextFailed, TaskFinished
 from treadle.llm.scripted import call, text
 
 pytestmark = pytest.mark.anyio
@@ -300,3 +300,75 @@ async def test_a_factory_that_makes_nothing_for_a_task_is_told_which_task_it_was
         with pytest.raises(ConfigurationError, match=f"task {task.task_id}: agent 'asker'"):
             await second.resume(task)
     assert agent.model.requests == []
+
+
+def of_its_tenant(task: Task[Any]) -> Any:
+    return Session({"ada": "Ada"}[task.labels["tenant"]])
+
+
+async def of_its_tenant_later(task: Task[Any]) -> Any:
+    await asyncio.sleep(0)
+    return of_its_tenant(task)
+
+
+@pytest.mark.parametrize("factory", [of_its_tenant, of_its_tenant_later])
+async def test_a_factory_that_fails_is_named_with_its_task_and_its_error(store: Any, factory: Any) -> None:
+    agent = asker()
+    async with Runner(store, agents=[agent], context_factory=factory) as runner:
+        task = await runner.create_task(agent, "?")
+        handle = await runner.start(agent, "?", task_id="started")
+        for drive in (
+            runner.resume(task),
+            runner.run_step(task),
+            runner.run(agent, "?", task_id=task.task_id),
+            handle.result(),
+        ):
+            with pytest.raises(
+                ContextFailed, match=f"{factory.__name__} failed for agent 'asker': KeyError: 'tenant'"
+            ) as failure:
+                await drive
+            assert isinstance(failure.value.__cause__, KeyError)
+            assert f"task {failure.value.task_id}:" in str(failure.value)
+        after = await runner.get_task(task)
+        assert (after.state, after.head, failure.value.task_id) == ("created", task.head, "started")
+    assert agent.model.requests == []
+
+
+async def test_a_task_whose_context_cannot_be_made_waits_as_it_was_left_until_it_is_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("treadle.drivers.adoption.RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr("treadle.drivers.adoption.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("treadle.drivers.adoption.SCAN_SECONDS", 0.02)
+    path, begun = tmp_path / "journal.db", asyncio.Event()
+
+    @tool(idempotent=True)
+    async def whoami(ctx: ToolContext[Session]) -> str:
+        begun.set()
+        await asyncio.sleep(60)
+        return ctx.context.user
+
+    agent = Agent(ScriptedModel([call("whoami"), text("done")]), name="asker", tools=[whoami])
+    async with Runner(path) as first:
+        task = (await first.start(agent, "?", context=Session("Ada"))).task_id
+        await begun.wait()
+    states: list[str] = []
+
+    def failing(task: Task[Any]) -> Any:
+        return of_its_tenant(task)
+
+    async with Runner(path, agents=[agent], adopt=True, context_factory=failing) as second:
+        async with asyncio.timeout(20):
+            while (state := (await second.get_task(task)).state_text) != "paused":
+                states.append(state)
+                await asyncio.sleep(0.01)
+        [*_, last] = [event async for event in second.handle(task).events()]
+    assert "interrupted" in states
+    assert set(states) <= {"interrupted", "running"}, (
+        "it runs while it is tried, and never rests between steps"
+    )
+    told = [record for record in caplog.records if record.name == "treadle.adopting"]
+    assert len([record for record in told if "is tried again later" in record.message]) == 4
+    for message in (str(last.reason), told[-1].message):
+        assert f"task {task}: context_factory" in message
+        assert "failing failed for agent 'asker': KeyError: 'tenant'" in message

@@ -9,6 +9,7 @@ import pytest
 from tests.runner.acts import Gate, gate_agent
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.engine import in_flight
+from treadle.errors import StoreUnavailable
 from treadle.llm.scripted import call
 from treadle.stores.memory import MemoryStore
 
@@ -67,3 +68,51 @@ async def test_closing_twice_and_closing_an_unused_runner_is_nothing(store: Any)
         await runner.aclose()
     await runner.aclose()
     await Runner(MemoryStore()).aclose()
+
+
+@pytest.mark.anyio
+async def test_a_closed_runner_says_so_and_can_be_opened_again(store: Any) -> None:
+    agent = Agent(ScriptedModel(["Hi."] * 9), name="greeter")
+    async with Runner(store, agents=[agent]) as runner:
+        task = (await runner.create_task(agent, "go")).task_id
+        page = await runner.list_tasks(limit=1)
+        handle, stream = runner.handle(task), runner.run_stream(agent, "go")
+    for use in (
+        lambda: runner.run(agent, "go"),
+        lambda: runner.run(agent, "go", task_id="other"),
+        lambda: runner.create_task(agent, "go"),
+        lambda: runner.resume(task),
+        lambda: runner.run_step(task),
+        lambda: runner.result(task),
+        lambda: runner.cancel(task),
+        runner.list_tasks,
+        lambda: runner.get_thread("talk"),
+        runner.verify,
+        lambda: page.turn("1.a"),
+        handle.result,
+        lambda: anext(handle.events()),
+        stream.__aenter__,
+    ):
+        with pytest.raises(
+            StoreUnavailable, match=r"the runner of .* is closed: make another one, or open it"
+        ):
+            await use()
+    await runner.drain()
+    async with runner:
+        assert (await runner.resume(task)).state == "completed"
+
+
+def test_a_runner_closed_by_its_sync_verbs_says_so(store: Any) -> None:
+    with Runner(store).sync as treadle:
+        treadle.list_tasks()
+    with pytest.raises(StoreUnavailable, match="is closed: make another one"):
+        treadle.list_tasks()
+    with treadle:
+        assert treadle.list_tasks().items == ()
+
+
+@pytest.mark.anyio
+async def test_a_runner_is_opened_by_its_first_verb(store: Any) -> None:
+    runner = Runner(store)
+    assert (await runner.list_tasks()).items == ()
+    await runner.aclose()

@@ -11,7 +11,6 @@ import typer
 from treadle.cli.command import USAGE, AgentOption, ByOption, Session, command, json_argument, text_argument
 from treadle.cli.filters import ManyArgument, NameOption, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.outcome import print_outcome
-from treadle.cli.run import agent_of
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.core.events import END_STATES
 from treadle.core.messages import Json
@@ -183,6 +182,8 @@ async def edit(
             value = json_argument(arguments, "edit")
             if not isinstance(value, dict):
                 raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
+            from treadle.cli.run import agent_of  # no other command of this module needs what it imports
+
             code = await agent_of(runner, row, session.screen, agent, None)
             if code is not None:
                 driver_of(runner).agents.register(code)

@@ -21,6 +21,7 @@ from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
 from treadle.errors import (
     ConfigurationError,
+    ContextFailed,
     NotFound,
     StepFailed,
     TaskParked,
@@ -199,6 +200,8 @@ def _user_code_in(error: BaseException) -> str | None:
 
 def _failed(error: Any, screen: Screen) -> int:
     message = str(error) if isinstance(error, TreadleError) else usage_message(error)
+    if isinstance(error, ContextFailed) and (path := _user_code_in(error.__cause__ or error)) is not None:
+        message = f"{message} (from {path})"
     screen.document(error_json(error, message))
     screen.note(("error: ", "red"), message)
     if isinstance(error, TaskParked):

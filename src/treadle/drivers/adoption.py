@@ -63,6 +63,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
 from treadle.core.observation import error_text
 from treadle.core.state import TaskState
+from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
@@ -71,6 +72,7 @@ from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
 from treadle.engine.inbox import SURVIVED
 from treadle.engine.interruption import DRIVER_CLOSED
+from treadle.engine.options import from_json
 from treadle.errors import (
     Fenced,
     StoreError,
@@ -387,13 +389,16 @@ class Adopter:
                 await self._give_up(row, owned, reason)
                 return
             agent = self._agents.version_for(state, self._agents.of(row.agent, None, row.task_id))
+            goal: Goal = "undo" if state.undo is not None else "end"
+            # What may fail comes first: until the task is driven on, it stands as its last driver left it.
+            if goal == "end":
+                check_version(state, agent, from_json(state.options))
+            context = await self._driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
             if state.shutdown and not state.pausing:
                 lift_stop(owned, RUNNER)
             self._seen.pop(_key(row), None)
             waited = self._loop.time() - seen
             self._report("adopted", f"task {row.task_id} adopted", row, owned, waited=waited)
-            goal: Goal = "undo" if state.undo is not None else "end"
-            context = await self._driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
             try:
                 await self._driver.drive(owned, goal, agent, context)
             except Fenced as refusal:

@@ -191,7 +191,7 @@ class TaskDriver:
     async def close(self) -> None:
         """Release what can be released, and stop watching the store."""
         await self.ownership.close()
-        self.cache.clear()
+        self.cache.close()
         self.owned.close()
 
     async def _effect_context(

@@ -98,7 +98,7 @@ class TaskCreator:
         agent, parent = new.agent, new.child_of
         if drives:
             self._agents.preload(agent)
-        await self._store.open()
+        await self._cache.open()
         options = self._options if new.options is None else new.options.over(self._options)
         if parent is not None:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner

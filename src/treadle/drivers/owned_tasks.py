@@ -92,7 +92,7 @@ class OwnedTasks:
         self.on_news: Callable[[], None] | None = None
         """called, from any thread, when another process wrote or a task was released here"""
 
-        self._cache = cache
+        self.cache = cache
         self._clock = clock
         self._observers = observers
         self._lock = RLock()
@@ -105,9 +105,7 @@ class OwnedTasks:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
             if lease.create is not None:
-                self._cache.forget(
-                    state.task_id
-                )  # a task of this id may have been deleted by another process
+                self.cache.forget(state.task_id)  # a task of this id may have been deleted by another process
             channel = self.channels.of(state.task_id)
             channel.belongs_to(state)
             owned = OwnedTask(state, JournalWriter(self.store, channel, state, lease, self._clock), channel)
@@ -131,7 +129,7 @@ class OwnedTasks:
             # After a stall the task may have been driven elsewhere, and be owned here again under a newer epoch.
             self.unreleased[task_id] = max(self.unreleased.get(task_id, 0), writer.epoch)
         if writer.released and owned.state.ended is None:
-            self._cache.keep(CachedTask(owned.state, writer.digest, window=owned.window))
+            self.cache.keep(CachedTask(owned.state, writer.digest, window=owned.window))
         owned.channel.publish((Stopped(owned.state.seq if writer.released else None),))
         if owned.channel.observed is not None:
             owned.channel.observe(None)

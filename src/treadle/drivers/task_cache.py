@@ -22,7 +22,7 @@ from treadle.core.journal import check_format, missing_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import JournalCorrupt, StoreUnavailable, TaskNotFound
 from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
@@ -68,6 +68,25 @@ class TaskCache:
         self._store = store
         self._cached: OrderedDict[str, CachedTask] = OrderedDict()
         self._lock = RLock()
+        self._is_closed = False
+
+    async def open(self, *, again: bool = False) -> None:
+        """Open the store, as every verb does before it reads or writes.
+
+        Args:
+            again: open it also if the runner was closed.
+
+        Raises:
+            StoreUnavailable: the store cannot be opened, or the runner was closed.
+        """
+        if again:
+            self._is_closed = False
+        elif self._is_closed:
+            raise StoreUnavailable(
+                f"the runner of {self._store.url} is closed: make another one, or open it again by `async with runner` "
+                "(`with runner.sync` without asyncio)"
+            )
+        await self._store.open()
 
     # ----------------------------------------------------------------------------------------- rows
 
@@ -80,7 +99,7 @@ class TaskCache:
 
     async def row(self, task_id: str) -> TaskRow:
         """Return a task's row; raises `TaskNotFound`, which says so if the id is that of a thread."""
-        await self._store.open()
+        await self.open()
         try:
             return await self._store.row(task_id)
         except TaskNotFound:
@@ -182,8 +201,9 @@ class TaskCache:
         with self._lock:
             self._cached.pop(task_id, None)
 
-    def clear(self) -> None:
-        """Drop every cache entry."""
+    def close(self) -> None:
+        """Drop every cache entry; the store is not opened from here any more."""
+        self._is_closed = True
         with self._lock:
             self._cached.clear()
 

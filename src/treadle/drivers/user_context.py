@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 
 from treadle.agents.agent import Agent
 from treadle.agents.context_type import ContextNeed, fits, type_name
+from treadle.core.observation import error_text
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine import results
 from treadle.engine.results import Task
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, ContextFailed
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
 """Makes the context of a drive from its task, or an awaitable of it."""
@@ -64,14 +65,27 @@ class UserContexts:
 
         Raises:
             ConfigurationError: it is missing, or of another type than the agent, or one that it may call, needs.
+            ContextFailed: the factory raised.
         """
         if context is None and self._factory is not None:
-            context = self._factory(await self._snapshot(owned))
-            if isawaitable(context):
-                context = await context
+            context = await self._made(self._factory, owned, agent)
         if needed or context is not None:
             self._check(agent, context, owned)
         return context
+
+    async def _made(self, factory: ContextFactory, owned: OwnedTask, agent: Agent[Any]) -> Any:
+        """Return what the factory makes of a task."""
+        task = await self._snapshot(owned)
+        try:
+            context = factory(task)
+            return await context if isawaitable(context) else context
+        except (Exception, SystemExit) as error:
+            name = getattr(factory, "__qualname__", repr(factory))
+            raise ContextFailed(
+                f"task {task.task_id}: context_factory {name} failed for agent {agent.name!r}: {error_text(error)}; "
+                "the task was not driven, and can be resumed",
+                task_id=task.task_id,
+            ) from error
 
     def _check(self, agent: Agent[Any], context: Any, owned: OwnedTask | None = None) -> None:
         if not agent.context_needs and not agent.subagents:

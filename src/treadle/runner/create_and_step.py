@@ -230,7 +230,7 @@ class StepVerbs(ViewVerbs):
     async def _existing_row(self, new: NewRun) -> TaskRow | None:
         """Return the row of the task of that id, None if there is none; raises `TaskConflict` for another task."""
         task_id = str(new.task_id)
-        await self._store.open()
+        await self._cache.open()
         row = await self._cache.row_or_none(task_id)
         if row is None:
             return None

@@ -31,7 +31,7 @@ class MaintenanceVerbs(ViewVerbs):
         from treadle.transfer import verifying
 
         task_id = None if task is None else await self._existing(task)
-        await self._store.open()
+        await self._cache.open()
         async with self._store.snapshot() as snapshot:
             report = await verifying.verify(snapshot, task_id)
         for damaged in {finding.task_id for finding in report.findings}:
@@ -57,7 +57,7 @@ class MaintenanceVerbs(ViewVerbs):
             if hasattr(to, "write")
             else arguments.path("export_tasks: to", to, "a path or a stream of bytes")
         )
-        await self._store.open()
+        await self._cache.open()
         wanted = [await self._existing(task) for task in tasks] or None
         async with self._store.snapshot() as snapshot:
             if file is not None:
@@ -77,5 +77,5 @@ class MaintenanceVerbs(ViewVerbs):
         from treadle.transfer import importing
 
         file = arguments.path("import_tasks: source", source)
-        await self._store.open()
+        await self._cache.open()
         return await importing.import_tasks(self._store, file)

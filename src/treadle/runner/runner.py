@@ -54,7 +54,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         return self._driver.observers.reports() if self._driver.observers is not None else ()
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
+        await self._cache.open(again=True)
         return self
 
     async def __aexit__(
@@ -65,7 +65,8 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     async def aclose(self) -> None:
         """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it.
 
-        Observers are told the rest, for at most 2 seconds.
+        Observers are told the rest, for at most 2 seconds. From then on verbs raise `StoreUnavailable`, until another
+        `async with` opens the runner again.
         """
         await self.drain()
         await self._driver.close()

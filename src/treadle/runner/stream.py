@@ -225,7 +225,7 @@ class TaskStream(Generic[R_co]):
         self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._tasks.store.open()
+        await self._tasks.cache.open()
         after = await self._head()
         self._watcher = watcher = self._tasks.channels.subscribe(self.task_id, raw=self._raw)
 

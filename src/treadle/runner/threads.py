@@ -34,7 +34,7 @@ class ThreadVerbs(RunVerbs):
     async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
         """Return the threads in which a task was finalized, by id; `cursor` is that of the page before."""
         arguments.page("list_threads", limit, cursor)
-        await self._store.open()
+        await self._cache.open()
         rows = await self._store.threads(limit + 1, after=cursor)
         items = tuple([ThreadSummary(row.thread_id, row.version, row.members) for row in rows[:limit]])
         page = ThreadPage(items, items[-1].thread_id if len(rows) > limit else None)
@@ -66,7 +66,7 @@ class ThreadVerbs(RunVerbs):
             ThreadNotFound: no task was finalized in it.
         """
         request = CompactionRequest(thread_id, keep, context_tokens, agent, model)
-        await self._store.open()
+        await self._cache.open()
         compactor = ThreadCompactor(
             self._store, self._cache, self._agents, self._memory, lambda new: self._run(new, None)
         )
@@ -84,7 +84,7 @@ class ThreadVerbs(RunVerbs):
             ConfigurationError: the messages are not well-formed; the text says which.
         """
         conversation = arguments.conversation("import_thread", messages)
-        await self._store.open()
+        await self._cache.open()
         version, _ = await self._store.thread(thread_id)
         task_id, now = new_id(), self._clock()
         while True:
@@ -117,7 +117,7 @@ class ThreadVerbs(RunVerbs):
             ThreadNotFound: there is no such thread.
             TaskBusy: a task of it is driven, or is a child that its parent has not done with.
         """
-        await self._store.open()
+        await self._cache.open()
         rows = await self._rows_of(thread_id)
         for row in rows:
             await self._check_not_awaited(row)
@@ -151,7 +151,7 @@ class ThreadVerbs(RunVerbs):
         arguments.seconds("prune: older_than", seconds)
         arguments.labels("prune: labels", labels)
         arguments.task_states("prune: states", states)
-        await self._store.open()
+        await self._cache.open()
         before = self._clock() - int(seconds * 1e6)
         threads: dict[str, list[TaskRow]] = {}
         for row in await self._rows_of(None):

@@ -155,7 +155,7 @@ class ViewVerbs:
         return await self._task_page(wanted)
 
     async def _task_page(self, wanted: TaskFilter) -> TaskPage:
-        await self._store.open()
+        await self._cache.open()
         # One more than asked for tells whether there is a next page.
         rows = await self._store.rows(replace(wanted, limit=wanted.limit + 1))
         more = rows[wanted.limit - 1].cursor if len(rows) > wanted.limit else None
@@ -192,7 +192,7 @@ class ViewVerbs:
         What running tasks spent counts as of when they were created, stopped or last went on. A search leaves out tasks
         that were last driven by a version that kept no text to search.
         """
-        await self._store.open()
+        await self._cache.open()
         wanted = TaskFilter(
             _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
@@ -243,7 +243,7 @@ class ViewVerbs:
         Raises:
             ThreadNotFound: the id is that of a task.
         """
-        await self._store.open()
+        await self._cache.open()
         thread = await self._cache.history.messages(thread_id)
         if not thread.messages and not thread.damaged:
             await self._check_no_task(thread_id)
