@@ -1002,12 +1002,12 @@ async def test_a_driver_that_claims_during_the_search_for_dead_drivers_is_not_de
 async def test_a_claim_of_a_process_that_was_idle_prolongs_its_lease_in_the_same_transaction(
     url: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(url, lease_seconds=0.5) as store:
+    async with opened(url) as store:
         await Owner(store, "t").write(create=new_task("t"), release=True)
+        monkeypatch.setattr(store._active(), "_keep_lease", lambda _: None)
         with psycopg.connect(url.partition("&schema")[0]) as connection:
             connection.execute(f"UPDATE {schema}.drivers SET lease = 'epoch'")
-        await asyncio.sleep(0.1)
-        monkeypatch.setattr(store._active(), "_keep_lease", lambda _: None)
+        store._active()._owner.renewed_at -= store._to.lease_seconds  # so long it has been idle
         await store.claim("t")
         driver = (await store.row("t")).driver
         assert driver is not None
