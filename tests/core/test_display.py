@@ -88,7 +88,7 @@ def test_html_shows_control_and_direction_characters_as_escapes() -> None:
     assert "right\\u202eleft" in html
 
 
-@pytest.mark.parametrize("text", ["x" * 3_000_000, "<" * 300_000, "a b\n" * 100_000])
+@pytest.mark.parametrize("text", ["x" * 400_000, "<" * 60_000, "a b\n" * 20_000])
 def test_html_and_lines_are_bounded_however_long_the_values_are(text: str) -> None:
     many = Table("rows", ("a", "b"), [text] * 3 * ROWS, lambda item: (item, {"deep": [item]}))
     shown = Shown(text=text, values=(("all", text),), tables=(many,))

@@ -92,7 +92,7 @@ def fits(schema: Any, value: Any, top: Any = None) -> bool:
     return True
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(EVENTS, WORDS)
 def test_every_event_comes_back_from_its_json(event: Any, tool: str) -> None:
     assume(not isinstance(event, e.LimitReached) or (isfinite(event.allowed) and isfinite(event.used)))
@@ -116,7 +116,7 @@ def test_every_delta_comes_back_from_its_json(delta: Any) -> None:
     assert over_the_wire(child).agent_path == ("shop", "clerk", "scout")
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(EVENTS | DELTAS)
 def test_every_event_fits_the_schema(event: Any) -> None:
     schema = MADE

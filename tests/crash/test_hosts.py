@@ -47,6 +47,7 @@ def around_calls(point: str) -> bool:
     return " s1-" in point and point.startswith(("enter", "start", "done", "before tool", "after tool"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("host", ["thread", "subprocess"])
 def test_wherever_a_tool_runs_a_kill_around_its_calls_is_survived(crashing: Crashing, host: str) -> None:
     report = crashing(AGENTS[host], kills_per_task=15, recovery=False, only=around_calls)

@@ -152,7 +152,7 @@ def listening(status, headers, body):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", paths
         finally:

@@ -143,7 +143,7 @@ def test_a_local_ollama_is_asked_for_its_models():
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Tags) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         assert local_ollama(1, url=url) == ["ollama:qwen3:4b"]
         server.shutdown()

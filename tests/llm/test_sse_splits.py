@@ -198,7 +198,7 @@ async def cut_at_random(wire, trials, seed):
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
 async def test_bytes_cut_at_random_places_give_the_same_answer(wire):
-    await cut_at_random(wire, 16, seed_of_this_run())
+    await cut_at_random(wire, 8, seed_of_this_run())
 
 
 @pytest.mark.full

@@ -219,7 +219,7 @@ class DurableEngine(Engine):
 
 
 NORMAL = settings(
-    max_examples=15,
+    max_examples=6,
     stateful_step_count=25,
     suppress_health_check=list(HealthCheck),
     phases=[phase for phase in Phase if phase is not Phase.explain],
@@ -228,7 +228,7 @@ NORMAL = settings(
 TestMemory = Engine.TestCase
 TestMemory.settings = NORMAL
 TestSQLite = DurableEngine.TestCase
-TestSQLite.settings = settings(NORMAL, max_examples=5)
+TestSQLite.settings = settings(NORMAL, max_examples=2)
 
 
 @pytest.mark.full

@@ -143,7 +143,7 @@ def run(rules: Rules, history: list[tuple[str, int]]) -> None:
 
 
 @given(SETUPS, HISTORIES)
-@settings(max_examples=250, phases=PHASES)
+@settings(max_examples=80, phases=PHASES)
 def test_any_history_of_the_pure_part_passes_the_auditor(
     rules: Rules, history: list[tuple[str, int]]
 ) -> None:

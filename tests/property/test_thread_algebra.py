@@ -11,7 +11,7 @@ from treadle.drivers.thread_history import ThreadHistory
 from treadle.stores import rules
 
 
-@pytest.mark.parametrize(("kind", "runs"), [("memory", 60), ("sqlite", 8)])
+@pytest.mark.parametrize(("kind", "runs"), [("memory", 20), ("sqlite", 4)])
 def test_a_thread_and_its_tasks_agree_with_a_model_of_lists(kind: str, runs: int) -> None:
     first = random.randrange(2**31)
     print(f"python -m tests.property.thread_algebra --store {kind} --seed {first} --runs {runs}")

@@ -12,7 +12,7 @@ from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
 
-TIMES = 200
+TIMES = 80
 
 
 async def test_a_cancel_at_any_instant_around_completion_ends_the_task_once_and_soon(tmp_path):

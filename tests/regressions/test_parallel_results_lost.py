@@ -25,7 +25,7 @@ async def test_sixteen_calls_that_end_together_have_sixteen_results_each_time() 
         answer += call("together", n=n)
     model = ScriptedModel([answer, text("so")])
     async with Runner("memory:") as runner:
-        for _ in range(50):
+        for _ in range(20):
             result = await runner.run(Agent(model, tools=[together]), "go")
             assert [execution.output for execution in result.tool_executions] == [*range(16)]
             parts = model.requests[-1].messages[-1].parts

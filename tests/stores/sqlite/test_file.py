@@ -263,7 +263,7 @@ def test_a_store_in_memory_has_its_own_address() -> None:
         SQLiteStore(":memory:")
 
 
-@pytest.mark.parametrize("processes", [8, pytest.param(30, marks=pytest.mark.full)])
+@pytest.mark.parametrize("processes", [4, pytest.param(30, marks=pytest.mark.full)])
 async def test_many_processes_may_open_a_fresh_file_at_once(tmp_path: Path, processes: int) -> None:
     path = tmp_path / "new" / "j.db"
     children = [writing_process(path, f"t{n}") for n in range(processes)]
