@@ -553,6 +553,10 @@ class TaskRow:
         return state_word(self.state, None if self.driver is None else self.driver.alive)
 
 
+BETWEEN_STEPS: Final = "between steps"
+"""The state, as people read it, of a `running` task that no process drives. Filters take it as a state."""
+
+
 def state_word(state: str, alive: bool | None) -> str:
     """Return a task's state as users see it.
 
@@ -619,7 +623,8 @@ class TaskFilter:
     """Which tasks to list: all fields that are set must match.
 
     Args:
-        states: a row's `word` is one of these.
+        states: a row's `word` is one of these. `BETWEEN_STEPS` among them stands for rows that are `running` and that
+            no living driver owns.
         agent: the name of its agent.
         thread_id: its thread.
         parent: the task it is a child of.

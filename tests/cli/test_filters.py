@@ -75,3 +75,15 @@ def test_on_a_terminal_a_person_is_asked(night, project, key, state):
         screen = terminal.finished()
     assert states(night)["add one"] == state
     assert ("2 of 2 tasks" in screen) == (key == "y")
+
+
+def test_tasks_are_named_by_the_state_that_the_list_prints(night):
+    listed = night("tasks", "--state", "between steps", "--json").document
+    assert [item["input"] for item in listed["items"]] == ["slowly"]
+    assert listed["totals"]["tasks"] == 1
+    assert {line.split("\t")[1] for line in night("tasks", "--state", "between steps").out.splitlines()} == {
+        "between steps"
+    }
+    assert "between steps" in night("tasks", "--state", "resting").err
+    assert night("cancel", "--state", "between steps", "--yes").code == 0
+    assert list(states(night).values()).count("cancelled") == 1

@@ -24,6 +24,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult, StateWord, Task, TaskSummary
 from treadle.errors import ConfigurationError
+from treadle.ports import BETWEEN_STEPS
 
 MAX_PAGE: Final = 1_000
 """How many tasks a page may hold."""
@@ -220,10 +221,9 @@ def task_states(name: str, values: Any) -> None:
 
 def task_state(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a state of a task."""
-    if value not in get_args(StateWord):
-        raise ConfigurationError(
-            f"{name} must be one of {', '.join(get_args(StateWord))}, got {shown(value)}"
-        )
+    states = (*get_args(StateWord), BETWEEN_STEPS)
+    if value not in states:
+        raise ConfigurationError(f"{name} must be one of {', '.join(states)}, got {shown(value)}")
 
 
 def shown(value: Any) -> str:

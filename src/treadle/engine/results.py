@@ -21,7 +21,7 @@ from treadle.core.steps import CallState, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
-from treadle.ports import Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
+from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -330,7 +330,7 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
 
 def state_text(state: StateWord, *, driven: bool) -> str:
     """Return a task's state for people to read: a `running` task that no process drives is between steps."""
-    return "between steps" if state == "running" and not driven else state
+    return BETWEEN_STEPS if state == "running" and not driven else state
 
 
 @explains_names("Task", subscript=True)

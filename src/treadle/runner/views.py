@@ -131,7 +131,7 @@ class ViewVerbs:
         plain `for`, over all pages.
 
         Args:
-            state: a state, or several of which a task has one.
+            state: a state, or several of which a task has one; `between steps` is `running` without a driver.
             agent: the name of the agent.
             thread_id: the thread.
             parent: the id of the task whose children are listed.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from treadle.errors import ConfigurationError
-from treadle.ports import TaskFigures, TaskFilter, TaskRow, TaskSums
+from treadle.ports import BETWEEN_STEPS, TaskFigures, TaskFilter, TaskRow, TaskSums
 
 _LONGEST: Final = 200
 """Characters of a label that an index holds: some indexes take no long texts."""
@@ -77,6 +77,22 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
     return TaskFigures(**{name: document[key] for key, name in _FIELDS})
 
 
+def has_state(word: str, states: Sequence[str] | None, *, driven: bool) -> bool:
+    """Whether a task is in one of some states; all are meant by None.
+
+    Args:
+        word: the task's state, as `TaskRow.word` has it.
+        states: the states of a filter.
+        driven: whether a living process drives the task.
+    """
+    return states is None or word in states or (word == "running" and not driven and BETWEEN_STEPS in states)
+
+
+def resting_states(states: Sequence[str]) -> set[str]:
+    """Return the stored states of tasks without an owner that are in one of some states."""
+    return {"running" if state == BETWEEN_STEPS else state for state in states}
+
+
 def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
     """Whether a row is one of those wanted, its state and the cursor included.
 
@@ -86,7 +102,7 @@ def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
         text: what searches read of it; None if it has no figures.
     """
     return (
-        (wanted.states is None or row.word in wanted.states)
+        has_state(row.word, wanted.states, driven=row.driver is not None and row.driver.alive)
         and (wanted.agent is None or row.agent == wanted.agent)
         and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
         and (wanted.parent is None or row.parent == wanted.parent)

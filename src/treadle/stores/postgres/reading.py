@@ -212,7 +212,10 @@ def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
     if wanted.states is None:
         return _newest_rows(connection, wanted, limit)
     with same_snapshot(connection):
-        resting = [_newest_rows(connection, wanted, limit, _RESTING, state) for state in wanted.states]
+        resting = [
+            _newest_rows(connection, wanted, limit, _RESTING, state)
+            for state in listing.resting_states(wanted.states)
+        ]
         # The state of an owned task is known only once its row is read: those are few, and read apart.
         owned = [row for row in _newest_rows(connection, wanted, None, _OWNED) if row.word in wanted.states]
     return listing.newest([*resting, owned], limit)
@@ -283,7 +286,7 @@ def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSum
         process, counts = facts[:5], facts[5:]
         is_driven = is_alive(*process) if owned else None
         word = state_word(state, is_driven)
-        if wanted.states is None or word in wanted.states:
+        if listing.has_state(word, wanted.states, driven=bool(is_driven)):
             result.setdefault(word, TaskSums()).add(
                 TaskSums(*map(int, counts), driven=counts[0] if is_driven else 0)
             )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import ConfigurationError
-from treadle.ports import Commit, TaskFigures, TaskFilter, TaskSums
+from treadle.ports import BETWEEN_STEPS, Commit, TaskFigures, TaskFilter, TaskSums
 from treadle.testing.conformance.owner import new_task, send
 from treadle.testing.conformance.store_subject import StoreSubject
 
@@ -89,6 +89,29 @@ class ListConformance(StoreSubject):
             assert (await store.row("t")).figures == later
             assert [row.figures for row in await store.rows(TaskFilter(states=("paused",)))] == [later]
             assert await store.rows(TaskFilter(search="text")) == []
+
+    async def test_a_running_task_without_a_driver_is_between_steps(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            figures = TaskFigures(own_tokens=5, own_cost=7)
+            for name, state, release in (
+                ("driven", "running", False),
+                ("resting", "running", True),
+                ("paused", "paused", True),
+            ):
+                await send(store, Commit(name, 1, create=new_task(name), figures=figures))
+                await send(store, Commit(name, 1, state=state, release=release))
+            for states, listed in (
+                ((BETWEEN_STEPS,), ["resting"]),
+                ((BETWEEN_STEPS, "paused"), ["paused", "resting"]),
+                ((BETWEEN_STEPS, "running"), ["driven", "resting"]),
+                (("running",), ["driven", "resting"]),
+            ):
+                rows = await store.rows(TaskFilter(states=states))
+                assert sorted(row.task_id for row in rows) == listed, states
+                sums = await store.sums(TaskFilter(states=states))
+                assert sum(each.tasks for each in sums.values()) == len(listed), states
+                assert sum(each.driven for each in sums.values()) == listed.count("driven"), states
+            assert await store.sums(TaskFilter(states=(BETWEEN_STEPS,))) == {"running": TaskSums(1, 5, 7, 0)}
 
     async def test_sums_count_what_tasks_spent_alone_by_state(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
