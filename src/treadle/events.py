@@ -67,7 +67,10 @@ from treadle.core.events import (
     ValueKept,
     VersionChanged,
     WorkerFailed,
+    explain_names,
 )
+
+explain_names()
 
 __all__ = [
     "EVENTS",

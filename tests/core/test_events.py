@@ -1,6 +1,10 @@
 """Events are a closed list, tagged by their class names, each with the journal format it needs."""
 
 import re
+import subprocess
+import sys
+
+import pytest
 
 from treadle.core import events as e
 
@@ -24,3 +28,39 @@ def test_an_event_that_changes_keys_needs_a_newer_format() -> None:
 def test_an_unknown_event_needs_a_newer_version_unless_it_is_inert() -> None:
     assert e.UnknownEvent("later", {}).format == e.JOURNAL_FORMAT + 1
     assert e.UnknownEvent("later", {}, inert=True).format == 1
+
+
+RUN = """
+from treadle import Agent, Runner, ScriptedModel
+from treadle.core.events import Occurrence
+agent, seen = Agent(ScriptedModel(["done", "done"])), []
+runner = Runner("memory:")
+task = runner.run_sync(agent, "?").task_id
+assert not hasattr(Occurrence, "__getattr__"), "no program has looked at an event yet"
+{gets_one}
+message = ""
+try:
+    next(each for each in seen if hasattr(each, 'time')).type
+except AttributeError as error:
+    message = str(error)
+assert "write `event.kind`" in message, message
+"""
+
+
+@pytest.mark.parametrize(
+    "gets_one",
+    [
+        pytest.param("seen += runner.sync.handle(task).events()", id="reads a journal"),
+        pytest.param("with runner.sync.run_stream(agent, '?') as stream: seen += stream", id="watches a run"),
+        pytest.param(
+            "other = Runner('memory:', observers=[lambda notice: seen.append(notice.event)])\n"
+            "other.run_sync(agent, '?')\nother.sync.close()",
+            id="observes a runner",
+        ),
+        pytest.param("import treadle.events as te; seen += [te.TimerFired('s1')]", id="makes one"),
+    ],
+)
+def test_events_explain_names_from_when_a_program_gets_one(gets_one: str) -> None:
+    script = RUN.replace("{gets_one}", gets_one)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

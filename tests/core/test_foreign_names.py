@@ -25,7 +25,6 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.core.events import Occurrence
 from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, ITEMS, VERB_ARGUMENTS
 from treadle.engine.results import Page, ThreadMessages, ToolExecution
 from treadle.ports import Notice
@@ -50,7 +49,7 @@ CLASSES: dict[str, Any] = {
     "Message": Message,
     "page": Page,
     "ThreadMessages": ThreadMessages,
-    "event": Occurrence,
+    "event": treadle.events.Event,
     "Notice": Notice,
     "ToolContext": ToolContext,
     "RunContext": RunContext,

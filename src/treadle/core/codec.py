@@ -66,6 +66,7 @@ PARTS: dict[str, type[Any]] = {
 }
 
 _Step = Callable[[Any], Any]
+_Writer = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 class UnreadableRecord(ValueError):
@@ -88,7 +89,7 @@ def _decode_bytes(value: str | None) -> bytes | None:
 class _Plan:
     """How one class is written, into the document given, and read from a document, which is used up."""
 
-    encode: Callable[[Any, dict[str, Any]], dict[str, Any]]
+    encode: _Writer
     decode: Callable[[dict[str, Any]], Any]
 
 
@@ -289,8 +290,9 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
             if event.inert:
                 document["i"] = 1
         else:
-            document = _WRITERS[type(event)](event, {"k": event.kind})
-            if event.ignorable:
+            write, kind, is_ignorable = _WRITERS[type(event)]
+            document = write(event, {"k": kind})
+            if is_ignorable:
                 document["i"] = 1
         if time != previous:
             document["d"] = time - previous
@@ -311,12 +313,12 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
-class _Writers(dict[type[Event], Callable[[Any, dict[str, Any]], dict[str, Any]]]):
-    """For each class of event the function that writes one, compiled at its first use."""
+class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
+    """For each class of event the function that writes one, compiled at its first use, its kind, and `ignorable`."""
 
-    def __missing__(self, kind: type[Event]) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
-        write = self[kind] = _plan(kind).encode
-        return write
+    def __missing__(self, cls: type[Event]) -> tuple[_Writer, str, bool]:
+        found = self[cls] = (_plan(cls).encode, cls.kind, cls.ignorable)
+        return found
 
 
 _WRITERS: Final = _Writers()

@@ -77,9 +77,11 @@ class EventOrigin:
     agent_path: tuple[str, ...]
 
 
-@explains_names("event")
 class Occurrence(Displayed):
-    """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them."""
+    """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them.
+
+    Their unknown attributes are explained once `explain_names` was called.
+    """
 
     __slots__ = ("origin", "tool_name")
 
@@ -132,6 +134,16 @@ class Occurrence(Displayed):
     def __repr__(self) -> str:
         shown = [f"{name}={one_line(repr(value))}" for name, value in self._shown()]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def explain_names() -> None:
+    """Let events explain unknown attributes from now on: call it before a program gets events, or their classes.
+
+    Python then reads every attribute of an event more slowly, and driving a step reads more than a hundred: a process
+    in which no program looks at events is spared that.
+    """
+    if "__getattr__" not in vars(Occurrence):
+        explains_names("event")(Occurrence)
 
 
 def _path_of(occurrence: Occurrence) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
-from treadle.core.events import Ephemeral, Event, EventOrigin
+from treadle.core.events import Ephemeral, Event, EventOrigin, explain_names
 from treadle.core.state import TaskState
 
 BUFFER: Final = 4_096
@@ -264,6 +264,7 @@ class Channel:
 
     def join(self, *, deltas: bool, raw: bool = False) -> Watcher:
         """Return a new watcher."""
+        explain_names()
         loop = asyncio.get_running_loop()
         wakeup = next(
             (wakeup for wakeup in self._wakeups if wakeup.loop is loop and wakeup.deltas == deltas), None

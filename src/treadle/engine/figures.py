@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from treadle.core.events import Event, TaskEnded
@@ -17,18 +17,18 @@ _SEARCHED: Final = 500
 """Characters of each that searches read."""
 
 
-def figures_of(state: TaskState, events: Iterable[Event] = ()) -> TaskFigures:
+def figures_of(state: TaskState, events: Sequence[Event] = ()) -> TaskFigures:
     """Return the figures of a task.
 
     Args:
         state: the task.
-        events: what is being recorded; how they end the task may not be in its state yet.
+        events: what is being recorded, in order; that the last of them ends the task may not be in its state yet.
     """
     error, updated = state.error, state.time
-    for event in events:
-        updated = event.time
-        if isinstance(event, TaskEnded):
-            error = event.error
+    if events:
+        updated = events[-1].time
+        if isinstance(events[-1], TaskEnded):
+            error = events[-1].error
     own = state.usage
     read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
     for parts in state.children.values():
@@ -66,4 +66,6 @@ def folded(text: str) -> str:
 def _line(text: str) -> str:
     """Return the first characters of a text on one line, as any store can hold them."""
     line = " ".join(text[: 2 * _SEARCHED].split())[:_SEARCHED]
+    if line.isascii() and line.isprintable():
+        return line
     return line.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

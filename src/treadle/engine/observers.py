@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet, finalize
 
 from treadle.core.data import frozen
-from treadle.core.events import Ephemeral, Event, RawChunk
+from treadle.core.events import Ephemeral, Event, RawChunk, explain_names
 from treadle.core.state import TaskState
 from treadle.engine.broadcast import Item, Stopped
 from treadle.engine.results import resting_word
@@ -173,6 +173,8 @@ class ObserverSet:
     """All observers of a runner."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
+        if observers:
+            explain_names()
         self.listeners = [Listener(observer) for observer in observers]
         self.deltas = any(listener.deltas for listener in self.listeners)
         self.entering = [listener for listener in self.listeners if listener.enter_call is not None]

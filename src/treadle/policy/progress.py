@@ -59,7 +59,7 @@ def was_made_before(state: TaskState, step: StepState) -> bool:
         for call in other.calls:
             if call.name == name and call.arguments == arguments:
                 return True
-        seen += len(other.calls)
+            seen += 1
         if seen >= _NEAR:
             return False
     return False

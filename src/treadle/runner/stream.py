@@ -18,6 +18,7 @@ from treadle.core.events import (
     ModelReturned,
     RawChunk,
     ToolStarted,
+    explain_names,
 )
 from treadle.core.ids import base_call_id, undone_call
 from treadle.core.journal import events_with_epochs
@@ -137,6 +138,7 @@ class StoredEvents:
     """
 
     def __init__(self, store: JournalStore, task_id: str) -> None:
+        explain_names()
         self._store = store
         self._task_id = task_id
         self._origin: EventOrigin | None = None
