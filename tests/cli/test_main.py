@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ def test_each_command_is_made_alone_and_all_of_them_for_help_and_for_an_unknown_
     assert {"run", "tasks", "threads", "import", "demo"} < everything
     assert [name for name in everything if commands(app(name)) != {name}] == []
     assert commands(app("--help")) == commands(app("taks")) == everything
+
+
+def test_the_installed_program_is_this_command_line():
+    (program,) = entry_points(group="console_scripts", name="treadle")
+    assert program.load() is main
 
 
 def test_a_command_imports_nothing_of_other_commands():

@@ -132,10 +132,13 @@ def fits(lines: list[str], shown: list[str]) -> bool:
 
 def serve() -> Path | None:
     """Answer each line of standard input with the exit status of a fork; in the fork, return the file to run."""
-    import treadle.models
-    import treadle.stores.sqlite
-    import treadle.wiring  # noqa: F401
+    # A script has its own folder first on its import path, where a page does not find its modules either.
+    sys.path[0] = str(Path(__file__).parents[2])
+    from tests.docs import warm_treadle
 
+    commands = warm_treadle.offer()
+    load()
+    sys.path[0] = str(Path(__file__).parent)
     assert threading.active_count() == 1, "a fork would not have the other threads"
     gc.collect()
     gc.freeze()  # else each fork would copy all pages that its own collections look at
@@ -143,11 +146,23 @@ def serve() -> Path | None:
         request = json.loads(line)
         fork = os.fork()
         if fork == 0:
-            begin(request["folder"], request["output"], request["environment"])
+            path = {"PATH": os.pathsep.join([str(commands), request["environment"]["PATH"]])}
+            begin(request["folder"], request["output"], request["environment"] | path)
             return Path(request["document"])
         _, status = os.waitpid(fork, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
     return None
+
+
+def load() -> None:
+    """Import what most pages need, and what a model of each of the providers in them needs for its first answer."""
+    from treadle.llm import loading
+
+    for home in ("openai_stream", "anthropic_stream"):
+        loading.begin(f"treadle.llm.{home}").answers.result()
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join()
 
 
 def begin(folder: str, output: str, environment: dict[str, str]) -> None:

@@ -83,15 +83,14 @@ def pages(provider_addresses: dict[str, str]) -> Iterator[subprocess.Popen[str]]
         process.stdin.close()
 
 
-@pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.is_run for b in blocks(d))], ids=name)
-def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str], pages):
+def run_page(document: Path, tmp_path: Path, environment: dict[str, str], pages) -> None:
     folder, output = tmp_path / "folder", tmp_path / "output"
     folder.mkdir()
     environment = {
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
-        **provider_addresses,
+        **environment,
     }
     request = {
         "document": str(document),
@@ -103,6 +102,28 @@ def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dic
     pages.stdin.flush()
     status = pages.stdout.readline()
     assert status == "0\n", output.read_text()
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.is_run for b in blocks(d))], ids=name)
+def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str], pages):
+    run_page(document, tmp_path, provider_addresses, pages)
+
+
+def test_treadle_in_a_shell_block_ends_as_a_process_of_its_own_does(tmp_path: Path, pages):
+    document = tmp_path / "page.md"
+    document.write_text("""
+```sh
+mkdir here && cd here
+code=0; treadle show last > out.txt 2> error.txt || code=$?
+test $code = 2 && test ! -s out.txt && grep "no store at $PWD/.treadle" error.txt
+treadle drive --store j.db --json --agent shift:AGENT > driver.jsonl 2> error.txt || code=$?
+grep "shift:AGENT cannot be imported" error.txt
+echo 'import os; os.kill(os.getpid(), 9)' > shift.py
+treadle run shift:AGENT hello || code=$?
+test $code = 137
+```
+""")
+    run_page(document, tmp_path, {}, pages)
 
 
 def test_a_block_is_left_out_only_for_a_known_reason():
