@@ -26,7 +26,7 @@ from treadle import Runner
 from treadle.stores.memory import MemoryStore
 from treadle.testing.postgres import PostgresServer
 
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
+settings.register_profile("ci", max_examples=40, deadline=None, print_blob=True, derandomize=False)
 settings.register_profile("full", settings.get_profile("ci"), max_examples=2_000)
 settings.load_profile("ci")
 

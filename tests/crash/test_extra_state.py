@@ -1,5 +1,6 @@
 """Tasks whose calls and functions change the state are killed at every boundary: each ends with the same state."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -92,12 +93,19 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("agent", ["calling", pytest.param("functions", marks=pytest.mark.full)])
 def test_a_task_killed_at_its_boundaries_ends_with_the_same_state(folder: Path, agent: str) -> None:
+    seed = random.random()
+    print(f"seed {seed}")
     report = crash_at_every_boundary(
-        f"state_crashes:{agent}", "go", cwd=folder, kills_per_task=10, recovery=False
+        f"state_crashes:{agent}",
+        "go",
+        cwd=folder,
+        kills_per_task=10,
+        recovery=False,
+        only=lambda point: random.Random(f"{seed} {point}").random() < 1 / 3,
     )
     assert (report.broken, report.missed) == ([], [])
     assert report.answer == ("completed", ENDS[agent])
-    assert len(report.places) > 50
+    assert len(report.places) > 10
 
 
 @pytest.mark.full

@@ -69,6 +69,7 @@ def test_a_broken_engine_is_found(shop: Callable[[str], Path]) -> None:
     assert any("tool_started of call s1-1, which is begun" in line for line in report.broken), report
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
