@@ -57,9 +57,9 @@ def provider(monkeypatch):
         server.__exit__(None, None, None)
 
 
-def test_without_agent_a_plain_assistant_uses_the_model_whose_key_is_set(provider, begin, ended_process):
+def test_without_agent_a_plain_assistant_uses_the_model_whose_key_is_set(provider, treadle):
     server = provider(text("Hello there."))
-    ended = ended_process(begin("run", "hello"))
+    ended = treadle("run", "hello")
     assert ended.code == 0, ended.err
     assert "Hello there." in ended.out
     assert "a-key" not in ended.out + ended.err

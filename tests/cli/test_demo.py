@@ -234,11 +234,11 @@ def test_on_a_terminal_it_offers_a_model_at_hand_and_takes_its_time(tmp_path):
     assert b"Use openai:" in output
 
 
-def test_an_unknown_model_is_refused_before_anything_begins(tmp_path):
-    done = run(tmp_path, "--model", "unheard-of:nothing")
-    assert done.returncode == 2
-    assert "unheard-of" in done.stderr
-    assert not (tmp_path / ".treadle").exists()
+def test_an_unknown_model_is_refused_before_anything_begins(treadle, project):
+    ended = treadle("demo", "--model", "unheard-of:nothing")
+    assert ended.code == 2
+    assert "unheard-of" in ended.err
+    assert not (project / ".treadle").exists()
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x.md", "demo-00000000/../../x.md", "journal.db", ""])

@@ -68,7 +68,7 @@ OPERATOR = (
     "threads list --limit 3",
     "tasks --limit 6",
 )
-SAMPLE = OPERATOR[:2] + OPERATOR[4:8] + OPERATOR[9:11] + OPERATOR[16:17] + OPERATOR[-1:]
+SAMPLE = OPERATOR[:1] + OPERATOR[4:5] + OPERATOR[6:8] + OPERATOR[10:11] + OPERATOR[-1:]
 
 
 def keep_night(folder: Path, store: str, tasks: int) -> None:
