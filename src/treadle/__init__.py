@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from treadle.agents.workers.step_context import StepContext
     from treadle.agents.workers.worker import AgentWorker, Decider, Quorum, StepResult
     from treadle.core.events import NextStep
+    from treadle.policy.policy import Policy
+    from treadle.policy.rule import Rule
+    from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, Replace
     from treadle.tools.index import ToolIndex
 
     __version__: str
@@ -54,7 +57,14 @@ if TYPE_CHECKING:
 _HOMES = {  # what few agents need is imported by those that do
     "AgentWorker": "treadle.agents.workers.worker",
     "Decider": "treadle.agents.workers.worker",
+    "Allow": "treadle.policy.verdicts",
     "Ask": "treadle.agents.workers.node",
+    "AskPerson": "treadle.policy.verdicts",
+    "Deny": "treadle.policy.verdicts",
+    "EffectRequest": "treadle.policy.verdicts",
+    "Policy": "treadle.policy.policy",
+    "Replace": "treadle.policy.verdicts",
+    "Rule": "treadle.policy.rule",
     "NextStep": "treadle.core.events",
     "Node": "treadle.agents.workers.pipeline",
     "NodeContext": "treadle.agents.workers.node",
@@ -73,9 +83,13 @@ _HOMES = {  # what few agents need is imported by those that do
 __all__ = [
     "Agent",
     "AgentWorker",
+    "Allow",
     "Ask",
+    "AskPerson",
     "Breakpoint",
     "Decider",
+    "Deny",
+    "EffectRequest",
     "FailurePolicy",
     "File",
     "Happened",
@@ -92,12 +106,15 @@ __all__ = [
     "Pipeline",
     "PlanRefine",
     "Planner",
+    "Policy",
     "Quorum",
     "React",
     "Reading",
     "Reasoning",
     "ReasoningDelta",
+    "Replace",
     "RequestContext",
+    "Rule",
     "RunContext",
     "RunHandle",
     "RunOptions",

@@ -91,7 +91,7 @@ def test_a_claim_about_what_is_there_holds(claim: str):
         ("--colour", "no command has --colour"),
         ("treadle.server", "treadle.server cannot be imported"),
         ("pip install 'treadle[mcp]'", "no extra is called mcp"),
-        ("handoff", "handoff is no public name, parameter or field"),
+        ("telepathy", "telepathy is no public name, parameter or field"),
         ("for code", "'for code' is neither an expression, nor a command"),
     ],
 )

@@ -1,0 +1,168 @@
+"""The operators of comparisons: a fixed list. Each compares a value with an operand, or cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from posixpath import isabs, normpath
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from treadle.core.data import frozen
+from treadle.policy.patterns import matches, texts
+
+Known: TypeAlias = bool | None
+"""The outcome of a comparison; None is unknown."""
+
+
+class Mistake(Exception):
+    """Something in a rule is wrong; the text says what, without the rule's name.
+
+    Args:
+        text: what is wrong and what to write.
+        field: the field of the rule it is in.
+    """
+
+    def __init__(self, text: str, field: str = "when") -> None:
+        super().__init__(text)
+        self.field = field
+
+
+@frozen
+class Operator:
+    """One way to compare.
+
+    Args:
+        says: how it is written in a sentence.
+        compare: compares a value with the operand; None if they cannot be compared.
+        check: raises `Mistake` for an operand that it does not take.
+        negative: the outcome is turned around.
+        whole_lists: whether a list is compared as a whole, and not by item; None: if the operand is a list too.
+    """
+
+    says: str
+    compare: Callable[[Any, Any], Known]
+    check: Callable[[Any], None]
+    negative: bool = False
+    whole_lists: bool | None = False
+
+    def outcome(self, value: Any, operand: Any) -> Known:
+        """Return what comparing a value, or null, with the operand comes to."""
+        if value is None:
+            return self.negative
+        outcome = self.compare(value, operand)
+        return outcome if outcome is None or not self.negative else not outcome
+
+
+def _is(value: Any, operand: Any) -> Known:
+    if _kind(value) != _kind(operand):
+        return None
+    return value == operand
+
+
+def _is_in(value: Any, operand: Any) -> Known:
+    outcomes = [_is(value, each) for each in operand]
+    return True if True in outcomes else None if None in outcomes else False
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "truth"
+    return "number" if isinstance(value, (int, float)) else type(value).__name__
+
+
+def _by_number(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], Known]:
+    def outcome(value: Any, operand: Any) -> Known:
+        return compare(value, operand) if _kind(value) == "number" else None
+
+    return outcome
+
+
+def _matches(value: Any, operand: Any) -> Known:
+    return matches(operand, value) if isinstance(value, str) else None
+
+
+def _contains(value: Any, operand: Any) -> Known:
+    parts = cast("list[Any]", operand) if isinstance(operand, list) else [operand]
+    if isinstance(value, list):
+        return any(_is(item, part) is True for item in cast("list[Any]", value) for part in parts)
+    if not isinstance(value, str) or not all(isinstance(part, str) for part in parts):
+        return None
+    return any(part in value for part in parts)
+
+
+def _host(value: Any, operand: Any) -> Known:
+    """Return whether a URL leads to one of some hosts; unknown for what programs read differently."""
+    if not isinstance(value, str) or "\\" in value or " " in value or not value.isprintable():
+        return None
+    try:
+        url = urlsplit(value)
+        host = url.hostname
+    except ValueError:
+        return None
+    if not url.scheme or not host or not host.isascii() or "%" in host:
+        return None
+    return matches([pattern.lower() for pattern in texts(operand)], host.rstrip("."))
+
+
+def _within(value: Any, operand: Any) -> Known:
+    """Return whether a path stays below one of some folders, as written; links are not followed."""
+    if not isinstance(value, str) or "\\" in value or "\0" in value or value.startswith("~") or not value:
+        return None
+    path = normpath(value)
+    folders = [normpath(folder) for folder in texts(operand)]
+    comparable = [folder for folder in folders if isabs(folder) == isabs(path)]
+    if any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in comparable):
+        return True
+    if not isabs(path) and "." in comparable and path != ".." and not path.startswith("../"):
+        return True
+    return False if comparable else None
+
+
+def _a_number(operand: Any) -> None:
+    if _kind(operand) != "number" or operand != operand or operand in (float("inf"), float("-inf")):
+        raise Mistake(f"takes a number, not {operand!r}")
+
+
+def _a_value(operand: Any) -> None:
+    values: list[Any] = cast("list[Any]", operand) if isinstance(operand, (list, tuple)) else [operand]
+    if any(_kind(each) not in ("truth", "number", "str") for each in values):
+        raise Mistake(f"takes a text, a number, true, false or a list of these, not {operand!r:.100}")
+
+
+def _a_list(operand: Any) -> None:
+    if not isinstance(operand, (list, tuple)) or not operand:
+        raise Mistake(f"takes a list that is not empty, not {operand!r:.100}")
+    for each in cast("Sequence[Any]", operand):
+        _a_value(each)
+
+
+def _some_texts(operand: Any) -> None:
+    if not texts(operand):
+        raise Mistake(f"takes a text or a list of texts, not {operand!r:.100}")
+
+
+def _a_truth(operand: Any) -> None:
+    if not isinstance(operand, bool):
+        raise Mistake(f"takes true or false, not {operand!r:.100}")
+
+
+OPERATORS: Final[dict[str, Operator]] = {
+    "is": Operator("is", _is, _a_value, whole_lists=None),
+    "is_not": Operator("is not", _is, _a_value, negative=True, whole_lists=None),
+    "in": Operator("is one of", _is_in, _a_list),
+    "not_in": Operator("is not one of", _is_in, _a_list, negative=True),
+    "above": Operator("is above", _by_number(lambda value, operand: value > operand), _a_number),
+    "at_least": Operator("is at least", _by_number(lambda value, operand: value >= operand), _a_number),
+    "below": Operator("is below", _by_number(lambda value, operand: value < operand), _a_number),
+    "at_most": Operator("is at most", _by_number(lambda value, operand: value <= operand), _a_number),
+    "matches": Operator("matches", _matches, _some_texts),
+    "not_matches": Operator("does not match", _matches, _some_texts, negative=True),
+    "contains": Operator("contains", _contains, _a_value, whole_lists=True),
+    "not_contains": Operator("does not contain", _contains, _a_value, negative=True, whole_lists=True),
+    "host": Operator("leads to the host", _host, _some_texts),
+    "not_host": Operator("does not lead to the host", _host, _some_texts, negative=True),
+    "within": Operator("is within", _within, _some_texts),
+    "not_within": Operator("is not within", _within, _some_texts, negative=True),
+    "exists": Operator("exists:", _is, _a_truth, whole_lists=True),
+}
+"""How values are compared, by the name of the operator."""

@@ -1,0 +1,322 @@
+"""`Policy`: rules, and what they come to together.
+
+    deny > replace > ask > allow > default
+
+The strictest rule that applies decides, and of equal ones the first. All replacements that apply are made together, in
+their order, each upon what those before it left; the effect is then judged anew with the new arguments. A question asks
+for all rules that ask: the strictest of their terms hold. The default counts only where no rule applies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+
+from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View
+from treadle.core.unknown_names import explains_names, near_name
+from treadle.errors import ConfigurationError
+from treadle.policy.composition import CompiledRule, one_question, question, replacement, what
+from treadle.policy.patterns import texts
+from treadle.policy.rule import Rule, RuleFunction
+from treadle.policy.strict import needs_its_name, strict_verdict
+from treadle.policy.subjects import subject_values
+from treadle.policy.verdicts import (
+    Allow,
+    AskPerson,
+    Deny,
+    EffectKind,
+    EffectRequest,
+    PolicyFunction,
+    PolicyVerdict,
+    Replace,
+    strictest,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+Default = Literal["allow", "ask", "deny", "strict"]
+"""What happens to a call that no rule concerns."""
+
+DEADLINE: Final = 5.0
+MOST_REMEMBERED: Final = 1024
+"""For how many names of effects a policy remembers which rules concern them; models make names up."""
+
+_FORCES: Final = ("deny", "replace", "function", "ask", "allow")
+_DONE: Final = {"deny": "denied", "replace": "changed", "ask": "asked about", "allow": "allowed"}
+
+
+@frozen
+class Explanation:
+    """What a policy says of one effect, and why.
+
+    Args:
+        verdict: what it says; None if no rule applies.
+        rules: the ids of all rules that apply, in the order of the policy.
+        text: the same in one sentence.
+    """
+
+    verdict: PolicyVerdict | None
+    rules: tuple[str, ...]
+    text: str
+
+
+@explains_names("Policy")
+class Policy(Displayed):
+    """Rules that judge each effect before it starts: requests to models, calls of tools and agents, handoffs.
+
+    A policy never changes. `print(policy)` lists its rules in the order of their force.
+
+    Args:
+        rules: `Rule(...)`, or functions of an `EffectRequest`, whose id is their name.
+        default: what happens to a call of a tool or an agent, and to a handoff, that no rule decides: `allow`, `ask`,
+            `deny` or `strict`, which goes by what the tool declares. Requests to models are then allowed.
+        deadline: seconds that each function may take; a function that raises or is late denies.
+
+    Raises:
+        ConfigurationError: an argument is not valid, or two rules have one id.
+    """
+
+    __slots__ = ("_compiled", "_concerned", "deadline", "default", "rules")
+
+    def __init__(
+        self, *rules: Rule | RuleFunction, default: Default = "allow", deadline: float = DEADLINE
+    ) -> None:
+        self.rules = tuple([_as_rule(rule) for rule in rules])
+        self.default: Default = default
+        self.deadline: float = deadline
+        ids = [rule.id for rule in self.rules]
+        for name in ids:
+            if ids.count(name) > 1:
+                raise ConfigurationError(
+                    f"Policy: two rules have the id {name!r}; the journal names rules by it"
+                )
+        if default not in get_args(Default):
+            near = near_name(str(default), get_args(Default))
+            advice = f"; did you mean {near!r}?" if near else ""
+            raise ConfigurationError(
+                f"Policy: default must be one of {', '.join(get_args(Default))}, got {default!r}{advice}"
+            )
+        seconds: Any = deadline
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+            raise ConfigurationError(
+                f"Policy: deadline must be a number of seconds above 0, got {deadline!r}"
+            )
+        self._compiled = tuple([CompiledRule(rule, rule.conditions()) for rule in self.rules])
+        self._concerned: dict[tuple[EffectKind, str, str], tuple[CompiledRule, ...]] = {}
+
+    @classmethod
+    def strict(cls, *rules: Rule | RuleFunction, deadline: float = DEADLINE) -> Policy:
+        """Return a policy that asks before a tool changes anything, unless a rule allows it.
+
+        Args:
+            rules: decide before the defaults do.
+            deadline: as of `Policy`.
+        """
+        return cls(*rules, default="strict", deadline=deadline)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *functions: Rule | RuleFunction) -> Policy:
+        """Return the policy of a TOML file.
+
+        Args:
+            path: of the file: `[[rule]]` tables with the fields of `Rule`, and `default` and `deadline` above them.
+            functions: further rules, as a file cannot hold functions.
+
+        Raises:
+            ConfigurationError: the file cannot be read or holds mistakes: all of them, with line, rule and field.
+        """
+        from treadle.policy.policy_file import read
+
+        return read(path, lambda *rules, **settings: cls(*rules, *functions, **settings))
+
+    # ------------------------------------------------------------------------------------- other rules
+
+    def with_rules(self, *rules: Rule | RuleFunction) -> Policy:
+        """Return a policy with further rules behind these; a rule of the same id takes the place of the old one."""
+        new = {rule.id: rule for rule in map(_as_rule, rules)}
+        kept = [new.pop(rule.id, rule) for rule in self.rules]
+        return Policy(*kept, *new.values(), default=self.default, deadline=self.deadline)
+
+    def without(self, *ids: str) -> Policy:
+        """Return a policy without the rules of these ids; raises `ConfigurationError` for one that it does not have."""
+        known = [rule.id for rule in self.rules]
+        for name in ids:
+            if name not in known:
+                near = near_name(name, known)
+                raise ConfigurationError(
+                    f"Policy: there is no rule {name!r}" + (f"; did you mean {near!r}?" if near else "")
+                )
+        kept = [rule for rule in self.rules if rule.id not in ids]
+        return Policy(*kept, default=self.default, deadline=self.deadline)
+
+    # -------------------------------------------------------------------------------------- judging
+
+    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
+        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event."""
+        return (self.default != "allow" and kind != "model") or bool(self._concerning(kind, name, agent))
+
+    def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
+        """Return the functions that judge an effect; none if a rule denies it already."""
+        applying = self._applying(request)
+        if any(rule.verdict == "deny" for rule in applying):
+            return ()
+        return tuple([PolicyFunction(rule.id, rule.verdict) for rule in applying if callable(rule.verdict)])
+
+    def judge(
+        self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
+    ) -> PolicyVerdict | None:
+        """Return the verdict on an effect; None if no rule applies and the default allows.
+
+        Args:
+            request: the effect.
+            answers: what the functions for it answered.
+        """
+        return self._verdict(request, self._applying(request), answers)
+
+    def explain(self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()) -> Explanation:
+        """Return the verdict on an effect, all rules that apply, and why, in a sentence.
+
+        Args:
+            request: the effect.
+            answers: what the functions for it answered.
+        """
+        applying = self._applying(request)
+        verdict = self._verdict(request, applying, answers)
+        return Explanation(verdict, tuple([rule.id for rule in applying]), self._sentence(request, verdict))
+
+    def _concerning(self, kind: EffectKind, name: str, agent: str) -> tuple[CompiledRule, ...]:
+        key = (kind, name, agent)
+        found = self._concerned.get(key)
+        if found is None:
+            if len(self._concerned) >= MOST_REMEMBERED:
+                self._concerned.clear()
+            found = tuple([each for each in self._compiled if each.rule.concerns(kind, name, agent)])
+            self._concerned[key] = found
+        return found
+
+    def _applying(self, request: EffectRequest) -> list[Rule]:
+        """Return the rules whose patterns and conditions hold, in their order."""
+        concerning = self._concerning(request.kind, request.name, request.agent)
+        return [each.rule for each in concerning if each.applies(request)]
+
+    def _verdict(
+        self, request: EffectRequest, applying: list[Rule], answers: Iterable[PolicyVerdict | None]
+    ) -> PolicyVerdict | None:
+        denies = next((rule for rule in applying if rule.verdict == "deny"), None)
+        if denies is not None:
+            return Deny(denies.id, denies.reason or f"the policy does not allow {what(request)}.")
+        answered = [answer for answer in answers if answer is not None]
+        answered = [each for each in answered if not _replaces_nothing(each, request)]
+        asks = [question(rule, request) for rule in applying if rule.verdict == "ask"]
+        asks += [each for each in answered if isinstance(each, AskPerson)]
+        others = [each for each in answered if not isinstance(each, AskPerson)]
+        allows = next(
+            (rule for rule in applying if rule.verdict == "allow" and self._may_allow(rule, request)), None
+        )
+        verdict = strictest([
+            replacement(self._concerning(request.kind, request.name, request.agent), request),
+            *others,
+            one_question(asks),
+            Allow(allows.id, allows.reason) if allows is not None else None,
+        ])  # fmt: skip
+        return verdict or self._by_default(request)
+
+    def _may_allow(self, rule: Rule, request: EffectRequest) -> bool:
+        if self.default != "strict" or not needs_its_name(request.spec):
+            return True
+        return rule.tool is not None and request.name in texts(rule.tool)
+
+    def _by_default(self, request: EffectRequest) -> PolicyVerdict | None:
+        if self.default == "allow" or request.kind == "model":
+            return None
+        if self.default == "strict":
+            return strict_verdict(request)
+        if self.default == "deny":
+            return Deny("default", "no rule of the policy allows it.")
+        return AskPerson("default", "no rule of the policy allows it.")
+
+    # -------------------------------------------------------------------------------------- showing
+
+    def _sentence(self, request: EffectRequest, verdict: PolicyVerdict | None) -> str:
+        if verdict is None:
+            return f"{what(request)} is allowed: no rule concerns it."
+        word = _DONE[_word(verdict)]
+        because = verdict.reason.rstrip(".")
+        rules = [each for each in self._compiled if each.rule.id in (verdict.rule or "").split("+")]
+        causes = [cause for each in rules for cause in _causes(each, request)]
+        by = f"by rule {verdict.rule}" if rules else "by default"
+        where = f", as {' and '.join(causes)}" if causes else ""
+        return f"{what(request)} is {word} {by}{where}{f': {because}' if because else ''}."
+
+    def __str__(self) -> str:
+        lines = [(rule.force, rule.id, _listed(rule)) for rule in self._by_force()]
+        lines.append(("default", "", f"{self.default}{_DEFAULT_SAYS[self.default]}"))
+        widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+        listed = [
+            f"  {force:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip() for force, name, text in lines
+        ]
+        return "\n".join([f"Policy of {len(self.rules)} rules, the strongest first:", *listed])
+
+    def _by_force(self) -> list[Rule]:
+        return sorted(self.rules, key=lambda rule: _FORCES.index(rule.force))
+
+    def _view(self) -> View:
+        columns = ("verdict", "rule", "concerns", "reason")
+        table = Table("rules", columns, self._by_force(), _row)
+        facts = (
+            ("default", self.default),
+            ("deadline", self.deadline if self.deadline != DEADLINE else None),
+        )
+        return View(title="Policy", facts=facts, tables=(table,))
+
+
+_DEFAULT_SAYS: Final[dict[str, str]] = {
+    "allow": "",
+    "ask": ": every other call",
+    "deny": ": every other call",
+    "strict": ": by what the tool declares",
+}
+
+
+def _as_rule(rule: Any) -> Rule:
+    if isinstance(rule, Rule):
+        return rule
+    if isinstance(rule, Policy):
+        raise ConfigurationError("Policy: pass the rules of a policy: Policy(*other.rules)")
+    if isinstance(rule, (list, tuple)):
+        raise ConfigurationError("Policy: rules are passed one by one: Policy(rule, other) or Policy(*rules)")
+    if not callable(rule) or isinstance(rule, type):
+        raise ConfigurationError(
+            f"Policy: a rule is Rule(...) or a function of an EffectRequest, got {rule!r:.80}"
+        )
+    return Rule(getattr(rule, "__name__", "").strip("<>"), cast("RuleFunction", rule))
+
+
+def _replaces_nothing(verdict: PolicyVerdict, request: EffectRequest) -> bool:
+    return isinstance(verdict, Replace) and verdict.arguments == request.arguments
+
+
+def _word(verdict: PolicyVerdict) -> str:
+    words: dict[type, str] = {Deny: "deny", Replace: "replace", AskPerson: "ask", Allow: "allow"}
+    return words[type(verdict)]
+
+
+def _causes(compiled: CompiledRule, request: EffectRequest) -> list[str]:
+    """Return the conditions of a rule with the values that met them."""
+    causes = list[str]()
+    for comparison in compiled.conditions:
+        values = ", ".join([f"{value!r:.60}" for value in subject_values(request, comparison.subject)])
+        causes.append(f"{comparison} ({values})")
+    return causes
+
+
+def _listed(rule: Rule) -> str:
+    reason = f'  "{rule.reason}"' if rule.reason else ""
+    return f"{rule}{reason}{'' if rule.enabled else '  (not enabled)'}"
+
+
+def _row(rule: Rule) -> tuple[Any, ...]:
+    return rule.force if rule.enabled else f"{rule.force}, not enabled", rule.id, str(rule), rule.reason

@@ -1,0 +1,116 @@
+"""Policies as TOML files: what a file may hold, and every mistake in it at once, with line, rule and field."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from treadle.core.unknown_names import near_name
+from treadle.errors import ConfigurationError
+from treadle.policy.rule import Rule
+
+P = TypeVar("P")
+
+_TOP: Final = ("rule", "default", "deadline")
+_FIELDS: Final = tuple([item.name for item in fields(Rule)])
+_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*[\"']?rule[\"']?[ \t]*\]\]", re.MULTILINE)
+
+
+def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
+    """Return the policy of a file.
+
+    Args:
+        path: of the file.
+        make: makes the policy of its rules, with the settings by name.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds mistakes; the text lists all of them.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigurationError(f"policy {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"policy {path} is no TOML: {error}") from error
+    lines = [text.count("\n", 0, match.start()) + 1 for match in _HEADER.finditer(text)]
+    mistakes = [_unknown_field(name, _TOP, "the file") for name in document if name not in _TOP]
+    tables: Any = document.get("rule", [])
+    rules = list[Rule]()
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in cast("list[Any]", tables)):
+        mistakes.append("rules are written as [[rule]], with two brackets")
+        tables = []
+    tables = cast("list[dict[str, Any]]", tables)
+    seen = dict[str, str]()
+    for number, table in enumerate(tables):
+        where = f"line {lines[number]}" if len(lines) == len(tables) else f"[[rule]] number {number + 1}"
+        found = _mistakes_of(table, rules)
+        name = table.get("id")
+        if isinstance(name, str) and seen.setdefault(name, where) != where:
+            found.append(f"rule {name!r}: id: the rule of {seen[name]} has it too")
+        mistakes += [f"{where}: {mistake}" for mistake in found]
+    settings = {name: document[name] for name in ("default", "deadline") if name in document}
+    if not mistakes:
+        try:
+            return make(*rules, **settings)
+        except ConfigurationError as error:
+            mistakes.append(str(error).removeprefix("Policy: "))
+    raise ConfigurationError(_listed(path, mistakes))
+
+
+def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
+    """Return what is wrong with the table of a rule; without mistakes add the rule to the others."""
+    rule = f"rule {table['id']!r}" if "id" in table else "a rule without id"
+    unknown = [name for name in table if name not in _FIELDS]
+    mistakes = [_unknown_field(name, _FIELDS, rule) for name in unknown]
+    mistakes += [f"{rule}: {name}: is missing" for name in ("id", "verdict") if name not in table]
+    known = {name: value for name, value in table.items() if name in _FIELDS}
+    try:
+        values: dict[str, Any] = {"id": "without-id", "verdict": "deny", **known}
+        made = Rule(**values)
+    except ConfigurationError as error:
+        return [*mistakes, *str(error).split("\n")]
+    if not mistakes:
+        rules.append(made)
+    return mistakes
+
+
+def _unknown_field(name: str, known: Iterable[str], where: str) -> str:
+    near = _FORMER.get(name) or near_name(name, known)
+    advice = f"did you mean {near!r}?" if near else f"it may have {', '.join(known)}"
+    return f"{where}: has no field {name!r}: {advice}"
+
+
+_FORMER: Final = {
+    "action": "verdict",
+    "effect": "verdict",
+    "decision": "verdict",
+    "tools": "tool",
+    "tool_name": "tool",
+    "tool_pattern": "tool",
+    "subagent_name": "subagent",
+    "condition": "when",
+    "conditions": "when",
+    "if": "when",
+    "message": "reason",
+    "description": "reason",
+    "timeout": "expires",
+    "timeout_s": "expires",
+    "rules": "rule",
+    "updated_tool_args": "arguments",
+    "rewrite": "arguments",
+}
+"""Names of other rules engines."""
+
+
+def _listed(path: str | PathLike[str], mistakes: list[str]) -> str:
+    if len(mistakes) == 1:
+        return f"policy {path}: {mistakes[0]}"
+    return "\n".join(
+        [f"policy {path} has {len(mistakes)} mistakes:", *[f"  {mistake}" for mistake in mistakes]]
+    )

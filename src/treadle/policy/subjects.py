@@ -1,0 +1,147 @@
+"""What comparisons are about: the subjects of a request, and what a request holds of each.
+
+An argument that a call leaves out has the default that the tool's schema names. Without one it is `LEFT_OUT`: the tool
+does something that the schema does not tell. An argument that the tool does not have is `ABSENT`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from treadle.core.data import frozen
+from treadle.core.tools import ToolSpec
+from treadle.policy.verdicts import EffectRequest
+
+EFFECTS: Final = (
+    *("read_only", "idempotent", "destructive", "open_world", "sends", "spends", "executes", "private"),
+    *("undoable", "undeclared"),
+)
+"""What a tool may declare, as `effect` names it; `undeclared` is a tool of whose effects its author said nothing."""
+
+SUBJECTS: Final = {
+    "arguments": "an argument of the call, such as arguments.amount or arguments.order.total",
+    "agent": "the name of the agent",
+    "agent_path": "the names of the agents above it and its own",
+    "labels": "a label of the task, such as labels.tier",
+    "state": "an entry of the task's extra_state, such as state.customer.id",
+    "effect": f"what the tool declares: {', '.join(EFFECTS)}",
+    "exposed": "the same, of all tools whose results the model has seen",
+    "cost": "US dollars spent so far",
+    "tokens": "tokens spent so far",
+    "model_calls": "requests to models so far",
+    "tool_calls": "tool calls so far",
+    "depth": "how many tasks are above this one",
+    "task": "the id of the task",
+    "thread": "the id of its thread",
+}
+"""What a comparison may be about."""
+
+WITH_NAME: Final = ("arguments", "labels", "state")
+"""The subjects that are written with a name behind them."""
+
+
+MAX_REFERENCES: Final = 16
+"""How many references and unions of a schema are followed to the schema of a part."""
+
+
+@frozen
+class NoValue:
+    """Stands for a value that is not there, and says why."""
+
+    why: str
+
+    def __repr__(self) -> str:
+        return self.why
+
+
+ABSENT: Final = NoValue("absent")
+"""An argument that the tool does not have."""
+
+LEFT_OUT: Final = NoValue("left out")
+"""An argument that the tool has, that the call leaves out, and whose default is not known."""
+
+
+def subject_values(request: EffectRequest, subject: str) -> list[Any]:
+    """Return the values of a subject: several if its path leads through lists; `ABSENT` or `LEFT_OUT` for none."""
+    root, _, path = subject.partition(".")
+    match root:
+        case "arguments":
+            schema = request.spec.parameters if request.spec is not None else None
+            return _at(request.arguments, path.split(".") if path else [], schema, schema)
+        case "labels":
+            return [request.labels.get(path)]
+        case "state":
+            found = _at(dict(request.state), path.split("."), None, None)
+            return [None if value is ABSENT else value for value in found]
+        case "effect":
+            return [declared_effects(request.spec) if request.spec is not None else ABSENT]
+        case "exposed":
+            return [sorted(request.exposed)]
+        case "agent_path":
+            return [[*request.agent_path]]
+        case "task":
+            return [request.task_id]
+        case "thread":
+            return [request.thread_id]
+        case _:
+            return [getattr(request, root)]
+
+
+def declared_effects(spec: ToolSpec) -> list[str]:
+    """Return what a tool declares, by the names of `EFFECTS`."""
+    names = [name for name in EFFECTS[:-1] if getattr(spec, name)]
+    return names if spec.declared or names else ["undeclared"]
+
+
+def _at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
+    """Return what stands at a path; a list on the way stands for each of its items.
+
+    Args:
+        value: the document.
+        path: the names that are left.
+        schema: the JSON schema of the value, if it is known.
+        root: the whole schema, for its `$defs`.
+    """
+    if not path:
+        return [value]
+    if isinstance(value, list):
+        items = _part(schema, "items", root)
+        return [found for item in cast("list[Any]", value) for found in _at(item, path, items, root)]
+    declared = _part(schema, path[0], root) if schema is not None else None
+    if not isinstance(value, dict):
+        return [ABSENT if value is None else LEFT_OUT]
+    document = cast("dict[str, Any]", value)
+    if path[0] in document:
+        return _at(document[path[0]], path[1:], declared, root)
+    if declared is None:
+        return [ABSENT]
+    default: Any = cast("dict[str, Any]", declared).get("default", LEFT_OUT)
+    return [LEFT_OUT] if default is LEFT_OUT else _at(default, path[1:], declared, root)
+
+
+def _part(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
+    """Return the schema of a property (`items`: also of the items of a list), or None if it declares none.
+
+    A schema may come from outside, so nothing about it is taken for granted; one that refers to itself ends.
+    """
+    if not isinstance(schema, dict) or depth > MAX_REFERENCES:
+        return None
+    part = cast("dict[str, Any]", schema)
+    reference = part.get("$ref")
+    if isinstance(reference, str):
+        definitions = _member(root, "$defs")
+        return _part(_member(definitions, reference.rpartition("/")[2]), name, root, depth + 1)
+    for found in (_member(part.get("properties"), name), part.get(name) if name == "items" else None):
+        if isinstance(found, dict):
+            return cast("dict[str, Any]", found)
+    for union in ("anyOf", "oneOf", "allOf"):
+        options: Any = part.get(union)
+        for option in cast("list[Any]", options) if isinstance(options, list) else ():
+            found = _part(option, name, root, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _member(value: Any, name: str) -> Any:
+    return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
