@@ -1,13 +1,23 @@
 """`chat`: a conversation on a terminal, and in a pipe."""
 
+import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.cli.terminal import Terminal
 from tests.interruptible import interruptible
+from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
+from treadle.cli.chat import Chat
+from treadle.cli.screen import Screen
+from treadle.engine import in_flight
+from treadle.llm.scripted import call, text
 
 TALK = '''
 import time
@@ -207,3 +217,103 @@ def test_chat_prints_no_json(treadle):
     ended = treadle("chat", "math", "--json")
     assert ended.code == 2
     assert "run --thread ID --json" in ended.document["error"]["message"]
+
+
+# ------------------------------------------------------------------------------------- in this process
+
+
+class Lines:
+    """A person who writes lines; a line may be a function, which is called in place of what it returns."""
+
+    def __init__(self, *lines: str | Callable[[], str]) -> None:
+        self._lines = [*lines]
+
+    async def ask(self, mark: str, default: str = "") -> str:
+        if not self._lines:
+            raise EOFError
+        line = self._lines.pop(0)
+        return line if isinstance(line, str) else line()
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+async def held(agent: Agent[Any], *lines: str | Callable[[], str], store: str = "memory:") -> None:
+    """Hold a conversation."""
+    async with Runner(store, agents=[agent]) as runner:
+        chat = Chat(Screen(json=False), runner, agent, "talk", None)
+        await chat.open()
+        await chat.run(Lines(*lines))
+
+
+@pytest.mark.anyio
+async def test_ctrl_c_tells_how_each_call_ended_also_one_that_does_not_stop(capfd, monkeypatch):
+    monkeypatch.setattr(in_flight, "GRACE", 0.02)
+    monkeypatch.setattr(in_flight, "INSIST", 0.02)
+    end = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Run on."""
+        press_ctrl_c()
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                press_ctrl_c()  # once more, while it is being stopped
+        return "too late"
+
+    @tool(read_only=True)
+    async def nap() -> str:
+        """Sleep."""
+        await asyncio.sleep(60)
+        return "rested"
+
+    def answer(request):
+        said = [message.text for message in request.messages if message.role == "user"]
+        return [text("Hello."), call("nap") if "nap" in said[-1] else call("stubborn")][len(said) > 1]
+
+    agent = Agent(ScriptedModel(answer), name="talker", tools=[stubborn, nap])
+    await held(agent, "hello", "go\non", "", "/history")
+    end.set()
+    out = capfd.readouterr().out
+    assert "running" not in out
+    assert "stubborn was stopped (abandoned)" in out
+    assert "● interrupted" in out
+    assert "the last turn is interrupted" in out
+    assert "user: hello\nassistant: Hello.\nuser: go\n  on\n" in out, (
+        "the history holds the turn that was cut off"
+    )
+
+
+@pytest.mark.anyio
+async def test_a_call_that_ctrl_c_stops_is_named(capfd):
+    @tool(read_only=True)
+    async def nap() -> str:
+        """Sleep."""
+        press_ctrl_c()
+        await asyncio.sleep(60)
+        return "rested"
+
+    agent = Agent(ScriptedModel([call("nap"), text("Rested.")]), name="talker", tools=[nap])
+    await held(agent, "go", "/cost")
+    out = capfd.readouterr().out
+    assert "■ interrupted" in out
+    assert "nap was stopped" in out
+    assert "1 turn" in out
+
+
+@pytest.mark.anyio
+async def test_a_message_that_made_no_task_leaves_nothing_unfinished(capfd):
+    @tool(read_only=True)
+    def whoami(ctx: ToolContext[Runner]) -> str:
+        """Tell who asks."""
+        return "nobody"
+
+    agent = Agent(ScriptedModel(["Hi."] * 3), name="talker", tools=[whoami])
+    await held(agent, "hello", "hello again", "/resume", "/history")
+    out = capfd.readouterr().out
+    assert out.count("its tool 'whoami' needs a context") == 2
+    assert "nothing is unfinished" in out
+    assert "nothing was said yet" in out

@@ -472,3 +472,10 @@ async def test_the_next_turn_sees_all_that_a_provider_wants_back_and_which_resul
 
     assert [without_ids(message) for message in shown] == [without_ids(message) for message in texts]
     assert_well_formed(shown)
+
+
+async def test_pruning_takes_between_steps_as_a_state(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
+    assert (await runner.run_step(task)).state == "running"
+    assert (await runner.prune(0, states=["paused"], dry_run=True)).tasks == ()
+    assert (await runner.prune(0, states=["between steps"])).tasks == (task.task_id,)

@@ -30,7 +30,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Pending, RunResult, StepInfo
-from treadle.errors import ConfigurationError, TreadleError
+from treadle.errors import ConfigurationError, TaskNotFound, TreadleError
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream
 
@@ -125,6 +125,9 @@ class Chat:
 
         self._spent = ""
         self._working: asyncio.Task[Any] | None = None
+        self._is_reporting = False
+        """whether an answer has ended, or was interrupted, and what came of it is being read"""
+
         self._prompt: Prompt | None = None
         self._is_over = False
 
@@ -171,7 +174,7 @@ class Chat:
             loop.remove_signal_handler(signal.SIGINT)
 
     def _interrupt(self) -> None:
-        if self._working is not None:
+        if self._working is not None and not self._is_reporting:
             self._working.cancel()
 
     async def _do(self, text: str) -> None:
@@ -201,7 +204,10 @@ class Chat:
             stream = self._runner.run_stream(self._agent, text, thread_id=self._thread, options=self._options)
             self._turns.append(_Turn(stream.task_id, 0))
             self._unfinished = stream.task_id
-            await self._follow(stream)
+            try:
+                await self._follow(stream)
+            finally:
+                await self._forget_if_not_made(stream.task_id)
             return
         steps = (await self._runner.get_task(task_id)).steps
         if self._replaces_input:
@@ -211,6 +217,14 @@ class Chat:
         self._replaces_input = False
         self._turns.append(_Turn(task_id, steps))
         await self._go_on("")
+
+    async def _forget_if_not_made(self, task_id: str) -> None:
+        """Forget the last turn if it was interrupted, or refused, before its task was made."""
+        try:
+            await self._runner.store.row(task_id)
+        except TaskNotFound:
+            self._turns.pop()
+            self._unfinished = None
 
     async def _go_on(self, _: str) -> None:
         if self._unfinished is None:
@@ -224,17 +238,31 @@ class Chat:
         """Print an answer while it comes, then how it ended; ask what the task waits for."""
         timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
         timeline.learn_calls(before)
+        shown, was_cut_off = before[-1].seq if before else 0, False
         try:
             async with stream:
                 async for event in stream:
                     timeline.show(event)
+                    shown = event.seq if isinstance(event, e.Event) else shown
         except asyncio.CancelledError:
+            was_cut_off = True
             current = asyncio.current_task()
-            if current is not None:
-                current.uncancel()  # the task is at rest, and the conversation goes on
+            while current is not None and current.uncancel():
+                pass  # the task is at rest, and the conversation goes on
         finally:
             timeline.stop()
-        result = await self._runner.result(stream.task_id)
+        self._is_reporting = True
+        try:
+            for event in await events_of(self._runner, stream.task_id) if was_cut_off else ():
+                if event.seq > shown:
+                    timeline.show(event)  # how the calls ended that were stopped
+            result = await self._runner.result(stream.task_id)
+        except TaskNotFound:
+            self._screen.line(("interrupted before it began: write it again", "yellow"))
+            return
+        finally:
+            self._is_reporting = False
+            timeline.stop()
         if result.final_text and "".join(result.final_text.split()) != "".join(timeline.last_text.split()):
             self._screen.line(result.final_text)
         await self._ended(result)
@@ -365,11 +393,17 @@ class Chat:
         )
 
     async def _history(self, _: str) -> None:
-        messages = await self._runner.get_thread(self._thread)
+        messages = [*(await self._runner.get_thread(self._thread))]
+        unfinished = None if self._unfinished is None else await self._runner.result(self._unfinished)
+        if unfinished is not None:
+            messages += unfinished.messages
         for message in messages:
-            self._screen.line((f"{message.role}: ", "dim"), clean(message_text(message)))
+            text = clean(message_text(message)).replace("\n", "\n  ")
+            self._screen.line((f"{message.role}: ", "dim"), text)
         if not messages:
             self._screen.line(("nothing was said yet", "dim"))
+        if unfinished is not None:
+            self._tell_unfinished(unfinished.state_text)
 
     async def _show_thread(self, _: str) -> None:
         self._screen.line(self._thread)

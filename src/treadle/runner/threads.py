@@ -15,6 +15,7 @@ from treadle.drivers import arguments
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
 from treadle.drivers.random_ids import new_id
+from treadle.engine import results
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.results import CompactionReport, PruneReport, ThreadPage, ThreadSummary
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
@@ -186,8 +187,12 @@ class ThreadVerbs(RunVerbs):
         return PruneReport((*gone.threads, thread_id) if whole else gone.threads, (*gone.tasks, *ids))
 
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
-        fits = row.word in states and all(row.labels.get(key) == value for key, value in labels.items())
-        if not fits or row.created >= before or self._owned.is_driven(row):
+        driven = self._owned.is_driven(row)
+        words = {row.word, results.state_text(results.word_of(row), driven=driven)}
+        fits = not words.isdisjoint(states) and all(
+            row.labels.get(key) == value for key, value in labels.items()
+        )
+        if not fits or row.created >= before or driven:
             return False
         try:
             await self._check_not_awaited(row)
