@@ -25,7 +25,16 @@ from treadle.core.model import ModelRequest
 from treadle.errors import ModelError, ToolCallFailed
 from treadle.llm.scripted import Turn, fail, text
 
-KINDS = ("function", "function", "function", "three parts", "several first steps", "pipeline", "plan_refine")
+KINDS = (
+    "function",
+    "function",
+    "function",
+    "three parts",
+    "several first steps",
+    "pipeline",
+    "side by side",
+    "plan_refine",
+)
 
 
 class GraphWorld(World):
@@ -46,9 +55,12 @@ class GraphWorld(World):
         options: dict[str, Any] = {}
         if self.family:
             options["subagents"] = [Agent(model, name="helper", tools=self.tools())]
-        worker: Any = {"function": self.step, "pipeline": self.pipeline, "plan_refine": PlanRefine}.get(
-            self.kind, lambda: Dependencies(self)
-        )
+        worker: Any = {
+            "function": self.step,
+            "pipeline": self.pipeline,
+            "side by side": self.side_by_side,
+            "plan_refine": PlanRefine,
+        }.get(self.kind, lambda: Dependencies(self))
         if self.kind != "function":
             worker = worker()
         instructions = f"version {version}" if version else ""
@@ -93,6 +105,32 @@ class GraphWorld(World):
             optional = chance.randrange(3) == 0
             nodes.append(Node(f"n{i}", run, after=after, join=join, optional=optional, input=arguments))
         return Pipeline(nodes)
+
+    def side_by_side(self) -> Pipeline:
+        """Return nodes that run beside each other, change the same keys and fail, between a first and a last one."""
+        chance, inside = self.chance("side by side"), set[str]()
+
+        async def act(ctx: NodeContext[Any]) -> Any:
+            state, mine = ctx.step.state, self.chance("beside", ctx.step.step_id, ctx.step.attempt)
+            state["who"] = ctx.step.name
+            FIRED["steps side by side"] += bool(inside)
+            inside.add(ctx.step.step_id)
+            try:
+                results = await self.do_things(ctx.step)
+            finally:
+                inside.discard(ctx.step.step_id)
+            if state["who"] != ctx.step.name:
+                self.wrong.append(f"{ctx.step.step_id} set who and read {state['who']!r}")
+            if mine.randrange(9) == 0 and ctx.step.attempt < 3:
+                raise RuntimeError("no luck")
+            state.setdefault("order", []).append(ctx.step.name)
+            if mine.randrange(3) == 0:
+                del state["who"]
+            return results
+
+        names = [f"n{number}" for number in range(chance.randint(2, 4))]
+        middle = [Node(name, act, after="first", optional=chance.randrange(3) == 0) for name in names]
+        return Pipeline([Node("first", act), *middle, Node("last", act, after=tuple(names), join="optional")])
 
     # ----------------------------------------------------------------------------------- a step
 

@@ -1,7 +1,6 @@
 """A store that can be lost in the middle: what was committed stays, what comes after the death is never written."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from treadle.errors import StoreUnavailable
@@ -17,8 +16,6 @@ from treadle.ports import (
     ThreadMember,
     ThreadRow,
 )
-from treadle.stores.memory import MemoryStore
-from treadle.stores.sqlite import SQLiteStore
 
 
 class MortalStore(JournalStore):
@@ -105,10 +102,15 @@ class MortalStore(JournalStore):
         return self._alive().watch(wake)
 
 
-async def next_life(store: MortalStore, path: Path | None) -> MortalStore:
-    """Return a new process' view of the store that the crashed process left, its ownerships expired."""
+async def next_life(store: MortalStore, again: Callable[[], JournalStore] | None) -> MortalStore:
+    """Return a new process' view of the store that the crashed process left, its ownerships expired.
+
+    Args:
+        store: what the crashed process saw.
+        again: opens the store another time; None for one in memory, which both processes use.
+    """
     store.die()
     await store.real.close()
-    real: JournalStore = store.real if isinstance(store.real, MemoryStore) else SQLiteStore(str(path))
+    real = store.real if again is None else again()
     await real.open()
     return MortalStore(real)

@@ -10,6 +10,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.property.graph_world import GraphWorld
@@ -21,6 +22,7 @@ from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.errors import AlreadyFinalized, StepNotFound
 from treadle.ports import TaskFilter
 from treadle.testing.audit import all_rows, journal_of, well_formed
+from treadle.testing.postgres import PostgresServer
 
 OPS = {
     "create": 2,
@@ -69,9 +71,9 @@ def options(chance: random.Random) -> RunOptions:
 class UndoForkVerbs(Host):
     """The verbs on the tasks of one world, and the faults."""
 
-    def __init__(self, seed: int, *, durable: bool = False) -> None:
+    def __init__(self, seed: int, *, durable: bool = False, url: str | None = None) -> None:
         self.world: GraphWorld
-        self.open(GraphWorld(seed), durable=durable)
+        self.open(GraphWorld(seed), durable=durable, url=url)
         self.said = 0
         self.versions = self.forks = 0
         self.acknowledged: list[tuple[str, str]] = []
@@ -283,6 +285,9 @@ class UndoForkVerbs(Host):
         """Every acknowledged text is in the journal once, and in the thread if its task is."""
         for row in await all_rows(self.life.real):
             journal = await journal_of(self.life.real, row)
+            steps = {event.step for event in journal.events if isinstance(event, e.StepStarted)}
+            losses = [event for event in journal.events if isinstance(event, e.StateOverwritten)]
+            FIRED["steps overwrote each other"] += sum({loss.kept, loss.lost} <= steps for loss in losses)
             inputs = [event for event in journal.events if isinstance(event, e.InputReceived)]
             texts = ["".join(getattr(part, "text", "") for part in event.parts) for event in inputs]
             waiting = [str(item.data) for item in await self.life.real.inbox(row.task_id)]
@@ -336,9 +341,9 @@ def history(seed: int) -> list[tuple[str, int]]:
     return [(op, chance.randrange(2**30)) for op in ops]
 
 
-def live(seed: int, ops: list[tuple[str, int]], *, durable: bool = False) -> None:
+def live(seed: int, ops: list[tuple[str, int]], *, durable: bool = False, url: str | None = None) -> None:
     """Let all that befall the tasks of a world, bring them to their end, and look at every step of it."""
-    lived = UndoForkVerbs(seed, durable=durable)
+    lived = UndoForkVerbs(seed, durable=durable, url=url)
     try:
         for op, choice in ops:
             lived.perform(op, choice)
@@ -347,12 +352,12 @@ def live(seed: int, ops: list[tuple[str, int]], *, durable: bool = False) -> Non
         lived.close()
 
 
-def run_history(seed: int, *, durable: bool = False) -> None:
+def run_history(seed: int, *, durable: bool = False, url: str | None = None) -> None:
     """Live what a seed says."""
     try:
-        live(seed, history(seed), durable=durable)
+        live(seed, history(seed), durable=durable, url=url)
     except Exception as error:
-        raise AssertionError(f"told({seed}, durable={durable}): {error}") from error
+        raise AssertionError(f"run_history({seed}, durable={durable}, url={url!r}): {error}") from error
 
 
 def never_met(least: int) -> set[str]:
@@ -364,13 +369,14 @@ def never_met(least: int) -> set[str]:
         *("pause", "interrupt", "cancel", "finalize", "skip", "edit", "undo", "fork", "child", "step fails"),
         *(f"{verb} meanwhile" for verb in ("send", "pause", "interrupt", "drop", "undo", "cancel")),
         *("state set", "state list grows", "state key removed", "state read again"),
+        *("steps side by side", "steps overwrote each other"),
         *("step gives itself up", "call fails a function", "answer", "hung in a tool that is idempotent"),
         *(f"state {state}" for state in states),
     }
     return {name for name in wanted if FIRED[name] < least}
 
 
-MET = (94, 178, 28, 116, 112, 71)
+MET = (265, 226, 214, 213, 267)
 """Seeds that between them meet all there is."""
 
 
@@ -392,3 +398,15 @@ def test_thousands_of_histories_of_tasks_with_functions_as_steps() -> None:
     for seed in range(first, first + 1_000):
         run_history(seed, durable=seed % 20 == 0)
     assert never_met(10) == set()
+
+
+@pytest.mark.full
+def test_hundreds_of_histories_on_postgresql(postgres: PostgresServer) -> None:
+    FIRED.clear()
+    first = random.randrange(10**9)
+    print(f"seeds from {first}")
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        for seed in range(first, first + 200):
+            connection.execute("DROP SCHEMA IF EXISTS history CASCADE")
+            run_history(seed, url=postgres.in_schema("history"))
+    assert never_met(1) == set()

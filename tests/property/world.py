@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Coroutine, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 from tests.property.mortal import MortalStore, next_life
@@ -32,8 +32,8 @@ from treadle.errors import StoreError, TaskNotFound, TreadleError
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.ports import TaskFilter
 from treadle.stores.memory import MemoryStore
-from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+from treadle.wiring import open_store
 
 FIRED: Counter[str] = Counter()
 TOOLS = ("look", "put", "save", "book", "pay")
@@ -200,16 +200,17 @@ class World:
 class Host:
     """A process in which tasks are driven, and the processes after it if it crashes."""
 
-    def open(self, world: World, *, durable: bool) -> None:
+    def open(self, world: World, *, durable: bool = False, url: str | None = None) -> None:
+        """Begin on a store in memory, on a new SQLite file if it is to be durable, or on an empty one at a URL."""
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory() if durable else None
-        self.path = Path(self.folder.name) / "journal.db" if self.folder else None
+        self.url = f"sqlite:///{self.folder.name}/journal.db" if self.folder else url
         self.world = world
         self.model = ScriptedModel(world.says, keep=100_000)
         self.agent: Agent[Any] = world.agent(self.model)
         self.tasks = world.tasks
-        real = SQLiteStore(str(self.path)) if self.path else MemoryStore()
-        self.be_born(MortalStore(real))
+        self.again = partial(open_store, self.url) if self.url is not None else None
+        self.be_born(MortalStore(self.again() if self.again is not None else MemoryStore()))
 
     def be_born(self, life: MortalStore) -> None:
         self.life = self.world.life = life
@@ -239,7 +240,7 @@ class Host:
                 raise AssertionError(f"{what}: {result!r}") from result
         if self.life.dead:
             FIRED["death"] += 1
-            self.be_born(self.loop.run_until_complete(next_life(self.life, self.path)))
+            self.be_born(self.loop.run_until_complete(next_life(self.life, self.again)))
         self.meet_children()
         return results[0]
 
