@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from treadle import Agent, Message, Runner, ScriptedModel, tool
+from treadle import Agent, Happened, Message, NotHappened, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.messages import Text
 from treadle.core.model import ModelRequest
 from treadle.drivers.adoption import Adopter, Adoption
@@ -65,9 +65,28 @@ def delegates(request: ModelRequest) -> Turn:
     return turn("Done.") if request.turn > 2 else call("clerk", input="Go")
 
 
+@tool(timeout=0.01)
+async def doubt(ctx: ToolContext[Any]) -> str:
+    """Take too long the first time: whether it took effect is not known."""
+    if ctx.attempt == 1:
+        await asyncio.sleep(60)
+    return "done again"
+
+
+@tool(read_only=True)
+async def echo(text: str, ctx: ToolContext[Any]) -> str:
+    """Echo a text."""
+    ctx.state["echoed"] = text
+    return text
+
+
+DOUBTER: Agent[Any] = Agent(ScriptedModel([call("doubt"), "Done."], keep=1), name="doubter", tools=[doubt])
+ECHO: Agent[Any] = Agent(
+    ScriptedModel([call("echo", text="asked"), "Done."], keep=1), name="echo", tools=[echo]
+)
 CLERK = Agent(ScriptedModel(says, keep=1), name="clerk", tools=[look, book])
 BOSS = Agent(ScriptedModel(delegates, keep=1), name="boss", subagents=[CLERK])
-AGENTS: dict[str, Agent[Any]] = {"clerk": CLERK, "boss": BOSS}
+AGENTS: dict[str, Agent[Any]] = {agent.name: agent for agent in (CLERK, BOSS, DOUBTER, ECHO)}
 
 
 @dataclass(slots=True)
@@ -151,6 +170,16 @@ class Side:
                 await runner.send(task, [Message("user", (Text("Hurry"),)).text])
             case "adopt":
                 await self._adopt(task)
+            case "create":
+                await runner.create_task(AGENTS[act.agent], "Go", task_id=task)
+            case "happened":
+                await runner.settle(task, "s1-0", Happened("told"))
+            case "not happened":
+                await runner.settle(task, "s1-0", NotHappened())
+            case "edit_call":
+                await runner.edit_call(task, "s1-0", {"text": "edited"})
+            case "delete_thread":
+                await runner.delete_thread(task)
             case _:
                 raise ValueError(act.verb)
         return None

@@ -8,6 +8,7 @@ import pytest
 
 from tests.races.acts import AGENTS, HANGS
 from tests.races.pairs import Races
+from tests.races.rules import race
 from treadle import Runner
 from treadle.stores.memory import MemoryStore
 
@@ -41,3 +42,25 @@ async def test_a_stop_beside_a_verb_of_another_process_returns_the_state_that_is
         await raced(url, 180, url)
     else:
         await raced(tmp_path / "journal.db", 24, f"sqlite:///{tmp_path}/journal.db")
+
+
+@pytest.mark.parametrize(
+    ("store", "times"),
+    [
+        ("memory", 1),
+        ("sqlite", 2),
+        pytest.param("memory", 30, marks=pytest.mark.full),
+        pytest.param("sqlite", 30, marks=pytest.mark.full),
+        pytest.param("postgresql", 30, marks=pytest.mark.full),
+    ],
+)
+async def test_of_two_processes_that_act_on_one_task_at_once_each_is_told_what_became_of_it(
+    store: str, times: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = "memory:" if store == "memory" else f"sqlite:///{tmp_path}/journal.db"
+    if store == "postgresql":
+        url = request.getfixturevalue("postgres").in_schema("races_of_rules")
+    seed = random.randrange(1_000_000)
+    async with Runner(url, agents=list(AGENTS.values())) as runner:
+        wrong = await race(runner, times, seed, None if store == "memory" else url)
+    assert wrong == [], f"seed {seed}"
