@@ -93,9 +93,9 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
 
 
 def app(command: str | None = None) -> typer.Typer:
-    """Return the application, with one command if it is known, else with all of them.
+    """Return the application, with one command if it is known, none for `--version`, else with all of them.
 
-    Making a command costs its imports and the reading of its parameters: the start of `treadle` pays for one.
+    Making a command costs its imports and the reading of its parameters: the start of `treadle` pays for one at most.
     """
     made = typer.Typer(
         name="treadle",
@@ -104,7 +104,8 @@ def app(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(treadle)
-    for name in [command] if command in _COMMANDS else _COMMANDS:
+    names = [command] if command in _COMMANDS else [] if command == "--version" else [*_COMMANDS]
+    for name in names:
         function: Any = _COMMANDS[name]
         if isinstance(function, str):
             module, _, attribute = function.partition(".")

@@ -76,6 +76,7 @@ def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
 
 
 def _made(cls: type[Any], kw_only: bool, shared: dict[str, Any]) -> type[Any]:
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclass` finds a signature out, which it has not yet
     data_class: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     if "__init__" not in cls.__dict__:
         data_class.__init__ = _constructor(data_class, is_frozen=shared is _FROZEN)
@@ -102,8 +103,8 @@ def _constructor(cls: type[Any], *, is_frozen: bool) -> Callable[..., None]:
         else:
             body.append(f" self.{item.name} = {default}")
     if opens:
-        namespace["_set_class"], namespace["_open"] = _SET_CLASS, _OPEN
-        body = [" cls = self.__class__", " _set_class(self, _open[cls])", *body, " self.__class__ = cls"]
+        namespace["_set_class"], namespace["_open"], namespace["_type"] = _SET_CLASS, _OPEN, type
+        body = [" cls = _type(self)", " _set_class(self, _open[cls])", *body, " self.__class__ = cls"]
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
     if keyword:

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from inspect import CO_VARARGS, signature
+from inspect import CO_VARARGS
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 from unicodedata import category
@@ -251,8 +251,16 @@ class ArgumentChecks:
         code, name = verb.__code__, verb.__name__
         parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
         checks = _CHECKS | _CHECKS_OF.get(name, {})
-        defaults = {each: parameter.default for each, parameter in signature(verb).parameters.items()}
-        self._by_name = {each: (f"{name}: {each}", checks.get(each), defaults[each]) for each in parameters}
+        defaults = (
+            verb.__defaults__ or ()
+        )  # of the last ones; `signature` would take longer than all else here
+        values = dict(
+            zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
+        )
+        values |= verb.__kwdefaults__ or {}
+        self._by_name = {
+            each: (f"{name}: {each}", checks.get(each), values.get(each, _NO_DEFAULT)) for each in parameters
+        }
         self._by_position = [self._by_name[each] for each in parameters[: code.co_argcount - 1]]
         self._rest = f"{name}: tasks" if code.co_flags & CO_VARARGS else None
 
@@ -272,6 +280,7 @@ class ArgumentChecks:
 
 Check = Callable[[str, Any], object]
 
+_NO_DEFAULT: Final = object()
 _UNKNOWN: Final = ("", None, None)  # Python itself says that there is no such parameter
 
 

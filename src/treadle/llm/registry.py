@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.errors import ModelUnknown
@@ -73,6 +72,8 @@ def _named(model: str) -> NamedModel:
         return make(name)
     if provider in OTHER_PROVIDERS:
         return ProviderModel(provider, name)
+    from difflib import get_close_matches
+
     names = (*PROVIDERS, *OTHER_PROVIDERS)
     usual = _usual_name(provider)
     close = [usual] if usual in names else get_close_matches(usual, names, 3, 0.7)
