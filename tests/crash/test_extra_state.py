@@ -1,6 +1,7 @@
 """Tasks whose calls and functions change the state are killed at every boundary: each ends with the same state."""
 
 import random
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ AGENT = """
 import asyncio
 import json
 
-from treadle import Agent, Happened, NextStep, ScriptedModel, StepResult, ToolContext, tool
+from treadle import Agent, Happened, NextStep, Node, Pipeline, ScriptedModel, StepResult, ToolContext, tool
 from treadle.errors import TaskNotFound
 from treadle.models import call
 from treadle.testing.replay.journals import journal_of
@@ -59,6 +60,19 @@ async def worker(ctx):
 
 functions = Agent(ScriptedModel([]), name="functions", worker=worker, tools=[add, put])
 
+async def beside(ctx):
+    ctx.step.state["who"] = ctx.step.name
+    await ctx.step.call_tool("put", {"name": ctx.step.name})
+    await asyncio.sleep(0.05 if ctx.step.name == "a" else 0)  # it ends last, and b comes later in the plan
+    ctx.step.state["n"] = ctx.step.state.get("n", 0) + 1
+    return ctx.step.name
+
+def all_of_it(ctx):
+    return json.dumps(dict(ctx.step.state), sort_keys=True)
+
+line = Pipeline([Node("a", beside), Node("b", beside), Node("end", all_of_it, after=("a", "b"))])
+nodes = Agent(ScriptedModel([]), name="nodes", worker=line, tools=[put])
+
 async def undone(runner, agent, task_id):
     # Run a task, take its last steps back once, and run it again.
     try:
@@ -82,6 +96,7 @@ ENDS = {
     "calling": '{"a": {"by": "s2-0"}, "added": [1, 2, 3], "b": {"by": "s2-2"}, "last": "b", "sum": 6}',
     "functions": '{"a": {"by": "s2-c1"}, "added": [1, 2], "b": {"by": "s3-c1"}, "last": "b", "last step": "b", '
     '"steps": {}, "sum": 13}',
+    "nodes": '{"a": {"by": "s1-c1"}, "b": {"by": "s2-c1"}, "last": "b", "n": 1, "who": "b"}',
 }
 
 
@@ -91,7 +106,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("agent", ["calling", pytest.param("functions", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "agent", ["calling", *(pytest.param(name, marks=pytest.mark.full) for name in ("functions", "nodes"))]
+)
 def test_a_task_killed_at_its_boundaries_ends_with_the_same_state(folder: Path, agent: str) -> None:
     seed = random.random()
     print(f"seed {seed}")
@@ -108,12 +125,24 @@ def test_a_task_killed_at_its_boundaries_ends_with_the_same_state(folder: Path, 
     assert len(report.places) > 10
 
 
+def store_for(name: str, request: pytest.FixtureRequest) -> str | None:
+    """Return the URL of a store, None for a SQLite file of the trials' own."""
+    if name == "sqlite":
+        return None
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.in_schema(f"crashes_{sha256(request.node.name.encode()).hexdigest()[:16]}")
+
+
 @pytest.mark.full
-def test_a_task_killed_at_the_boundaries_of_its_undo_ends_with_the_same_state(folder: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_a_task_killed_at_the_boundaries_of_its_undo_ends_with_the_same_state(
+    folder: Path, store: str, request: pytest.FixtureRequest
+) -> None:
     report = crash_at_every_boundary(
         "state_crashes:calling",
         "go",
         script="state_crashes:undone",
+        store=store_for(store, request),
         cwd=folder,
         kills_per_task=10,
         recovery=False,
@@ -131,10 +160,7 @@ def test_a_task_killed_at_the_boundaries_of_its_undo_ends_with_the_same_state(fo
 def test_a_task_killed_at_every_boundary_and_that_of_its_recovery_ends_with_the_same_state(
     folder: Path, agent: str, store: str, request: pytest.FixtureRequest
 ) -> None:
-    url = None
-    if store == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.in_schema("state_crashes")
+    url = store_for(store, request)
     report = crash_at_every_boundary(f"state_crashes:{agent}", "go", store=url, cwd=folder, kills_per_task=4)
     assert (report.broken, report.missed) == ([], [])
     assert report.answer == ("completed", ENDS[agent])
