@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.races import rules
 from tests.races.acts import AGENTS
 from tests.races.pairs import Races, Report
+from tests.races.rules import RULES
 from treadle import Runner
 from treadle.stores.memory import MemoryStore
 from treadle.testing.postgres import PostgresServer
@@ -30,6 +32,13 @@ async def race(store: str, processes: int, pairs: int, seed: int, only: list[str
     at = MemoryStore() if store == "memory" else store
     async with Runner(at, agents=list(AGENTS.values())) as runner:
         return await Races(runner, seed, store if processes == 2 else None, only=only).run(pairs)
+
+
+async def race_by_rules(store: str, processes: int, times: int, seed: int) -> list[str]:
+    """Race verbs of which a rule lets only one win; see `tests/races/rules.py`."""
+    at = MemoryStore() if store == "memory" else store
+    async with Runner(at, agents=list(AGENTS.values())) as runner:
+        return await rules.race(runner, times, seed, store if processes == 2 else None)
 
 
 def places(wanted: str | None, processes: int | None, stack: ExitStack) -> Iterator[tuple[str, str, int]]:
@@ -65,6 +74,13 @@ def main() -> int:
             report = asyncio.run(race(url, processes, arguments.pairs, arguments.seed, arguments.only))
             print(f"{report}\n{time.monotonic() - began:.0f} s\n", flush=True)
             good = good and report.good
+            if not arguments.only:
+                times = max(1, arguments.pairs // 100)
+                wrong = asyncio.run(race_by_rules(url, processes, times, arguments.seed))
+                print(
+                    f"{times} of each of {len(RULES)} rules, {len(wrong)} broken", *wrong[:12], "", sep="\n"
+                )
+                good = good and not wrong
     return 0 if good else 1
 
 
