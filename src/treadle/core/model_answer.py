@@ -121,7 +121,8 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
     """
-    parts = list(message.parts) if len(message.parts) <= MAX_CALLS else _bounded(message.parts)
+    given = message.parts
+    parts = list(given) if len(given) <= MAX_CALLS else _bounded(given)
     number = first
     for index, part in enumerate(parts):
         if type(part) is ToolCall:
@@ -141,7 +142,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
             number += 1
         else:
             parts[index] = _whole(part)
-    if number == first and message.role == "assistant" and all(map(is_, parts, message.parts)):
+    if number == first and message.role == "assistant" and all(map(is_, parts, given)):
         return message
     return Message("assistant", tuple(parts), message.meta)
 

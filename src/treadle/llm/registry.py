@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.errors import ModelUnknown
-from treadle.llm.other_providers import OTHER_PROVIDERS, ProviderModel
 from treadle.llm.providers import (
     Anthropic,
     Google,
@@ -70,6 +69,8 @@ def _named(model: str) -> NamedModel:
         raise ModelUnknown(f"{model!r} has white space in it; did you mean {provider}:{name.strip()}?")
     if (make := PROVIDERS.get(provider)) is not None:
         return make(name)
+    from treadle.llm.other_providers import OTHER_PROVIDERS, ProviderModel
+
     if provider in OTHER_PROVIDERS:
         return ProviderModel(provider, name)
     from difflib import get_close_matches
@@ -92,6 +93,8 @@ def _usual_name(provider: str) -> str:
 
 def _meant(model: str) -> str | None:
     """Return the name that a text without a colon probably stands for: of another notation, or of a known family."""
+    from treadle.llm.other_providers import OTHER_PROVIDERS
+
     provider, slash, name = model.partition("/")
     usual = _usual_name(provider)
     if slash and name and (usual in PROVIDERS or usual in OTHER_PROVIDERS):
