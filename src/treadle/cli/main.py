@@ -83,6 +83,7 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "verify": "maintenance.verify",
     "export": "maintenance.export",
     "replay": "replay.replay",
+    "policy": "policy.policy",
     "doctor": "doctor.doctor",
     "threads": "threads.threads",
     "prune": "threads.prune",

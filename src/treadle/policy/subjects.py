@@ -83,6 +83,8 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
             return [request.task_id]
         case "thread":
             return [request.thread_id]
+        case "cost":
+            return [request.cost if request.cost is not None else LEFT_OUT]
         case _:
             return [getattr(request, root)]
 

@@ -37,7 +37,7 @@ class EffectRequest:
         agent_path: the agents on the path to the task, from that of the root task on.
         depth: how many tasks are above it.
         labels: of the task.
-        cost: dollars that the task has spent with all below it, as far as it is known.
+        cost: dollars that the task has spent with all below it; None if a model has no known price.
         tool_calls, model_calls, tokens: what the task has made and taken so far.
         state: the task's `extra_state`, not to be changed.
         context: what the caller of the run passed as `context`, for functions.
@@ -56,7 +56,7 @@ class EffectRequest:
     agent_path: tuple[str, ...] = ()
     depth: int = 0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    cost: float = 0.0
+    cost: float | None = 0.0
     tool_calls: int = 0
     exposed: frozenset[str] = frozenset()
     model_calls: int = 0

@@ -1,0 +1,179 @@
+"""`policy`: what a policy file says, and what it would have said of recorded tasks."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from treadle.agents.agent import Agent
+from treadle.cli import agents
+from treadle.cli.command import Session, command
+from treadle.cli.filters import TaskOptions
+from treadle.cli.screen import Screen, short, short_ids, some
+from treadle.cli.task_lookup import find_task
+from treadle.core.display import clean
+from treadle.policy.policy import Policy
+from treadle.ports import TaskRow
+from treadle.runner.runner import TaskRunner
+from treadle.testing.policies import JudgedEffect, judged
+from treadle.testing.replay import record
+
+policy = typer.Typer(
+    no_args_is_help=True, help="Policies: show one, test one on recorded tasks.", add_completion=False
+)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A policy as a TOML file.")]
+
+_STYLES: Final = {"deny": "red", "ask": "yellow", "replace": "blue", "allow": "green"}
+_SAYS: Final = {
+    "deny": "denied",
+    "ask": "asked about",
+    "replace": "changed",
+    "allow": "allowed",
+    "none": "not concerned",
+}
+_ARGUMENTS: Final = 200
+"""Characters of a call's arguments that are printed; `--json` has all of them."""
+
+
+@policy.command()
+@command
+def show(session: Session, file: FileArgument) -> int:
+    """Show the rules of a policy, the strongest first; or all mistakes in its file."""
+    shown = Policy.from_file(file)
+    rules = [
+        {
+            "id": rule.id,
+            "verdict": rule.force,
+            "concerns": str(rule),
+            "reason": rule.reason,
+            "enabled": rule.enabled,
+        }
+        for rule in shown.rules
+    ]
+    session.screen.document({"policy": str(file), "default": shown.default, "rules": rules})
+    for line in str(shown).splitlines():
+        session.screen.line(clean(line))
+    return 0
+
+
+@policy.command("test")
+@command
+async def judge_past(
+    session: Session,
+    file: FileArgument,
+    *,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task", metavar="TASK", help="A task of the store; may be repeated. Default: the newest tasks."
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent", metavar="MODULE:AGENT", help="Where to import an agent from; may be repeated."
+        ),
+    ] = None,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", metavar="N", min=1, max=10_000, help="The most tasks to test the policy on."),
+    ] = 100,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also list the effects that would have been allowed.")
+    ] = False,
+    options: TaskOptions,
+) -> int:
+    """Show which calls of recorded tasks a policy would have asked about, denied or changed. Nothing runs."""
+    tested = Policy.from_file(file)
+    known = _agents(agent or [])
+    effects, unknown = list[JudgedEffect](), set[str]()
+    async with session.runner() as runner:
+        rows = await _rows(runner, task or [], options, limit)
+        for row in rows:
+            recording = await record(runner, row.task_id)
+            effects += await judged(tested, recording, known.get(row.agent), labels=row.labels)
+            if row.agent not in known:
+                unknown.add(row.agent)
+    _print_report(session.screen, file, tested, effects, len(rows), every)
+    for name in sorted(unknown):
+        session.screen.note(
+            ("note: ", "yellow"),
+            f"of the tools of {name} only the journal is known, not what they declare: --agent names its code",
+        )
+    return 0
+
+
+async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limit: int) -> list[TaskRow]:
+    """Return the tasks that are named; without names, the newest that the options mean."""
+    if names:
+        options.refuse_beside(names[0])
+        return [await find_task(runner, name) for name in names]
+    filters: dict[str, Any] = await options.filters(runner)
+    page = await runner.list_tasks(**filters, limit=min(limit, 1_000))
+    ids = [summary.task_id for summary in page.items]
+    while page.cursor is not None and len(ids) < limit:
+        page = await runner.list_tasks(**filters, limit=min(limit - len(ids), 1_000), cursor=page.cursor)
+        ids += [summary.task_id for summary in page.items]
+    return [await runner.store.row(task_id) for task_id in ids]
+
+
+def _agents(paths: list[str]) -> dict[str, Agent[Any]]:
+    named = [agent for path in paths for agent in agents.agents_at(path)]
+    return agents.listed_agents().agents | {agent.name: agent for agent in named}
+
+
+def _print_report(
+    screen: Screen, file: Path, tested: Policy, effects: list[JudgedEffect], tasks: int, every: bool
+) -> None:
+    counts = Counter(effect.verdict for effect in effects)
+    applied = {rule for effect in effects for rule in effect.rules}
+    unused = [rule.id for rule in tested.rules if rule.id not in applied]
+    listed = [effect for effect in effects if every or effect.verdict in ("deny", "ask", "replace")]
+    screen.document(
+        {
+            "policy": str(file),
+            "tasks": tasks,
+            "effects": len(effects),
+            "counts": {word: counts[word] for word in _SAYS},
+            "unused_rules": unused,
+            "items": [_as_item(effect) for effect in listed],
+        }
+    )
+    ids = short_ids([effect.task_id for effect in listed]) if screen.out.is_terminal else {}
+    for effect in listed:
+        arguments = short(json_format.dumps(effect.arguments, ensure_ascii=False), _ARGUMENTS)
+        head = f"{ids.get(effect.task_id, effect.task_id)}  {effect.call or effect.step}  {effect.name} "
+        screen.line(
+            (f"{effect.verdict:<9}", _STYLES.get(effect.verdict, "")), head, (clean(arguments), "dim")
+        )
+        screen.line((f"         {clean(effect.text)}", "dim"))
+        if effect.replaced is not None:
+            changed = short(json_format.dumps(effect.replaced, ensure_ascii=False), _ARGUMENTS)
+            screen.line((f"         becomes {clean(changed)}", "dim"))
+    summary = (
+        ", ".join([f"{counts[word]} {says}" for word, says in _SAYS.items() if counts[word]]) or "no effect"
+    )
+    screen.line(f"{some(tasks, 'task')}, {some(len(effects), 'effect')}: {summary}")
+    if unused:
+        screen.line(("rules that met nothing: ", "dim"), ", ".join(unused))
+
+
+def _as_item(effect: JudgedEffect) -> dict[str, Any]:
+    return {
+        "task_id": effect.task_id,
+        "step": effect.step,
+        "call": effect.call or None,
+        "kind": effect.kind,
+        "name": effect.name,
+        "arguments": effect.arguments,
+        "verdict": effect.verdict,
+        "rule": effect.rule or None,
+        "rules": list(effect.rules),
+        "text": effect.text,
+        "replaced": effect.replaced,
+    }

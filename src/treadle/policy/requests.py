@@ -1,0 +1,126 @@
+"""Requests to a policy, made from the state of a task: of a call, and of a request to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any
+
+from treadle.core.data import frozen
+from treadle.core.ids import base_call_id
+from treadle.core.messages import ToolCall
+from treadle.core.spending import as_dollars
+from treadle.core.state import TaskState
+from treadle.core.state_view import StateAccess, StateView
+from treadle.core.steps import CallState, StepState
+from treadle.core.tools import ToolSpec
+from treadle.policy.subjects import declared_effects
+from treadle.policy.verdicts import EffectKind, EffectRequest
+
+
+class Exposure:
+    """Which declared effects the tools have whose results the model of a task has seen.
+
+    The results of the steps on the present branch count, and those in the messages that the task's thread held before.
+    What was counted once is not read again: a judgement costs what has been added since the last one.
+
+    Args:
+        tools: the agent's, by name; of another tool nothing is known, so it counts as undeclared.
+        inherited: what the parent of the task has seen, when it called the task.
+    """
+
+    __slots__ = ("_branch", "_counted", "_effects", "_history", "_tools", "inherited")
+
+    def __init__(self, tools: Mapping[str, ToolSpec], inherited: Iterable[str] = ()) -> None:
+        self.inherited = frozenset(inherited)
+        self._tools = tools
+        self._history: frozenset[str] | None = None
+        self._branch = self._counted = 0
+        self._effects: set[str] = set()
+
+    def of(self, state: TaskState) -> frozenset[str]:
+        """Return the effects that the results of a task's tools have so far; always for the same task."""
+        if self._history is None:
+            parts = [part for message in state.history for part in message.parts]
+            names = {part.name for part in parts if isinstance(part, ToolCall)}
+            self._history = frozenset(self._effects_of(names))
+        if state.branch != self._branch or len(state.steps) < self._counted:
+            self._branch, self._counted = state.branch, 0
+            self._effects.clear()
+        for step in state.steps[self._counted :]:
+            self._effects |= self._effects_of(_names(step))
+        self._counted = len(state.steps)
+        under_way = [self._effects_of(_names(step)) for step in state.under_way()]
+        return self.inherited.union(self._history, self._effects, *under_way)
+
+    def _effects_of(self, names: Iterable[str]) -> set[str]:
+        effects = set[str]()
+        for name in names:
+            spec = self._tools.get(name)
+            effects.update(declared_effects(spec) if spec is not None else ("undeclared",))
+        return effects
+
+
+def _names(step: StepState) -> set[str]:
+    """Return the names of a step's calls that ran and ended: also a failure tells the model something."""
+    return {call.name for call in step.calls if call.attempt and call.status == "ended"}
+
+
+@frozen(kw_only=True)
+class Surroundings:
+    """What a request holds besides the state of its task.
+
+    Args:
+        labels: of the task.
+        agent_path: the agents above the task and its own; by default its own.
+        exposed: what the model has seen, as `Exposure` tells.
+        context: the user's, for functions.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    agent_path: tuple[str, ...] = ()
+    exposed: frozenset[str] = frozenset()
+    context: Any = None
+
+
+def call_request(
+    state: TaskState, call: CallState, spec: ToolSpec | None, kind: EffectKind, around: Surroundings
+) -> EffectRequest:
+    """Return what a policy is asked of an open call, with its present arguments.
+
+    Args:
+        state: of the task.
+        call: the call.
+        spec: what its tool declares; None if that is not known.
+        kind: `tool`, or `subagent` if it calls an agent.
+        around: what the state does not tell.
+    """
+    place = {"step": call.step, "call": base_call_id(call.id)}
+    return _request(state, around, kind=kind, name=call.name, arguments=call.arguments, spec=spec, **place)
+
+
+def model_request(state: TaskState, model: str, step: str, around: Surroundings) -> EffectRequest:
+    """Return what a policy is asked of a request to a model, named `provider:model`, that a step makes."""
+    return _request(state, around, kind="model", name=model, step=step)
+
+
+def _request(state: TaskState, around: Surroundings, **fields: Any) -> EffectRequest:
+    children = [part for below in state.children.values() for part in below]
+    is_known = not state.unpriced and not any(part.unpriced for part in children)
+    spent = as_dollars(state.cost + sum(part.cost for part in children))
+    return EffectRequest(
+        task_id=state.task_id,
+        thread_id=state.thread,
+        agent=state.agent,
+        agent_path=around.agent_path or (state.agent,),
+        depth=state.depth,
+        labels=around.labels,
+        exposed=around.exposed,
+        context=around.context,
+        cost=float(spent) if is_known else None,
+        tool_calls=state.tool_calls,
+        model_calls=state.model_calls,
+        tokens=state.usage.total_tokens + sum(part.usage.total_tokens for part in children),
+        state=StateView(StateAccess(state, state.seq, "a policy", refusal="a policy only judges")),
+        **fields,
+    )

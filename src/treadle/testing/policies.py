@@ -1,0 +1,188 @@
+"""Policies on recorded tasks: what a policy says of calls that were made before it was there.
+
+    for effect in await judged(Policy.from_file("policy.toml"), recording, agent):
+        assert effect.verdict != "deny", effect.text
+
+Each call is judged as it was proposed, with what its task had spent and seen by then. Nothing runs, and nothing is
+written. A task would have gone another way after the first refusal: what follows it shows only what was done then.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from treadle.agents.agent import Agent
+from treadle.core.data import frozen
+from treadle.core.events import ModelStarted, ToolStarted
+from treadle.core.fold import apply, begin_with_history
+from treadle.core.ids import base_call_id
+from treadle.core.messages import Json
+from treadle.core.observation import error_text
+from treadle.core.state import TaskState
+from treadle.core.tools import ToolSpec
+from treadle.policy.policy import Policy
+from treadle.policy.requests import Exposure, Surroundings, call_request, model_request
+from treadle.policy.verdicts import (
+    MAX_REPLACEMENTS,
+    Allow,
+    AskPerson,
+    Deny,
+    EffectKind,
+    EffectRequest,
+    PolicyVerdict,
+    Replace,
+)
+from treadle.testing.replay.recording import Recording
+
+Word = Literal["allow", "ask", "deny", "replace", "none"]
+
+
+@frozen
+class JudgedEffect:
+    """What a policy says of an effect of a recorded task.
+
+    Args:
+        task_id, step, call: where it happened; a request to a model has no call.
+        kind: what it was.
+        name: of the tool or the model.
+        arguments: of the call, as the model wrote them.
+        verdict: `allow`, `ask`, `deny`, `replace`, or `none` where no rule applies. `replace` says that nothing else
+            does: changed arguments that are asked about or denied count as that.
+        rule: the id of the rule that decides; of several they are joined by `+`.
+        rules: the ids of all rules that apply.
+        text: why, in one sentence.
+        replaced: the arguments that the policy puts in their place; None if it leaves them.
+    """
+
+    task_id: str
+    step: str
+    call: str
+    kind: EffectKind
+    name: str
+    arguments: dict[str, Json]
+    verdict: Word
+    rule: str
+    rules: tuple[str, ...]
+    text: str
+    replaced: dict[str, Json] | None = None
+
+
+async def judged(
+    policy: Policy,
+    recording: Recording,
+    agent: Agent[Any] | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+) -> list[JudgedEffect]:
+    """Return what a policy says of each call and each request to a model of a recorded task, in their order.
+
+    Args:
+        policy: the policy; its functions are called.
+        recording: the task, as `record` or `load` return it.
+        agent: its agent, whose tools declare what they do; without it, only what the journal tells of a tool counts.
+        labels: of the task.
+    """
+    state = TaskState(recording.task_id)
+    specs, subagents = _tools_of(recording, agent)
+    exposure, seen = Exposure(specs), set[str]()
+    effects = list[JudgedEffect]()
+    for event in recording.events:
+        if isinstance(event, ModelStarted):
+            around = Surroundings(labels=labels or {}, exposed=exposure.of(state))
+            request = model_request(state, event.model, event.step, around)
+            if policy.concerns("model", request.name, request.agent):
+                effects.append(await _judged(policy, request))
+        apply(state, event)
+        if state.seq == 1 and recording.history:
+            begin_with_history(state, [*recording.history], summarised=False)
+        for step in state.under_way():
+            for call in step.open.values():
+                base = base_call_id(call.id)
+                if base in seen or call.answers or call.problem is not None:
+                    continue
+                seen.add(base)
+                around = Surroundings(labels=labels or {}, exposed=exposure.of(state))
+                kind: EffectKind = "subagent" if call.name in subagents else "tool"
+                request = call_request(state, call, specs.get(call.name), kind, around)
+                effects.append(await _judged(policy, request))
+    return effects
+
+
+async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
+    """Judge an effect as a runner would: replaced arguments are judged anew."""
+    present, texts, by, applied = request, list[str](), list[str](), list[str]()
+    verdict: PolicyVerdict | None = None
+    for _ in range(MAX_REPLACEMENTS + 1):
+        answers = [
+            await _answer(function.id, function.function, present)
+            for function in policy.functions_for(present)
+        ]
+        explained = policy.explain(present, answers)
+        verdict = explained.verdict
+        applied += [rule for rule in explained.rules if rule not in applied]
+        if verdict is None and texts:
+            break
+        texts.append(explained.text)
+        by += [verdict.rule] if verdict is not None and verdict.rule else []
+        if not isinstance(verdict, Replace):
+            break
+        present = replace(present, arguments=verdict.arguments)
+    else:
+        verdict = Deny(
+            by[-1], f"its arguments were replaced {MAX_REPLACEMENTS} times, and are not accepted yet"
+        )
+        texts.append(f"It is denied: {verdict.reason}.")
+    is_replaced = present is not request
+    return JudgedEffect(
+        request.task_id,
+        request.step,
+        request.call,
+        request.kind,
+        request.name,
+        request.arguments,
+        "replace" if is_replaced and not isinstance(verdict, (AskPerson, Deny)) else _word(verdict),
+        "+".join(dict.fromkeys(by)),
+        tuple(applied),
+        " ".join(texts),
+        present.arguments if is_replaced else None,
+    )
+
+
+def _word(verdict: PolicyVerdict | None) -> Word:
+    words: dict[type, Word] = {Allow: "allow", AskPerson: "ask", Deny: "deny", Replace: "replace"}
+    return "none" if verdict is None else words[type(verdict)]
+
+
+async def _answer(name: str, function: Any, request: EffectRequest) -> PolicyVerdict | None:
+    try:
+        answer = function(request)
+        answer = await answer if inspect.isawaitable(answer) else answer
+    except Exception as error:  # noqa: BLE001  a function that fails denies
+        return Deny(name, f"the policy function failed: {error_text(error)}")
+    if answer is None or isinstance(answer, (Allow, AskPerson, Deny, Replace)):
+        return answer
+    return Deny(name, f"the policy function returned a {type(answer).__name__}, which is no verdict")
+
+
+def _tools_of(recording: Recording, agent: Agent[Any] | None) -> tuple[dict[str, ToolSpec], frozenset[str]]:
+    """Return what tools declare, by name, and the names of those that call agents; without an agent, by the journal."""
+    if agent is not None:
+        return {tool.spec.name: tool.spec for tool in agent.tools}, frozenset(agent.subagents_by_tool)
+    state, specs, agents = TaskState(recording.task_id), dict[str, ToolSpec](), set[str]()
+    for event in recording.events:
+        apply(state, event)
+        call = state.open_call(event.call) if isinstance(event, ToolStarted) else None
+        if isinstance(event, ToolStarted) and call is not None and event.effect == "agent":
+            agents.add(call.name)
+        elif isinstance(event, ToolStarted) and call is not None:
+            specs[call.name] = ToolSpec(
+                name=call.name,
+                read_only=event.effect == "read",
+                idempotent=event.effect == "idempotent",
+                undoable=event.undo,
+                declared=event.effect != "write",
+            )
+    return specs, frozenset(agents)

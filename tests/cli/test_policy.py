@@ -1,0 +1,101 @@
+"""`policy`: what a file says, and what it would have said of recorded tasks."""
+
+POLICY = """
+[[rule]]
+id = "big-sums"
+tool = "add"
+when = { "arguments.a" = { at_least = 3 } }
+verdict = "ask"
+reason = "Big sums need a person."
+
+[[rule]]
+id = "cap"
+tool = "pay"
+when = { "arguments.amount" = { above = 1 } }
+verdict = "replace"
+arguments = { amount = 1 }
+
+[[rule]]
+id = "never"
+tool = "pay_*"
+verdict = "deny"
+"""
+
+
+def test_a_policy_is_tested_on_recorded_tasks(treadle, project):
+    (project / "policy.toml").write_text(POLICY)
+    for agent in ("steppy", "payer", "math"):
+        assert treadle("run", agent, "go").code == 0
+    ended = treadle("policy", "test", "policy.toml")
+    assert ended.code == 0, ended.err
+    assert "as arguments.a is at least 3 (3): Big sums need a person." in ended.out
+    assert 'becomes {"amount": 1}' in ended.out
+    assert "3 tasks, 4 effects: 1 asked about, 1 changed, 2 not concerned" in ended.out
+    assert "rules that met nothing: never" in ended.out
+    assert (project / "ledger").read_text() == "pay 5\n", "nothing ran again"
+
+
+def test_a_report_as_json_has_every_effect_that_a_rule_stops(treadle, project):
+    (project / "policy.toml").write_text(POLICY)
+    assert treadle("run", "payer", "go").code == 0
+    report = treadle("policy", "test", "policy.toml", "--json").document
+    (item,) = report["items"]
+    assert (report["tasks"], report["effects"], report["counts"]["replace"]) == (1, 1, 1)
+    assert report["unused_rules"] == ["big-sums", "never"]
+    assert item["task_id"].endswith(treadle("tasks", "--json").document["items"][0]["task_id"])
+    assert {name: item[name] for name in ("step", "call", "kind", "name", "verdict", "rule")} == {
+        "step": "s1",
+        "call": "s1-0",
+        "kind": "tool",
+        "name": "pay",
+        "verdict": "replace",
+        "rule": "cap",
+    }
+    assert (item["arguments"], item["replaced"]) == ({"amount": 5}, {"amount": 1})
+
+
+def test_the_tasks_of_a_test_are_named_or_meant_by_options(treadle, project):
+    (project / "policy.toml").write_text(POLICY)
+    for agent in ("steppy", "payer"):
+        assert treadle("run", agent, "go").code == 0
+    assert treadle("policy", "test", "policy.toml", "--task", "last", "--json").document["effects"] == 1
+    assert treadle("policy", "test", "policy.toml", "--limit", "1", "--json").document["tasks"] == 1
+    assert treadle("policy", "test", "policy.toml", "--state", "failed", "--json").document["tasks"] == 0
+    refused = treadle("policy", "test", "policy.toml", "--task", "last", "--state", "failed")
+    assert (refused.code, "not both" in refused.err) == (2, True)
+
+
+def test_without_the_code_of_an_agent_a_report_says_what_it_lacks(treadle, project):
+    (project / "policy.toml").write_text('default = "strict"')
+    assert treadle("run", "math", "go").code == 0
+    (project / "pyproject.toml").write_text("")
+    ended = treadle("policy", "test", "policy.toml", "--all")
+    assert "of the tools of math only the journal is known" in ended.err
+    assert "allow" in ended.out, "the journal tells that add only reads"
+    assert treadle("policy", "test", "policy.toml", "--agent", "team:math").err == ""
+
+
+def test_mistakes_in_a_file_are_told_before_any_task_is_read(treadle, project):
+    (project / "policy.toml").write_text(POLICY.replace("at_least", "atleast").replace('"never"', '"never "'))
+    for command in ("test", "show"):
+        ended = treadle("policy", command, "policy.toml")
+        assert ended.code == 2
+        assert "policy policy.toml has 2 mistakes:" in ended.err
+        assert (
+            "line 2: rule 'big-sums': when: 'arguments.a' has no comparison 'atleast': did you mean"
+            in ended.err
+        )
+    assert treadle("policy", "test", "gone.toml").code == 2
+
+
+def test_a_policy_is_shown_by_force(treadle, project):
+    (project / "policy.toml").write_text(POLICY)
+    ended = treadle("policy", "show", "policy.toml")
+    assert [line.split()[:2] for line in ended.out.splitlines()[1:]] == [
+        ["deny", "never"],
+        ["replace", "cap"],
+        ["ask", "big-sums"],
+        ["default", "allow"],
+    ]
+    document = treadle("policy", "show", "policy.toml", "--json").document
+    assert [rule["id"] for rule in document["rules"]] == ["big-sums", "cap", "never"]
