@@ -172,7 +172,8 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
                 result = await runner.run(graph.agent, "go", task_id="t1")
                 break
         except StoreError:
-            store = await next_life(store, graph.fate.choice([None, None, graph.fate.randint(1, 9)]))
+            store = await next_life(store, None)
+            store.commits_left = graph.fate.choice([None, None, graph.fate.randint(1, 9)])
     assert result is not None
     async with Runner(store.real, options=options, agents=[graph.agent]) as runner:
         for _ in range(graph.fate.randint(0, 2)):
