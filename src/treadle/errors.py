@@ -17,7 +17,7 @@ TreadleError
 │   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the policy says fail
 │   ├── ChildTask                   a child goes on with the task that called it, never alone
-│   ├── AlreadyFinalized · AlreadyDecided
+│   ├── AlreadyFinalized · AlreadyDecided · ApproverRefused
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
 │   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
 │   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
@@ -245,6 +245,10 @@ class AlreadyFinalized(TaskStateError):
 
 class AlreadyDecided(TaskStateError):
     """The request was decided before, and differently."""
+
+
+class ApproverRefused(TaskStateError):
+    """The policy lets other people decide on the request."""
 
 
 class IrreversibleStep(TaskStateError):

@@ -20,6 +20,7 @@ from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import check_name
+from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
@@ -43,6 +44,7 @@ class Runner(TaskRunner):
             URL sets for how many seconds after a heartbeat this process counts as alive.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
+        policy: judges each tool call before it starts, in every task of this runner.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
         observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
             those in `treadle.telemetry`; none of them can fail or slow a run.
@@ -68,6 +70,7 @@ class Runner(TaskRunner):
         *,
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
+        policy: Judge | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
         context_factory: ContextFactory | None = None,
@@ -106,6 +109,7 @@ class Runner(TaskRunner):
                 tuple([as_observer(observer) for observer in observers]) if observers else (),
                 pricing(prices),
                 copied(extra_state),
+                checked_judge("Runner: policy", policy),
             )
         )
         self._adopts = adopt

@@ -12,6 +12,7 @@ def test_effects_are_a_closed_list() -> None:
         "CallModel",
         "CallTool",
         "ConsultWorker",
+        "JudgeCall",
         "Reconcile",
         "RunAgent",
         "RunFunction",

@@ -169,6 +169,62 @@ def test_a_tool_call(before: str, event: str, after: str) -> None:
     assert drive((*CALLED, *way), tool_event(event), tool_call_of) == after
 
 
+# --------------------------------------------------------------------------------------- a permit
+
+EDITED: Final = {"n": 2}
+
+
+def permit_event(name: str, number: int = 1) -> e.Event:
+    name, _, how = name.partition(": ")
+    made: dict[str, Callable[[], e.Event]] = {
+        "CallJudged": lambda: e.CallJudged("s1", "s1-0", how, arguments=EDITED),  # type: ignore[arg-type]
+        "ApprovalRequested": lambda: e.ApprovalRequested("s1", "s1-0", number, "d", "a", 20),
+        "ApprovalGiven": lambda: e.ApprovalGiven(
+            "s1", "s1-0", number, arguments=EDITED if how == "edited" else None
+        ),
+        "ApprovalDenied": lambda: e.ApprovalDenied("s1", "s1-0", number),
+        "ApprovalExpired": lambda: e.ApprovalExpired("s1", "s1-0", number),
+        "ApprovalVoided": lambda: e.ApprovalVoided("s1", "s1-0", number, "changed"),
+        "CallEdited": lambda: tool_event("CallEdited"),
+        "ToolStarted": lambda: started("idempotent"),
+    }
+    return made[name]()
+
+
+WAYS_TO_PERMITS: Final = {
+    "none": (),
+    "allowed": ("CallJudged: allow",),
+    "asked": ("ApprovalRequested",),
+    "edited": ("ApprovalRequested", "ApprovalGiven: edited"),
+    "approved": ("ApprovalRequested", "ApprovalGiven"),
+    "denied": ("ApprovalRequested", "ApprovalDenied"),
+}
+
+
+def permit_of(state: TaskState) -> str:
+    call = state.find_call("s1-0")
+    assert call is not None
+    assert ("s1-0" in state.asked) == (call.permit is not None and call.permit.status == "asked")
+    return call.permit.status if call.permit is not None else "none"
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A permit"))
+def test_a_permit(before: str, event: str, after: str) -> None:
+    if before == "used":
+        stopped = e.ToolStopped("s1", "s1-0", "crash")
+        way = [permit_event("CallJudged: allow"), started("idempotent"), stopped]
+    else:
+        way = [permit_event(name) for name in WAYS_TO_PERMITS[before]]
+    assert permit_of(state_after(*CALLED, *way)) == before
+    assert drive((*CALLED, *way), permit_event(event), permit_of) == after
+
+
+@pytest.mark.parametrize("event", ["ApprovalGiven", "ApprovalDenied", "ApprovalExpired"])
+def test_a_decision_on_another_request_of_the_call_cannot_follow(event: str) -> None:
+    way = (*CALLED, permit_event("ApprovalRequested"))
+    assert drive(way, permit_event(event, 2), permit_of) == "-"
+
+
 # --------------------------------------------------------------------------------- a compensation
 
 DONE: Final = (started("write"), e.ToolEnded("s1", "s1-0", "ok"), e.StepCompleted("s1"))

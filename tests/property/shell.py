@@ -9,13 +9,14 @@ from treadle.agents.decide import function_calling, lifecycle
 from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, JudgeCall, Reconcile, UndoCall, Wait
 from treadle.core.ends import failed_end, withheld_end
 from treadle.core.fold import apply
+from treadle.core.ids import approval_id
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
-from treadle.core.state import TaskState, start
+from treadle.core.state import Expiry, TaskState, start
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
 from treadle.drivers.owned_tasks import OwnedTask
@@ -95,6 +96,7 @@ class Shell:
 
     def turn(self, *, finalize: bool = True, knows: bool = True) -> Decision:
         """Take one decision and do what it says."""
+        self.expire()
         work = function_calling.decide if knows and self.state.undo is None else idle
         decision = lifecycle.decide(self.state, self.rules, work, finalize=finalize)
         if isinstance(decision, e.Event):
@@ -136,20 +138,42 @@ class Shell:
         elif isinstance(effect, CallTool):
             call, spec = effect.call, SPECS.get(effect.call.name)
             assert not call.answers, "a call that gives the answer is to run"
-            if spec is None or call.problem is not None:
-                error = e.Failure("tool", "invalid", "no", call.id)
-                self.record(withheld_end(call, "invalid", error))
+            if self.is_invalid(call) or spec is None:
+                return
+            permit = call.permit
+            assert not self.rules.gated or permit is not None, "it was not judged"
+            if permit is not None and permit.status == "approved" and self.clock % 5 == 0:
+                self.fired["voided"] += 1
+                self.record(e.ApprovalVoided(call.step, call.id, call.requests, "the tool changed"))
                 return
             self.record(e.ToolStarted(call.step, call.id, spec.effect, call.attempt + 1, spec.undoable))
             if spec.effect != "read":
                 self.commit()
             self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect))
+        elif isinstance(effect, JudgeCall):
+            if self.is_invalid(effect.call):
+                return
         elif isinstance(effect, UndoCall):
             call = effect.call
             self.record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
             self.commit()
             self.ledger.append(LedgerEntry(effect.id, f"t/{effect.id}", "idempotent"))
         self.flights[effect.id] = effect
+
+    def is_invalid(self, call: CallState) -> bool:
+        """End a call that cannot start, and tell so."""
+        if call.name in SPECS and call.problem is None:
+            return False
+        self.record(withheld_end(call, "invalid", e.Failure("tool", "invalid", "no", call.id)))
+        return True
+
+    def expire(self) -> None:
+        """Record that a request for approval expired, as a drive does before it decides."""
+        if self.state.ended is None:
+            for expiry in list(self.state.timers()):
+                if isinstance(expiry, Expiry) and expiry.due <= self.clock:
+                    self.fired["expired"] += 1
+                    self.record(e.ApprovalExpired(expiry.step, expiry.call, expiry.number))
 
     def cut_all(self) -> None:
         for key in list(self.flights):
@@ -183,6 +207,8 @@ class Shell:
             ]
             if call.status == "lost":
                 self.record(verdicts[choice % 3])
+        elif isinstance(effect, JudgeCall):
+            self.judge(effect.call, choice)
         elif isinstance(effect, UndoCall):
             self.end_undo(effect, choice)
         else:
@@ -218,6 +244,26 @@ class Shell:
             return e.TypedAnswer(None, "wrong", call_id)
         self.fired["right answer"] += 1
         return e.TypedAnswer({"right": self.clock}, None, call_id)
+
+    def judge(self, call: CallState, choice: int) -> None:
+        """Decide on a call as a policy may; one that was edited or ended meanwhile is left as it is."""
+        edited = call.permit is not None and call.permit.status == "edited"
+        if self.state.open_call(call.id) is not call or call.status != "proposed":
+            return
+        if call.permit is not None and not edited:
+            return
+        verdict = ("allow", "deny", "replace", "ask", "ask", "ask")[choice % 6]
+        if verdict == "replace" and call.replaced > 1:
+            verdict = "deny"
+        if verdict == "ask" and not edited:
+            self.fired["asked"] += 1
+            expires = self.clock + 5 + choice % 60
+            self.record(e.ApprovalRequested(call.step, call.id, call.requests + 1, "d", "a", expires, "rule"))
+            return
+        how: Any = "allow" if verdict == "ask" else verdict
+        arguments: Any = {"n": choice % 4} if how == "replace" else None
+        self.fired[f"judged {how}"] += 1
+        self.record(e.CallJudged(call.step, call.id, how, "rule", "why", arguments, call.arguments))
 
     def end_tool(self, call: CallState, choice: int) -> None:
         outcome = choice % 4
@@ -264,7 +310,7 @@ class Shell:
     def command(self, kind: str, **data: Any) -> None:
         if self.state.ended is None:
             self.commands += 1
-            item = InboxItem(f"i{self.commands}", kind, {"by": "me", "reason": None, **data}, 0)
+            item = InboxItem(f"i{self.commands}", kind, {"by": "me", "reason": None, **data}, self.clock)
             event = as_event(self.state, item)
             self.fired[f"command {event.kind}"] += 1
             self.record(event)
@@ -277,6 +323,29 @@ class Shell:
         if ids:
             verdict = "happened" if choice % 2 else "not_happened"
             self.command("settle", request_id=ids[choice // 2 % len(ids)], verdict=verdict, output="so")
+
+    def decide(self, choice: int) -> None:
+        """Decide on a request for approval, now and then on one that is open no more."""
+        requests = [approval_id(call.id, call.requests) for call in self.state.asked.values()] or [
+            "s1-0-ask1"
+        ]
+        request = requests[choice % len(requests)]
+        choice //= 8
+        if choice % 3 == 0:
+            self.command("deny", request_id=request)
+        else:
+            arguments = {"n": 7} if choice % 3 == 1 else None
+            scope = "task" if choice % 5 == 0 else "once"
+            self.command("approve", request_id=request, arguments=arguments, scope=scope)
+
+    def edit(self, choice: int) -> None:
+        """Edit a call that has not begun, as the verb does."""
+        calls = [call for call in self.open_calls() if call.status == "proposed" and not call.in_doubt]
+        calls = [call for call in calls if not call.answers]
+        if calls and not self.flights and self.state.ended is None and self.state.undo is None:
+            call = calls[choice % len(calls)]
+            self.fired["edited"] += 1
+            self.record(e.CallEdited(call.step, call.id, {"n": choice % 9}, call.arguments))
 
     def fork(self, choice: int) -> None:
         """Go on as a fork, from any event at which nothing is begun: the fork of a fork, in time."""

@@ -17,7 +17,15 @@ from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(
-    lambda steps, tool_calls, **rest: Rules("m", SPECS, Limits(steps=steps, tool_calls=tool_calls), **rest),
+    lambda steps, tool_calls, judged, **rest: Rules(
+        "m",
+        SPECS,
+        Limits(steps=steps, tool_calls=tool_calls),
+        judged=frozenset(judged),
+        gated=bool(judged),
+        **rest,
+    ),
+    judged=st.sampled_from([(), (), (*SPECS, "nobody")]),
     steps=st.sampled_from([None, 0, 1, 2, 3]),
     tool_calls=st.sampled_from([None, None, 0, 1, 3]),
     on_limit=st.sampled_from(["final_answer", "fail", "pause"]),
@@ -34,6 +42,8 @@ OPS = {
     "commit": 1,
     "crash": 2,
     "settle": 2,
+    "decide": 3,
+    "edit": 1,
     "undo": 2,
     "undo that crashes": 1,
     "resume": 5,
@@ -79,6 +89,10 @@ def perform(shell: Shell, op: str, choice: int) -> None:
             shell.crash()
         case "settle":
             shell.settle(choice)
+        case "decide":
+            shell.decide(choice)
+        case "edit":
+            shell.edit(choice)
         case "undo":
             shell.undo(choice)
         case "undo that crashes":
@@ -115,6 +129,10 @@ def finish(shell: Shell) -> None:
             if decision.reason == "ended":
                 return
             if decision.reason in ("settlement", "undo_unknown"):
+                shell.settle(1)
+                shell.decide(16)
+            elif decision.reason == "approval":
+                shell.decide(16)
                 shell.settle(1)
             elif shell.state.undo is not None:
                 shell.undo(4)
@@ -165,6 +183,16 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "fork point busy",
         "IrreversibleStep",
         "wait settlement",
+        "wait approval",
+        "asked",
+        "judged allow",
+        "judged deny",
+        "judged replace",
+        "command approval_given",
+        "command approval_denied",
+        "expired",
+        "voided",
+        "edited",
         "wait paused",
         "wait interrupted",
         "wait ended",

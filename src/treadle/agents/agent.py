@@ -30,6 +30,7 @@ from treadle.core.model import ModelSettings
 from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
+from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co, Tool
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         output_retries: int
         worker: WorkerChoice[Any]
         limits: Limits | None
+        policy: Judge | None
         model_settings: ModelSettings | None
         metadata: Json
 
@@ -101,6 +103,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             `PlanRefine(...)`. Or a custom worker: a function of `StepContext` that returns a `StepResult`, an
             `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
+        policy: judges each tool call before it starts, beside the policy of the runner; the stricter verdict holds.
+            It holds for the agents that this one calls, too.
         model_settings: sent with each request.
         metadata: JSON data for the application; Treadle does not read it.
 
@@ -126,6 +130,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "output_mode",
         "output_retries",
         "output_type",
+        "policy",
         "subagents",
         "subagents_by_tool",
         "tools",
@@ -161,6 +166,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     """what drives the steps of an agent whose worker is custom or `plan_refine`; None for the other workers"""
 
     limits: Limits
+    policy: Judge | None
     model_settings: ModelSettings
     metadata: Json
     _fingerprint: str
@@ -182,6 +188,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         output_retries: int = ...,
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
+        policy: Judge | None = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -202,6 +209,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         output_retries: int = ...,
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
+        policy: Judge | None = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -222,6 +230,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         output_retries: int = ...,
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
+        policy: Judge | None = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -241,6 +250,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         output_retries: int = 2,
         worker: WorkerChoice[Any] = "function_calling",
         limits: Limits | None = None,
+        policy: Judge | None = None,
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
@@ -275,17 +285,14 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "output_retries": _checked_retries(name, output_retries),
             "worker": worker,
             "limits": _checked(name, "limits", limits, Limits),
+            "policy": checked_judge(f"Agent {name!r}: policy", policy),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",
             "_typed": None if output_type is str else _output(name, output_type),
         }
-        direct = next((tool.spec.name for tool in checked_tools if tool.spec.return_direct), None)
-        if direct is not None and output_type is not str:
-            raise ConfigurationError(
-                f"Agent {name!r}: the result of the tool {direct!r} would be the answer without being of the "
-                "output type: remove its return_direct=, or output_type="
-            )
+        if output_type is not str:
+            _check_no_direct_result(name, checked_tools)
         try:
             values["dialect"], values["custom_worker"] = resolve_worker(
                 worker, values["model"], checked_tools
@@ -476,6 +483,16 @@ def _no_tool(value: Any) -> str:
         what = f"the plain function {value.__name__!r}" if hasattr(value, "__name__") else repr(value)
         return f"{what}; decorate it with @tool, which also declares its effects"
     return f"{value!r:.80}; list the function itself, decorated with @tool, without calling it"
+
+
+def _check_no_direct_result(name: str, tools: Sequence[Tool]) -> None:
+    """Raise `ConfigurationError` for a tool whose result would be the answer without being of the output type."""
+    direct = next((tool.spec.name for tool in tools if tool.spec.return_direct), None)
+    if direct is not None:
+        raise ConfigurationError(
+            f"Agent {name!r}: the result of the tool {direct!r} would be the answer without being of the "
+            "output type: remove its return_direct=, or output_type="
+        )
 
 
 def _with_subagents(

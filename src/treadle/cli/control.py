@@ -190,7 +190,7 @@ async def edit(
             await runner.edit_call(row.task_id, call, cast("dict[str, Json]", value), by=by)
         else:
             await runner.edit_step(row.task_id, text_argument(input or ""), by=by)
-        await _print_recorded(session, runner, row)
+        await print_recorded(session, runner, row)
     return 0
 
 
@@ -209,7 +209,7 @@ async def send(
     async with session.runner() as runner:
         row = await find_task(runner, task)
         await runner.send(row.task_id, text_argument(text), role=role, by=by)
-        await _print_recorded(session, runner, row)
+        await print_recorded(session, runner, row)
     return 0
 
 
@@ -237,11 +237,11 @@ async def settle(
     async with session.runner() as runner:
         row = await find_task(runner, task)
         await runner.settle(row.task_id, request, verdict, by=by)
-        await _print_recorded(session, runner, row)
+        await print_recorded(session, runner, row)
     return 0
 
 
-async def _print_recorded(session: Session, runner: TaskRunner, row: TaskRow) -> None:
+async def print_recorded(session: Session, runner: TaskRunner, row: TaskRow) -> None:
     """Print that the command is durable, and how the task stands."""
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)

@@ -22,7 +22,7 @@ from treadle.cli.timeline import content_text
 from treadle.cli.times import age, short_time
 from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json
-from treadle.engine.results import Task, TaskSummary, TaskTotals
+from treadle.engine.results import Pending, Task, TaskSummary, TaskTotals
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import Driver
 from treadle.runner.runner import TaskRunner
@@ -101,9 +101,17 @@ async def _watch(session: Session, runner: TaskRunner, filters: dict[str, Any], 
 class _Row:
     """A task of a list: its summary, and what it has done by now if a driver works on it."""
 
-    def __init__(self, item: TaskSummary, task: Task | None, *, is_damaged: bool = False) -> None:
+    def __init__(
+        self,
+        item: TaskSummary,
+        task: Task | None,
+        *,
+        is_damaged: bool = False,
+        pending: Sequence[Pending] = (),
+    ) -> None:
         self.item = item
         self.is_damaged = is_damaged
+        self.waits_for = [f"{each.kind} of {each.tool}" for each in pending]
         self.steps, self.cost = item.steps, item.cost
         self.tokens = (item.input_tokens or 0) + (item.output_tokens or 0)
         self.input = item.input
@@ -113,11 +121,13 @@ class _Row:
 
     @classmethod
     async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
-        """Read what the list does not know: of owned tasks, fresh forks, and tasks that an older version wrote."""
-        if item.steps is not None and item.driver is None:
+        """Read what the list does not know: of owned tasks, waiting ones, fresh forks, and those of older versions."""
+        waits = item.state == "waiting"
+        if item.steps is not None and item.driver is None and not waits:
             return cls(item, None)
         try:
-            return cls(item, await runner.get_task(item.task_id))
+            pending = await runner.list_pending(item.task_id) if waits else ()
+            return cls(item, await runner.get_task(item.task_id), pending=pending)
         except JournalCorrupt:
             return cls(item, None, is_damaged=True)
         except TaskNotFound:
@@ -126,7 +136,7 @@ class _Row:
     def as_item(self) -> Json:
         """Return the task as `--json` prints it."""
         spent = {"steps": self.steps, "tokens": self.tokens, "cost": self.cost, "input": self.input}
-        return {**as_json(self.item), **as_json(spent)}
+        return {**as_json(self.item), **as_json(spent), "waits_for": list(self.waits_for)}
 
     def as_columns(self) -> Sequence[str]:
         """Return the columns for a program: all of each, in an order that stays."""
@@ -138,7 +148,17 @@ class _Row:
             "" if self.steps is None else str(self.steps),
             "?" if self.cost is None else f"{self.cost:f}",
         )
-        return (item.task_id, item.state_text, item.agent, *spent, created, owner, labels, self.text())
+        return (
+            item.task_id,
+            item.state_text,
+            item.agent,
+            *spent,
+            created,
+            owner,
+            labels,
+            self.text(),
+            *([", ".join(self.waits_for)] if self.waits_for else []),
+        )
 
     def text(self) -> str:
         """Return the input, or that the task is damaged."""
@@ -177,6 +197,7 @@ class _Page:
             if item.driver is not None:
                 parts += [(f"@{_owner(item.driver)}", "blue" if item.driver.alive else "red"), " "]
             parts += [(labels, "cyan"), " "] if labels else []
+            parts += [(f"waits for {', '.join(row.waits_for)}", "yellow"), " "] if row.waits_for else []
             parts.append(short(row.text(), 300))
             lines.append(styled(parts))
         for line in lines:

@@ -10,7 +10,8 @@ from treadle.cli.screen import STYLES, Screen, dollars, some
 from treadle.cli.timeline import call_arguments
 from treadle.core.display import clean
 from treadle.core.events import LimitReached
-from treadle.engine.results import RunResult, TaskUsage
+from treadle.core.observation import as_text
+from treadle.engine.results import Pending, RunResult, TaskUsage, moment
 
 LIMIT_OPTIONS: Final = ("steps", "tokens", "seconds", "model_calls", "tool_calls", "cost", "repeats")
 """The limits that `run` and `resume` have options for."""
@@ -87,20 +88,39 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
 
 
 def print_pending(session: Session, result: RunResult) -> None:
-    """Print what a task waits for, with the commands that settle a call whose outcome is unknown."""
-    line = session.screen.line
+    """Print what a task waits for, with the commands that decide it."""
     for item in result.pending:
-        if item.kind in ("timer", "subagent"):
-            line(("  ? ", "yellow"), item.text)
-            if item.kind == "subagent":
-                look = session.command_line("show", session.screen.short(item.request_id))
-                session.screen.command("    look at it:      ", look)
-            continue
+        print_pending_item(session, item)
+
+
+def print_pending_item(session: Session, item: Pending) -> None:
+    """Print one thing that a task waits for, with the commands that decide it."""
+    screen, line = session.screen, session.screen.line
+    if item.kind == "timer":
+        line(("  ? ", "yellow"), item.text)
+    elif item.kind == "subagent":
+        line(("  ? ", "yellow"), item.text)
+        below = screen.short(item.request_id)
+        screen.command("    look at it:      ", session.command_line("show", below))
+        screen.command("    what it asks:    ", session.command_line("pending", below))
+    elif item.kind == "approval":
+        line(("  ? ", "yellow"), item.text)
+        line(("    it would run:    ", "dim"), f"{item.tool}({as_text(item.arguments)})")
+        if item.preview is not None:
+            line(("    what it does:    ", "dim"), as_text(item.preview))
+        if item.rule is not None:
+            line(("    asked by rule:   ", "dim"), item.rule)
+        if item.expires is not None:
+            line(("    denied from:     ", "dim"), moment(item.expires))
+        decide = (screen.short(item.task_id), item.request_id)
+        screen.command("    let it run:      ", session.command_line("approve", *decide))
+        screen.command("    refuse it:       ", session.command_line("deny", *decide))
+    else:
         line(("  ? ", "yellow"), f"{item.tool}({call_arguments(item.arguments)}): {item.text}")
         line(("    its key was:     ", "dim"), item.idempotency_key or "")
-        settle = session.command_line("settle", session.screen.short(result.task_id), item.request_id)
-        session.screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
-        session.screen.command("    it did not:      ", f"{settle} --not-happened")
+        settle = session.command_line("settle", screen.short(item.task_id), item.request_id)
+        screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
+        screen.command("    it did not:      ", f"{settle} --not-happened")
 
 
 def usage_summary(usage: TaskUsage) -> str:

@@ -268,6 +268,10 @@ class Timeline:
                 self._tool(event)
             case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
                 self._show_call_change(event)
+            case e.CallJudged() | e.ApprovalRequested() | e.ApprovalVoided():
+                self._show_judgement(event)
+            case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
+                self._show_decision(event)
             case e.InstructionsSet():
                 self._print_changes(event.changes)
             case e.StateOverwritten():
@@ -401,6 +405,38 @@ class Timeline:
                 )
             case e.ResultReplaced():
                 self._line(("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}")
+
+    def _show_judgement(self, event: e.CallJudged | e.ApprovalRequested | e.ApprovalVoided) -> None:
+        """Print what a policy decided on a call, and by which rule; a call that no rule names is not told of."""
+        name = f"{self._name(event.call)} ({event.call})"
+        if isinstance(event, e.ApprovalVoided):
+            self._line(("  ! ", "yellow"), f"the approval of {name} does not hold: {event.why}")
+            return
+        rule = (f"  by rule {event.rule}" if event.rule else "", "dim")
+        why = f": {event.reason}" if event.reason else ""
+        if isinstance(event, e.ApprovalRequested):
+            asked = f"{name} waits for an approval{why}"
+            self._line(("  ? ", "yellow"), asked, rule, (f"  until {moment(event.expires)}", "dim"))
+        elif event.verdict == "replace":
+            changed = f"{name} changed to ({call_arguments(event.arguments or {})}){why}"
+            self._line(("  ! ", "yellow"), changed, rule)
+        elif event.verdict == "deny" or event.rule is not None:
+            word, style = ("not allowed", "red") if event.verdict == "deny" else ("allowed", "dim")
+            self._line((f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {word}{why}", rule)
+
+    def _show_decision(self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired) -> None:
+        """Print what a person decided on a call."""
+        name = f"{self._name(event.call)} ({event.call})"
+        match event:
+            case e.ApprovalGiven():
+                edited = f" with ({call_arguments(event.arguments)})" if event.arguments is not None else ""
+                scope = " for the rest of the task" if event.scope == "task" else ""
+                self._line(("  ✓ ", "green"), f"{name} approved{scope}{edited}", _by(event.by))
+            case e.ApprovalDenied():
+                why = f": {event.reason}" if event.reason else ""
+                self._line(("  ✗ ", "red"), f"{name} denied{why}", _by(event.by))
+            case e.ApprovalExpired():
+                self._line(("  ✗ ", "red"), f"{name}: the request for approval expired")
 
     def _show_task_event(self, event: e.Event) -> None:
         match event:

@@ -20,6 +20,7 @@ WaitReason = Literal[
     "paused",
     "interrupted",
     "settlement",
+    "approval",
     "undo_failed",
     "undo_unknown",
     "idle",
@@ -41,6 +42,14 @@ class CallModel:
 @mutable
 class CallTool:
     """Execute a call the model asked for."""
+
+    id: str
+    call: CallState
+
+
+@mutable
+class JudgeCall:
+    """Decide whether a call may start: by the policies, and by what its tool says itself."""
 
     id: str
     call: CallState
@@ -104,6 +113,14 @@ class Wait:
 
 
 Effect: TypeAlias = (
-    CallModel | CallTool | RunAgent | StopAgent | UndoCall | Reconcile | RunFunction | ConsultWorker
+    CallModel
+    | CallTool
+    | JudgeCall
+    | RunAgent
+    | StopAgent
+    | UndoCall
+    | Reconcile
+    | RunFunction
+    | ConsultWorker
 )
 Decision: TypeAlias = Event | tuple[Effect, ...] | Wait

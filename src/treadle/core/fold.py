@@ -35,8 +35,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from treadle.core import approvals, model_calls, schedule
 from treadle.core import events as e
-from treadle.core import model_calls, schedule
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
 from treadle.core.graph import Graph
@@ -143,6 +143,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
         state.output, state.output_text = None, ""
     state.end_reasons = ()
     state.covers = 0
+    approvals.forget(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
 
@@ -295,7 +296,8 @@ def _call_edited(state: TaskState, event: e.CallEdited) -> None:
     event.tool_name = call.name
     if call.status != "proposed":
         raise _illegal(state, event, call.status)
-    call.arguments, call.problem = event.arguments, None
+    call.arguments, call.problem, call.replaced = event.arguments, None, 0
+    approvals.clear(state, call)
 
 
 def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
@@ -310,6 +312,8 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     event.tool_name = call.name
     if call.status != "proposed" and call.status != "parked":
         raise _illegal(state, event, call.status)
+    if call.permit is not None:
+        approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     if not call.started:
         call.started, call.began = event.time, call.began or event.seq
@@ -404,6 +408,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         if event.harmless:
             call.effect = "read"
     del step.open[call.id]
+    if state.asked:
+        state.asked.pop(call.id, None)
     if state.graph is not None:
         schedule.call_ended(state, state.graph.nodes[step.id], step)
     elif not step.open:
@@ -718,6 +724,12 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ModelStopped: model_calls.stop,
     e.TimerFired: model_calls.fire,
     e.CallEdited: _call_edited,
+    e.CallJudged: approvals.judge,
+    e.ApprovalRequested: approvals.request,
+    e.ApprovalGiven: approvals.give,
+    e.ApprovalDenied: approvals.deny,
+    e.ApprovalExpired: approvals.expire,
+    e.ApprovalVoided: approvals.void,
     e.ToolStarted: _tool_started,
     e.ToolStopped: _tool_stopped,
     e.OutcomeSettled: _outcome_settled,

@@ -25,8 +25,8 @@ _MEMORY = (
 )
 _SUBAGENTS = "agents that an agent may call are listed: `Agent(subagents=[agent])`"
 _APPROVAL = (
-    "a breakpoint pauses a task before a tool, for a person: `RunOptions(break_on=[Breakpoint(before_tool='pay')])`, "
-    "then `runner.resume(task)`"
+    "a call of a tool waits for a person: `@tool(needs_approval=True)`, then `await runner.approve(task)` or "
+    "`runner.deny(task)`, and `runner.resume(task)`"
 )
 _OBSERVERS = "observers are told of all events: `Runner(observers=[function])`"
 _CONSOLE = "write observers=[Console()] for a line per event (`Runner(observers=[Console()])`, from treadle.telemetry)"
@@ -99,7 +99,6 @@ _RUNNER: Final = {
     "await_result": "write `await runner.handle(task).result()`",
     "get_result": "write `await runner.result(task)`",
     "events": "write `async for event in runner.handle(task).events()`",
-    "approve": _APPROVAL,
     "set_permission_manager": _APPROVAL,
     "is_cancelled": "a task tells it: `result.state == 'cancelled'`",
     "register_cancel_callback": f"{_OBSERVERS}; a `TaskEnded` event has the state",
@@ -617,7 +616,9 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
     "@tool": {
         "name_override": "write name='...'",
         "description_override": "write description='...'",
-        **dict.fromkeys(("requires_approval", "needs_approval", "approval"), _APPROVAL),
+        **dict.fromkeys(
+            ("requires_approval", "approval", "approval_mode"), "write needs_approval=True, or a function"
+        ),
         **dict.fromkeys(
             ("args_schema", "schema", "parameters"),
             "the schema comes from the function: annotate its parameters",

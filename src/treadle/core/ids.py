@@ -7,6 +7,8 @@
     s3-0r2        the same call in the second attempt of its step
     s3-0-undo     the compensation of that call
     s3-0-stop     the effect that ends the task of an agent's call
+    s3-0-judge    the effect that judges whether that call may start
+    s3-0-ask1     the first request to approve that call
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
@@ -26,6 +28,7 @@ from typing import Final, Literal
 
 _RETRY: Final = "r"
 _UNDO: Final = "-undo"
+_ASK: Final = "-ask"
 
 
 def step_id(branch: int, index: int | str) -> str:
@@ -91,6 +94,22 @@ def undone_call(call: str) -> str:
 def stop_id(call: str) -> str:
     """Return the id of the effect that ends the task of an agent's call."""
     return f"{call}-stop"
+
+
+def judgement_id(call: str) -> str:
+    """Return the id of the effect that judges whether a call may start."""
+    return f"{call}-judge"
+
+
+def approval_id(call: str, number: int) -> str:
+    """Return the id of a request to approve a call: the `number`th of this call, from 1."""
+    return f"{call}{_ASK}{number}"
+
+
+def approved_call(request: str) -> tuple[str, int] | None:
+    """Return the call that a request to approve is about, and its number; None for any other id."""
+    call, _, number = request.rpartition(_ASK)
+    return (call, int(number)) if call and number.isascii() and number.isdigit() else None
 
 
 def child_id(parent: str, call: str) -> str:

@@ -28,6 +28,7 @@ from treadle.core.ids import idempotency_key
 from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.observation import answer_text
+from treadle.core.permits import Grant
 from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
 
 
@@ -52,6 +53,16 @@ class Timer:
     call: str | None
     due: int
     tries: Tries
+
+
+@frozen
+class Expiry:
+    """When a request to approve a call expires, in microseconds, UTC."""
+
+    step: str
+    call: str
+    due: int
+    number: int
 
 
 @mutable
@@ -171,6 +182,12 @@ class TaskState:
 
     cancelling: bool = False
     stop_reason: str | None = None
+    asked: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    """the calls that wait for an approval, by id"""
+
+    grants: list[Grant] = field(default_factory=list[Grant])
+    """approvals that hold for the rest of the task"""
+
     undo: UndoState | None = None
     last_undo: tuple[UndoneCall, ...] = ()
     ended: EndState | None = None
@@ -230,9 +247,15 @@ class TaskState:
             return True
         return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
-    def timers(self) -> Iterator[Timer]:
+    def timers(self) -> Iterator[Timer | Expiry]:
         """Yield the timers that the task waits for; none during an undo, which ends before anything is asked."""
-        return self.unfired() if self.undo is None else iter(())
+        return iter((*self.unfired(), *self.expiries())) if self.undo is None else iter(())
+
+    def expiries(self) -> Iterator[Expiry]:
+        """Yield when the requests for approval expire that are not answered."""
+        for call in self.asked.values():
+            if call.permit is not None and (request := call.permit.request) is not None:
+                yield Expiry(call.step, call.id, request.expires, request.number)
 
     def unfired(self) -> Iterator[Timer]:
         """Yield the timers that have not fired, of questions that are to be asked again."""
@@ -274,6 +297,8 @@ def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
     state.answered = last is not None and last.last and not state.unread
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)
+    if state.grants:
+        state.grants = [grant for grant in state.grants if state.find_call(grant.call) is not None]
 
 
 def change_extra_state(state: TaskState, change: StateChange, writer: Writer) -> None:

@@ -20,6 +20,7 @@ from treadle.core.events import (
 from treadle.core.ids import repeated_call_id
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
+from treadle.core.permits import Permit
 from treadle.core.tools import EffectClass
 
 CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended"]
@@ -140,6 +141,15 @@ class CallState:
 
     asked: bool = False
     """of a step function's call: the model asked for it in the step's own answer"""
+
+    permit: Permit | None = None
+    """what was decided on its start; None if nothing was, or is to be"""
+
+    requests: int = 0
+    """how many requests for approval there were"""
+
+    replaced: int = 0
+    """how often a policy replaced its arguments"""
 
     child: str | None = None
     """id of the task that performs the call, if the tool is an agent"""

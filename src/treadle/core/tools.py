@@ -35,6 +35,8 @@ class ToolSpec:
         retries: how often a failed call of a read-only or idempotent tool is tried again.
         undoable: it has `undo=`.
         reconcilable: it has `reconcile=`.
+        needs_approval: a person may have to approve a call before it starts.
+        previews: it can tell an approver what a call would do.
         declared: the author said something about its effects.
     """
 
@@ -54,6 +56,8 @@ class ToolSpec:
     retries: int = 0
     undoable: bool = False
     reconcilable: bool = False
+    needs_approval: bool = False
+    previews: bool = False
     declared: bool = False
 
     @property

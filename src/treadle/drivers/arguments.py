@@ -19,6 +19,7 @@ from unicodedata import category
 from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
+from treadle.core.events import ApprovalScope
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
@@ -376,6 +377,14 @@ def verdict(name: str, value: Any) -> None:
         json_value(f"{name}.output", value.output)
 
 
+def approval_scope(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value says what an approval holds for."""
+    if value not in get_args(ApprovalScope):
+        raise ConfigurationError(
+            f"{name} must be one of {', '.join(get_args(ApprovalScope))}, got {shown(value)}"
+        )
+
+
 def json_object(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a dict of JSON data."""
     if not isinstance(value, dict):
@@ -441,6 +450,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "options": options,
     "extra_state": json_object,
     "verdict": verdict,
+    "scope": approval_scope,
     **dict.fromkeys(("after", "keep"), position),
     "role": role,
     **dict.fromkeys(("since", "until"), moment),

@@ -33,7 +33,7 @@ from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Channel, Item
 from treadle.engine.drive_spec import Goal
-from treadle.engine.effect_context import AgentRuntime
+from treadle.engine.effect_context import AgentRuntime, Inherited
 from treadle.engine.options import from_json
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, own_spending, spent_by
@@ -47,7 +47,14 @@ class Drive(Protocol):
     """Drives an owned task to a goal; `TaskDriver.drive`."""
 
     async def __call__(
-        self, owned: OwnedTask, goal: Goal, agent: Agent[Any], context: Any, *, above: Account
+        self,
+        owned: OwnedTask,
+        goal: Goal,
+        agent: Agent[Any],
+        context: Any,
+        *,
+        above: Account,
+        inherited: Inherited,
     ) -> object: ...
 
 
@@ -66,7 +73,13 @@ class ChildTasks:
     drive: Drive
     clock: Callable[[], int]
 
-    async def family_of(self, owned: OwnedTask, runtime: AgentRuntime, above: Account | None) -> Family:
+    async def family_of(
+        self,
+        owned: OwnedTask,
+        runtime: AgentRuntime,
+        above: Account | None,
+        passed_on: Callable[[], Inherited],
+    ) -> Family:
         """Return the children of a drive; raises `AgentUnknown` for one that is only named and not registered."""
         state, agent = owned.state, runtime.agent
         agents = dict[str, Agent[Any]]()
@@ -79,7 +92,7 @@ class ChildTasks:
             account.learn(child_id, spending)
         if above is not None:
             above.open(state.task_id, account)
-        return Family(self, account, agents, owned.channel, unseen)
+        return Family(self, account, agents, owned.channel, unseen, passed_on)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
         """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
@@ -166,6 +179,7 @@ class Family:
         agents: by the names of the tools that they are.
         channel: the parent's, whose watchers hear of its children.
         unseen: microseconds for which children were driven before a crash and that only their own journals tell.
+        passed_on: returns what a child takes over that is called now.
     """
 
     def __init__(
@@ -175,8 +189,10 @@ class Family:
         agents: Mapping[str, Agent[Any]],
         channel: Channel,
         unseen: int,
+        passed_on: Callable[[], Inherited],
     ) -> None:
         self._tasks = tasks
+        self._passed_on = passed_on
         self._channel = channel
         self.account = account
         self.state = account.state
@@ -267,7 +283,9 @@ class Family:
             lift_stop(owned, PARENT)
         agent = self._tasks.agents.version_for(state, self._agents[call.name])
         try:
-            await self._tasks.drive(owned, "end", agent, context, above=self.account)
+            await self._tasks.drive(
+                owned, "end", agent, context, above=self.account, inherited=self._passed_on()
+            )
         finally:
             self.account.close(state.task_id)
         return state

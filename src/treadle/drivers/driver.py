@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -29,7 +29,7 @@ from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import DriveSpec, Goal, idle
-from treadle.engine.effect_context import AgentRuntime, EffectContext
+from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
 from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.metering import Pricing, no_price
 from treadle.engine.model_requests import standing_instructions
@@ -39,6 +39,7 @@ from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.errors import Fenced, TaskNotFound
 from treadle.policy.budget import Account
+from treadle.policy.verdicts import EffectKind, Judge
 from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition
 
 
@@ -62,6 +63,7 @@ class Dependencies:
     observers: tuple[Observer, ...] = ()
     price: Pricing = no_price
     extra_state: dict[str, Json] | None = None
+    policy: Judge | None = None
 
 
 DRIVE_BEGIN_TRIES: Final = 100
@@ -123,6 +125,7 @@ class TaskDriver:
         )
         self._memory = dependencies.memory
         self._price = dependencies.price
+        self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
     async def drive(
@@ -133,15 +136,19 @@ class TaskDriver:
         context: Any,
         only: frozenset[str] | None = None,
         above: Account | None = None,
+        inherited: Inherited | None = None,
     ) -> DriveLoop:
         """Drive an owned task to a goal and return the drive, at rest; the owner releases the task.
 
         With `only`, none but steps of these ids run, if the task's steps are functions. `above` is the account of its
-        parent, if it is a child.
+        parent, if it is a child, and `inherited` what that passes on.
         """
         runs = goal in ("end", "step")
         runtime = self.agents.runtime_for(owned.state, agent) if agent is not None else None
-        spec = _spec(goal, owned.state, runtime, only)
+        inherited = inherited or Inherited(self._judges)
+        if runtime is not None and runtime.agent.policy is not None:
+            inherited = replace(inherited, judges=(*inherited.judges, runtime.agent.policy))
+        spec = _spec(goal, owned.state, runtime, only, inherited.judges)
         effect_context = None
         if runtime is not None:
             if runs:
@@ -149,7 +156,9 @@ class TaskDriver:
                     runtime.agent, runtime.rules.limits, owned.state, spec.options.break_on
                 )
                 await record_agent(owned, runtime.agent, context, spec.options)
-            effect_context = await self._effect_context(owned, runtime, spec.options, context, above)
+            effect_context = await self._effect_context(
+                owned, runtime, spec.options, context, above, inherited
+            )
         owned.drive = drive = DriveLoop(
             self.store,
             owned.writer,
@@ -201,6 +210,7 @@ class TaskDriver:
         options: RunOptions,
         context: Any,
         above: Account | None,
+        inherited: Inherited,
     ) -> EffectContext:
         """Return what the effects of a drive are performed with."""
         state, writer, agent = owned.state, owned.writer, runtime.agent
@@ -209,7 +219,14 @@ class TaskDriver:
         )
         effects.enter_call = owned.enter_call
         if agent.subagents or above is not None:
-            effects.subagents = await self.children.family_of(owned, runtime, above)
+            effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
+        if inherited.judges:
+            from treadle.policy.requests import Exposure
+
+            labels = owned.labels
+            effects.judges = inherited.judges
+            effects.exposure = Exposure(runtime.rules.tools, inherited.exposed)
+            effects.labels = (await self.cache.row(state.task_id)).labels if labels is None else labels
         if agent.function_worker is not None:
             from treadle.engine.step_requests import StepRequests
 
@@ -256,8 +273,25 @@ class TaskDriver:
                 await self.commands.send(task_id, "interrupt", reason)
 
 
+def judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
+    """Return the names of an agent's tools whose calls some policy is to judge."""
+    kinds: dict[str, EffectKind] = {
+        tool.spec.name: "subagent" if tool.spec.name in agent.subagents_by_tool else "tool"
+        for tool in agent.tools
+    }
+    return frozenset(
+        name
+        for name, kind in kinds.items()
+        if any(judge.concerns(kind, name, agent.name) for judge in judges)
+    )
+
+
 def _spec(
-    goal: Goal, state: TaskState, runtime: AgentRuntime | None, only: frozenset[str] | None
+    goal: Goal,
+    state: TaskState,
+    runtime: AgentRuntime | None,
+    only: frozenset[str] | None,
+    judges: tuple[Judge, ...],
 ) -> DriveSpec:
     """Return what a drive decides by."""
     if runtime is None:
@@ -267,6 +301,9 @@ def _spec(
     decide = function_calling.decide if worker is None else worker.decide
     if goal not in ("end", "step"):
         decide = idle
+    if judges:
+        judged = judged_tools(runtime.agent, judges)
+        rules = replace(rules, judged=judged, gated=bool(judged) or rules.gated)
     if only is not None:
         rules = replace(rules, only_steps=only)
     elif goal == "step" and worker is not None:

@@ -14,6 +14,7 @@ from treadle.core.ids import child_id
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
+from treadle.engine.approval_binding import is_void
 from treadle.engine.effect_context import StopChild, Subagents
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -55,7 +56,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         if not allows_call(subagents, call, record):
             return False
         arguments = validated_arguments(context, call, record)
-        if arguments is None:
+        if arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
         self._input = arguments
         refused = subagents.account.refuses_child() if call.child is None else None

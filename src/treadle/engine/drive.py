@@ -77,6 +77,7 @@ MAX_TIMER_WAIT: Final = 60.0
 PARKED_STATES: Final = {
     "answered": "answered",
     "settlement": "waiting",
+    "approval": "waiting",
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
 }
@@ -197,7 +198,7 @@ class DriveLoop:
         if self._is_called():
             await self._listen()
         state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
-        if state.graph is not None:
+        if (state.graph is not None or state.asked) and spec.goal != "attend":
             fire_timer(state, self._writer, self._record)
         recorded = 0
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,8 @@ from treadle.ports import Model, Tool
 if TYPE_CHECKING:
     from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
+    from treadle.policy.requests import Exposure
+    from treadle.policy.verdicts import Judge
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
 """Cancels the task that a call is, for a reason, and returns its state at its end; None if it was never made."""
@@ -83,6 +85,14 @@ class Subagents(Protocol):
 
 
 @frozen
+class Inherited:
+    """What a child takes over from the tasks above it: the policies that hold, and what their models have seen."""
+
+    judges: tuple[Judge, ...] = ()
+    exposed: frozenset[str] = frozenset()
+
+
+@frozen
 class AgentRuntime:
     """An agent resolved under certain options; computed once for all its tasks.
 
@@ -135,6 +145,21 @@ class EffectContext:
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
+
+    judges: tuple[Judge, ...] = ()
+    """the policies that hold for the task: the runner's, its agent's, and those of the agents above it"""
+
+    exposure: Exposure | None = None
+    """what its model has seen; only where policies hold"""
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of the task; only where policies hold"""
+
+    def passed_on(self) -> Inherited:
+        """Return what a child takes over that is called now."""
+        return Inherited(
+            self.judges, self.exposure.of(self.state) if self.exposure is not None else frozenset()
+        )
 
     enter_call: Callable[[str, int], None] | None = None
     """sets the context variables of observers where the tool of a call is about to run"""

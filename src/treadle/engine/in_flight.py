@@ -41,7 +41,16 @@ from types import coroutine
 from typing import Any, Final, TypeVar
 
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, RunAgent, StopAgent, UndoCall
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    Effect,
+    JudgeCall,
+    Reconcile,
+    RunAgent,
+    StopAgent,
+    UndoCall,
+)
 from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.engine import abandoned
@@ -70,9 +79,14 @@ MAX_EVENTS_IN_A_ROW: Final = 16
 
 
 class _Kinds(dict[type, type[EffectInFlight[Any]]]):
-    """For each effect the class that performs it. Those of step functions are imported when one is first wanted."""
+    """For each effect the class that performs it. Those few tasks want are imported when one is first wanted."""
 
     def __missing__(self, effect: type) -> type[EffectInFlight[Any]]:
+        if effect is JudgeCall:
+            from treadle.engine.judging import JudgementInFlight
+
+            self[effect] = JudgementInFlight
+            return JudgementInFlight
         from treadle.engine import step_functions
 
         self |= step_functions.KINDS
@@ -249,7 +263,7 @@ class EffectsInFlight:
             self._submit_soon()
             if not self._is_called():
                 state = self._state
-                has_timers = state.graph is not None
+                has_timers = state.graph is not None or state.asked
                 at_most = fire_timer(state, self._writer, self._record) if has_timers else None
                 await self._loop_task.wait(at_most)
         if self._writer.failure is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.codec import check_fit, decode_part
-from treadle.core.ids import is_undo, undone_call
+from treadle.core.ids import approved_call, is_undo, undone_call
 from treadle.core.state import TaskState
 from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import JournalWriter, Recorder
@@ -24,6 +24,10 @@ SURVIVED: Final = "survived"
 
 CHILD_ITEM: Final = "child"
 """The kind of item by which a task learns that one of its children may go on."""
+
+
+_LIFTS_A_WAIT: Final = (e.OutcomeSettled, e.ApprovalGiven, e.ApprovalDenied)
+"""What a person decides on a task at rest, so that it is to be driven on."""
 
 
 class InboxReader:
@@ -83,7 +87,7 @@ class InboxReader:
                         writer.record(e.Resumed(event.by))
                     begins_undo = True
                 record(event, item.item_id)
-                self.goes_on = self.goes_on or type(event) is e.OutcomeSettled
+                self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT
         return begins_undo
 
     def resume_undo(self) -> None:
@@ -126,6 +130,8 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
             return e.InputReceived(parts, data.get("role", "user"), data.get("observation", False), by, inbox)
         case "settle":
             return _settled(state, item)
+        case "approve" | "deny":
+            return _decided(state, item)
         case "undo":
             return _undone(state, item)
         case _:
@@ -160,3 +166,36 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
     if call is None or call.status not in ("lost", "unresolved") or call.outcome is not None:
         return e.CommandRejected("settle", f"nothing is to be settled under {request_id}", item.item_id)
     return e.OutcomeSettled(call.step, call.id, verdict, output, by, item.item_id)
+
+
+def _decided(state: TaskState, item: InboxItem) -> e.Event:
+    """Return that a call is approved or denied; a request that is decided, expired or foreign stays as it is."""
+    data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
+    asked = approved_call(request_id)
+    call = state.asked.get(asked[0]) if asked is not None else None
+    request = call.permit.request if call is not None and call.permit is not None else None
+    if call is None or request is None or asked is None or request.number != asked[1]:
+        reason = f"no approval is pending under {request_id}"
+    elif item.created >= request.expires:
+        reason = f"the request {request_id} has expired"
+    elif not may_decide(request, by):
+        reason = f"{by or 'a caller without a name'} may not decide on {request_id}"
+    elif item.kind == "deny":
+        return e.ApprovalDenied(
+            call.step, call.id, request.number, data.get("reason"), by=by, inbox=item.item_id
+        )
+    else:
+        arguments = data.get("arguments")
+        previous = call.arguments if arguments is not None else None
+        scope = data.get("scope", "once")
+        return e.ApprovalGiven(
+            call.step, call.id, request.number, scope, arguments, previous, by=by, inbox=item.item_id
+        )
+    return e.CommandRejected(item.kind, reason, item.item_id)
+
+
+def may_decide(request: e.ApprovalRequested, by: str | None) -> bool:
+    """Whether a person of this name may decide on a request."""
+    if request.approvers and by not in request.approvers:
+        return False
+    return not request.excluded or (by is not None and by not in request.excluded)

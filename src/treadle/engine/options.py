@@ -48,6 +48,10 @@ class FailurePolicy:
         _check_values(self)
 
 
+MAX_EXPIRY: Final = 1e10
+"""Seconds, some three hundred years: no request for approval is open for longer."""
+
+
 NEVER_PAUSE: Final = frozenset(
     {
         *("task_created", "task_forked", "messages_imported", "summary_requested", "result_replaced"),
@@ -133,6 +137,9 @@ class RunOptions:
             newest part. Leave room for the answer. Default: no limit.
         tell_steps_left: add to the instructions how many steps are left.
         model_settings: before the agent's, field by field. They are stored with the task: no keys in `extra`.
+        interaction: where a policy or a tool asks for an approval: `external` (default: wait for one, from any
+            process) or `headless` (deny at once).
+        approval_expires: seconds until a request for approval that is not answered is denied; default 604,800, a week.
         labels: short texts to find the task by.
     """
 
@@ -150,6 +157,8 @@ class RunOptions:
     context_tokens: int | None = None
     tell_steps_left: bool | None = None
     model_settings: ModelSettings | None = None
+    interaction: Literal["external", "headless"] | None = None
+    approval_expires: float | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     __repr__ = repr_of_set_fields
@@ -177,6 +186,12 @@ class RunOptions:
                 raise ConfigurationError(
                     f"RunOptions.{name} must be a whole number from {least} up, got {value!r}"
                 )
+        seconds: Any = self.approval_expires
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds < MAX_EXPIRY):
+            raise ConfigurationError(
+                f"RunOptions.approval_expires must be a number of seconds above 0, got {seconds!r}"
+            )
         unchecked: Any = self.break_on if self.break_on is not None else ()
         if not isinstance(unchecked, (list, tuple)):
             raise ConfigurationError(
@@ -341,5 +356,6 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         first_steps=function_worker.first_steps if function_worker is not None else (),
         finalizes_answers=function_worker is not None and function_worker.finalizes_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
+        gated=any(tool.spec.needs_approval for tool in agent.tools),
         output_retries=agent.output_retries if agent.typed is not None and function_worker is None else None,
     )

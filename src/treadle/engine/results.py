@@ -12,7 +12,7 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
-from treadle.core.ids import undo_id
+from treadle.core.ids import approval_id, undo_id
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
@@ -218,24 +218,38 @@ class SubagentExecution(Displayed):
 
 @frozen
 class Pending(Displayed):
-    """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
+    """Something a task waits for: a person who approves or settles a call, named by `request_id`, or a time.
 
+    Of an `approval`, `arguments` are exactly those that would be executed, `rule` is the id of the rule that asks and
+    `reason` why, `preview` what the tool says it would do, `expires` when the request is denied unanswered, in
+    microseconds since 1970, UTC, and `digest` that of the arguments.
     Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
     `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
     `request_id` is the id of that task: what it waits for is decided there.
     """
 
     request_id: str
-    kind: Literal["settlement", "timer", "subagent"]
+    kind: Literal["settlement", "approval", "timer", "subagent"]
     tool: str
     arguments: dict[str, Json]
     text: str
     due: int | None = None
     idempotency_key: str | None = None
+    task_id: str = ""
+    rule: str | None = None
+    reason: str = ""
+    preview: Json = None
+    expires: int | None = None
+    digest: str = ""
 
     def _view(self) -> View:
-        facts = (("tool", self.tool), ("due", moment(self.due) if self.due is not None else None))
-        values = (("arguments", self.arguments),)
+        facts = (
+            ("tool", self.tool),
+            ("due", moment(self.due) if self.due is not None else None),
+            ("rule", self.rule),
+            ("expires", moment(self.expires) if self.expires is not None else None),
+        )
+        values = (("arguments", self.arguments), ("preview", self.preview))
         return View(
             title="Pending", name=self.request_id, state=self.kind, facts=facts, text=self.text, values=values
         )
@@ -930,8 +944,11 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return the settlements, timers and child tasks that a task waits for."""
+    """Return the approvals, settlements, timers and child tasks that a task waits for."""
     pending: list[Pending] = []
+    if state.asked and state.undo is None:
+        calls = (call for step in state.under_way() for call in step.open.values())
+        pending += [_approval(state, call) for call in calls if call.id in state.asked]
     for call in _unsettled(state):
         reason = (
             call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
@@ -941,25 +958,55 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
     for call in _resting(state):
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
-        pending.append(Pending(task_id, "subagent", call.name, call.arguments, call.stopped.message))
+        why = call.stopped.message
+        pending.append(Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id))
     if state.undo is not None:
         for call in state.undo.queue:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
                 pending.append(_settlement(state, call, undo_id(call.id), text))
     if state.ended is None:
-        pending += [_timer(timer) for timer in state.timers()]
+        timers = state.timers()
+        pending += [_timer(state, timer) for timer in timers if isinstance(timer, Timer)]
     return tuple(pending)
+
+
+def _approval(state: TaskState, call: CallState) -> Pending:
+    assert call.permit is not None, "it was asked for"
+    request = call.permit.request
+    assert request is not None, "it was asked for"
+    reason = f": {request.reason}" if request.reason else ""
+    return Pending(
+        approval_id(call.id, request.number),
+        "approval",
+        call.name,
+        call.arguments,
+        f"{call.name} waits for an approval{reason}",
+        task_id=state.task_id,
+        rule=request.rule,
+        reason=request.reason,
+        preview=request.preview,
+        expires=request.expires,
+        digest=request.digest,
+    )
 
 
 def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:
     key = state.key_of(request_id)
-    return Pending(request_id, "settlement", call.name, call.arguments, text, idempotency_key=key)
+    return Pending(
+        request_id,
+        "settlement",
+        call.name,
+        call.arguments,
+        text,
+        idempotency_key=key,
+        task_id=state.task_id,
+    )
 
 
-def _timer(timer: Timer) -> Pending:
+def _timer(state: TaskState, timer: Timer) -> Pending:
     text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
-    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due)
+    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due, task_id=state.task_id)
 
 
 def moment(time: int) -> str:

@@ -1,4 +1,4 @@
-"""Threads of step functions that are not `async`: as many as run at a time, and none delays the exit of the process."""
+"""Threads of functions that are not `async`: as many as run at a time, and none delays the exit of the process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 
-def in_thread(fn: Callable[[], T]) -> Awaitable[T]:
-    """Call a function in a thread of its own, in a copy of this context.
+_alone: Final = set[asyncio.Future[Any]]()
+"""Functions at work that need nothing of the event loop."""
+
+
+def at_work() -> int:
+    """Return how many functions are in threads that need nothing of the event loop: its time may stand still."""
+    return len(_alone)
+
+
+def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
+    """Call a function in a thread of its own, in a copy of this context; `alone` if it needs nothing of the event loop.
 
     The executor of the event loop has few threads, and a process waits for them as it ends. A function that was
     cancelled and does not end would occupy one of them, and delay the exit.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[T] = loop.create_future()
+    if alone:
+        _alone.add(done)
+        done.add_done_callback(_alone.discard)
 
     def work() -> None:
         try:

@@ -27,6 +27,9 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.LimitReached: logging.WARNING,
     e.OutcomeUnresolved: logging.WARNING,
     e.CommandRejected: logging.WARNING,
+    e.ApprovalRequested: logging.INFO,
+    e.ApprovalExpired: logging.WARNING,
+    e.ApprovalVoided: logging.WARNING,
 }
 """The events that are told, each with its level; of the ends of calls only those that brought no result."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.core import events as e
-from treadle.core.state import TaskState
+from treadle.core.state import Expiry, TaskState
 from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
@@ -12,7 +12,11 @@ def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> flo
     now, seconds_left = writer.clock(), None
     for timer in tuple(state.timers()):
         if timer.due <= now:
-            record(e.TimerFired(timer.step, timer.call))
+            record(
+                e.ApprovalExpired(timer.step, timer.call, timer.number)
+                if isinstance(timer, Expiry)
+                else e.TimerFired(timer.step, timer.call)
+            )
             return 0.0
         seconds = (timer.due - now) / 1e6
         seconds_left = seconds if seconds_left is None else min(seconds_left, seconds)

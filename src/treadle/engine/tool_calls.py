@@ -20,6 +20,7 @@ from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
+from treadle.engine.approval_binding import is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
@@ -49,7 +50,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if context.subagents is not None and not allows_call(context.subagents, call, record):
             return False
         self._arguments = validated_arguments(context, call, record)
-        if self._arguments is None:
+        if self._arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
         self._tool = tool = context.runtime.tools[call.name]
         self._access = None
@@ -294,9 +295,14 @@ def _check_output(result: ToolOutput) -> None:
 
 
 def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:
-    """Return what gives a tool's `undo=` or `reconcile=` the task's state, as it is now."""
+    """Return what gives a function beside a tool, such as `undo=`, the task's state, as it is now."""
     owner, refusal = f"{part} of tool {call.name!r}", "an undo restores it, and a question changes nothing"
     return lambda: StateView(StateAccess(state, state.seq, owner, refusal=refusal))
+
+
+def read_only_context(in_flight: EffectInFlight[Any], call: CallState, part: str) -> ToolContext[Any]:
+    """Return what a function beside a tool may know of a call that has not started; `part` names it for errors."""
+    return _tool_context(in_flight, call, call.attempt, _read_only(in_flight.context.state, call, part))
 
 
 def _tool_context(

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
+from treadle.errors import ConfigurationError
 
 EffectKind = Literal["model", "tool", "subagent", "handoff"]
 """What is to be done: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
@@ -159,3 +160,11 @@ class Judge(Protocol):
         Never raises for what a request holds.
         """
         ...
+
+
+def checked_judge(where: str, value: Any) -> Judge | None:
+    """Return what judges effects, or None; raises `ConfigurationError` for what cannot judge."""
+    is_policy = callable(getattr(value, "judge", None)) and callable(getattr(value, "concerns", None))
+    if value is not None and (isinstance(value, type) or not is_policy):
+        raise ConfigurationError(f"{where} must be a policy, got {value!r}")
+    return value

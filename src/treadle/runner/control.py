@@ -123,10 +123,12 @@ class ControlVerbs(ViewVerbs):
             call = state.open_call(call_id)
             if call is None or call.status != "proposed" or call.in_doubt or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
-            self._check_arguments(state, call, arguments)
+            self._check_arguments(state, call, arguments, "edit_call")
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
 
-    def _check_arguments(self, state: TaskState, call: CallState, arguments: dict[str, Json]) -> None:
+    def _check_arguments(
+        self, state: TaskState, call: CallState, arguments: dict[str, Json], verb: str
+    ) -> None:
         """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here."""
         try:
             agent = self._agents.of(state.agent, None, state.task_id)
@@ -138,7 +140,7 @@ class ControlVerbs(ViewVerbs):
         try:
             tool.validate(copied(arguments))
         except ToolArgumentsInvalid as error:
-            why = f"edit_call: arguments do not fit the tool {call.name} of call {call.id}: {error}"
+            why = f"{verb}: arguments do not fit the tool {call.name} of call {call.id}: {error}"
             raise ConfigurationError(why) from error
 
     @verb

@@ -8,15 +8,15 @@ from contextlib import aclosing
 from typing import Any, Generic, Literal, cast, overload
 
 from treadle.agents.agent import Agent
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
 from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult, Task, UndoReport
+from treadle.engine.results import Pending, RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.ports import ContextT, OutputT, OutputT_co
-from treadle.runner.control import ControlVerbs
+from treadle.runner.approvals import ApprovalVerbs
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.stream import EventStream, WatchedEvents, watch
 from treadle.runner.undo_fork import UndoForkVerbs
@@ -24,7 +24,7 @@ from treadle.runner.verbs import called_on, documented_by, on_instances
 from treadle.runner.views import Input, Role, driver_of
 
 
-class TaskVerbs(RunVerbs, ControlVerbs, UndoForkVerbs):
+class TaskVerbs(RunVerbs, ApprovalVerbs, UndoForkVerbs):
     """The verbs on one task."""
 
 
@@ -153,6 +153,27 @@ class RunHandle(Generic[OutputT_co]):
     ) -> None:
         """See `Runner.settle`."""
         await self._runner.settle(self.task_id, request_id, verdict, by=by)
+
+    async def list_pending(self) -> tuple[Pending, ...]:
+        """See `Runner.list_pending`. Of this task and of those below it."""
+        return await self._runner.list_pending(self.task_id)
+
+    async def approve(
+        self,
+        request_id: str | None = None,
+        *,
+        arguments: dict[str, Json] | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """See `Runner.approve`."""
+        await self._runner.approve(self.task_id, request_id, arguments=arguments, scope=scope, by=by)
+
+    async def deny(
+        self, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+    ) -> None:
+        """See `Runner.deny`."""
+        await self._runner.deny(self.task_id, request_id, reason=reason, by=by)
 
     async def undo_step(
         self,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, TypeVar, cast, overload
 
 from treadle.agents.agent import Agent
-from treadle.core.events import END_STATES, Ephemeral, Event
+from treadle.core.events import END_STATES, ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
@@ -18,6 +18,7 @@ from treadle.engine.options import RunOptions
 from treadle.engine.results import (
     CompactionReport,
     Difference,
+    Pending,
     PruneReport,
     RunResult,
     StepInfo,
@@ -208,6 +209,27 @@ class SyncHandle(Generic[OutputT_co]):
     def settle(self, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None) -> None:
         """See `Runner.settle`."""
         BRIDGE.run(self._handle.settle(request_id, verdict, by=by))
+
+    def list_pending(self) -> tuple[Pending, ...]:
+        """See `Runner.list_pending`. Of this task and of those below it."""
+        return BRIDGE.run(self._handle.list_pending())
+
+    def approve(
+        self,
+        request_id: str | None = None,
+        *,
+        arguments: dict[str, Json] | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """See `Runner.approve`."""
+        BRIDGE.run(self._handle.approve(request_id, arguments=arguments, scope=scope, by=by))
+
+    def deny(
+        self, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+    ) -> None:
+        """See `Runner.deny`."""
+        BRIDGE.run(self._handle.deny(request_id, reason=reason, by=by))
 
     def undo_step(
         self,
@@ -633,6 +655,28 @@ class SyncRunner:
     ) -> None:
         """See `Runner.settle`."""
         BRIDGE.run(self._runner.settle(task, request_id, verdict, by=by))
+
+    def list_pending(self, task: Ref | None = None, *, thread_id: str | None = None) -> tuple[Pending, ...]:
+        """See `Runner.list_pending`."""
+        return BRIDGE.run(self._runner.list_pending(task, thread_id=thread_id))
+
+    def approve(
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        arguments: dict[str, Json] | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """See `Runner.approve`."""
+        BRIDGE.run(self._runner.approve(task, request_id, arguments=arguments, scope=scope, by=by))
+
+    def deny(
+        self, task: Ref, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+    ) -> None:
+        """See `Runner.deny`."""
+        BRIDGE.run(self._runner.deny(task, request_id, reason=reason, by=by))
 
     def undo_step(
         self,

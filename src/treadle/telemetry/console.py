@@ -158,6 +158,10 @@ def _other_line(event: Any) -> tuple[str, str, str, str] | None:
         case e.ModelStopped() | e.ToolStopped():
             description = "the request" if isinstance(event, e.ModelStopped) else event.call
             return "…", "yellow", f"{description} was stopped: {event.reason}", ""
+        case e.ApprovalRequested() | e.ApprovalVoided() | e.ApprovalExpired():
+            return "?", "yellow", event.description, ""
+        case e.ApprovalGiven() | e.ApprovalDenied():
+            return "!", "yellow", event.description, ""
         case e.LimitReached():
             return "!", "yellow", f"limit on {event.limit} reached: {event.used:g} of {event.allowed:g}", ""
         case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested() | e.Resumed():

@@ -11,8 +11,8 @@
 `VirtualTimeLoop` is an event loop like any other, for `asyncio.run` and for anyio's pytest plugin alike; its time jumps
 to the next timer when all coroutines wait. A runner made by `runner` takes the time of its events from it too.
 
-Work in threads and other processes takes real time, and virtual time stands still meanwhile: the loop counts tools in
-threads, calls of its own executor, and calls of the store of `runner`.
+Work in threads and other processes takes real time, and virtual time stands still meanwhile: the loop counts tools
+and policies in threads, calls of its own executor, and calls of the store of `runner`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from treadle.engine import step_threads
 from treadle.ports import Commit, CommitDone, Committed, JournalStore
 from treadle.testing.wrappers import WrappedStore
 from treadle.tools import threads
@@ -49,7 +50,7 @@ class _Selector(selectors.DefaultSelector):
         ready = super().select(0)
         if ready:
             return ready
-        if self.loop.outside or threads.at_work():
+        if self.loop.outside or threads.at_work() or step_threads.at_work():
             return super().select(min(timeout, SLICE))
         self.loop.jump(timeout)
         return []

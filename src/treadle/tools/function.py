@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from dataclasses import replace
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from types import FrameType
 from typing import (
     Any,
@@ -30,6 +30,7 @@ from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ToolDefinitionError, ToolError
 from treadle.ports import ContextT_contra, ToolContext, ToolOutput
+from treadle.tools.approval import CONTEXT, code_digest, names_taken
 from treadle.tools.faults import contained, from_outside
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
@@ -57,6 +58,10 @@ class ToolOptions(TypedDict, total=False):
         undo: compensates a finished call; it takes the `ToolCall` with its `output`, and a `ToolContext`.
         reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
             `NotHappened()` or `Unknown()`.
+        needs_approval: whether a person has to approve each call before it starts; or a function, sync or async, that
+            returns it. It takes those of the tool's arguments that it names, and `ctx`, the `ToolContext`.
+        preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
+            approver sees it.
     """
 
     name: str | None
@@ -74,6 +79,8 @@ class ToolOptions(TypedDict, total=False):
     retries: int
     undo: Undo | None
     reconcile: Reconcile | None
+    needs_approval: bool | Callable[..., bool | Awaitable[bool]]
+    preview: Callable[..., Any] | None
 
 
 _EFFECTS = (
@@ -105,6 +112,13 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         self.function: Callable[P, R] = fn
         self.options: ToolOptions = options
         self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
+        self._asks, self._preview = options.get("needs_approval", False), options.get("preview")
+        known = {*self._arguments.parameters["properties"], CONTEXT}
+        self._taken = {
+            option: _names_taken(beside, known, option, name)
+            for option, beside in (("needs_approval", self._asks), ("preview", self._preview))
+            if callable(beside)
+        }
         self._spec = ToolSpec(
             name=name,
             description=_description(options, self._arguments),
@@ -113,6 +127,8 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             retries=options.get("retries", 0),
             undoable=self._undo is not None,
             reconcilable=self._reconcile is not None,
+            needs_approval=self._asks is not False,
+            previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
             **{flag: cast("bool", options.get(flag, False)) for flag in _FLAGS},
         )
@@ -178,6 +194,39 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             )
         return verdict
 
+    @cached_property
+    def code(self) -> str:
+        """A digest of the function's code: an approval holds for the code that it was asked for."""
+        return code_digest(self.function)
+
+    async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
+        """Return whether a person has to approve a call with these arguments."""
+        if not callable(self._asks):
+            return self._asks
+        needed: Any = await self._told("needs_approval", self._asks, arguments, ctx)
+        if not isinstance(needed, bool):
+            kind = type(needed).__name__
+            raise ToolError(
+                f"needs_approval= of tool {self._spec.name!r} returned a {kind}, not True or False"
+            )
+        return needed
+
+    async def preview(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+        """Return what a call with these arguments would do, for its approver."""
+        if self._preview is None:
+            raise ToolError(f"tool {self._spec.name!r} has no preview=")
+        return await self._told("preview", self._preview, arguments, ctx)
+
+    async def _told(
+        self, option: str, fn: Callable[..., Any], arguments: dict[str, Any], ctx: ToolContext[Any]
+    ) -> Any:
+        """Return what a function beside the tool returns for the arguments of a call."""
+        bound = inspect.signature(self._fn).bind_partial(**arguments)
+        bound.apply_defaults()
+        values = {**bound.arguments, CONTEXT: ctx}
+        keywords = {name: values[name] for name in self._taken[option] if name in values}
+        return await self._beside(fn, ctx, lambda _: fn(**keywords))
+
     async def _elsewhere(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
         """Run an async generator in the event loop, or a function that may block in a thread."""
         if self._is_async_generator:
@@ -198,12 +247,20 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         return result if isinstance(result, ToolOutput) else to_output(await result)
 
     async def _settle(self, fn: Callable[..., Any], call: ToolCall, ctx: ToolContext[Any]) -> Any:
-        """Run `undo=` or `reconcile=`: in the loop if it is async, else in a thread."""
+        """Run `undo=` or `reconcile=`."""
+        return await self._beside(
+            fn, ctx, lambda job: fn(call, ctx if job is None else _with_stopping(ctx, job))
+        )
+
+    async def _beside(
+        self, fn: Callable[..., Any], ctx: ToolContext[Any], run: Callable[[Job[Any] | None], Any]
+    ) -> Any:
+        """Run a function beside the tool: in the loop if it is async, else in a thread, as the job it is there."""
         try:
             if _is(inspect.iscoroutinefunction, fn):
-                return await fn(call, ctx)
+                return await run(None)
             result = await in_thread(
-                lambda job: fn(call, _with_stopping(ctx, job)),
+                run,
                 tool=self._spec.name,
                 task_id=ctx.task_id,
                 call_id=ctx.call_id,
@@ -349,6 +406,13 @@ def _name(fn: Any, options: ToolOptions) -> str:
     return name
 
 
+def _names_taken(fn: Callable[..., Any], known: set[str], option: str, name: str) -> tuple[str, ...]:
+    taken = names_taken(fn, known)
+    if isinstance(taken, str):
+        raise ToolDefinitionError(f"tool {name!r}: {option}: the function {taken}")
+    return taken
+
+
 def _an_object(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
@@ -382,6 +446,10 @@ def _check_options(options: ToolOptions, name: str) -> None:
         refuse("retries", f"must be a whole number from 0 on, not {retries!r}")
     for field in ("undo", "reconcile"):
         _check_settler(options.get(field), field, refuse)
+    if not isinstance(options.get("needs_approval", False), bool):
+        _check_beside(options.get("needs_approval"), "needs_approval", refuse, "True, False or a function")
+    if options.get("preview") is not None:
+        _check_beside(options.get("preview"), "preview", refuse, "a function")
     if options.get("read_only"):
         if options.get("destructive"):
             refuse("read_only", "contradicts destructive=True")
@@ -395,6 +463,13 @@ def _check_options(options: ToolOptions, name: str) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_beside(fn: Any, field: str, refuse: Callable[[str, str], None], what: str) -> None:
+    if not callable(fn) or isinstance(fn, type):
+        refuse(field, f"must be {what}, not {fn!r:.80}")
+    if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
+        refuse(field, "must be a plain or async function, not a generator")
 
 
 def _check_settler(fn: Any, field: str, refuse: Callable[[str, str], None]) -> None:

@@ -87,6 +87,22 @@ def offered_otherwise(events: list[e.Event]) -> None:
     ]
 
 
+def asked() -> e.ApprovalRequested:
+    return e.ApprovalRequested("s1", "s1-0", 1, "definition", "digest", 1_000)
+
+
+def asked_and_starts(events: list[e.Event]) -> None:
+    events.insert(4, asked())
+
+
+def judged_and_starts(events: list[e.Event]) -> None:
+    events.insert(4, e.CallJudged("s1", "s1-0", "deny"))
+
+
+def decided_twice(events: list[e.Event]) -> None:
+    events[4:4] = [asked(), e.ApprovalGiven("s1", "s1-0", 1), e.ApprovalGiven("s1", "s1-0", 1)]
+
+
 PLANTED: dict[str, tuple[str, str, int, Case]] = {
     "a number is missing": (
         "I1",
@@ -143,6 +159,9 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
         0,
         seen(ledger=[STARTED], acknowledged=[Acknowledged("t", "cancel_requested", time=20)]),
     ),
+    "a call starts before its approval": ("I8", "approved_starts", 6, with_events(asked_and_starts)),
+    "a denied call starts": ("I8", "approved_starts", 6, with_events(judged_and_starts)),
+    "a request is decided twice": ("I8", "approved_starts", 7, with_events(decided_twice)),
     "an event follows the end": (
         "I9",
         "one_task_end",

@@ -1,7 +1,9 @@
 """What the open tool calls of a task want done, and how calls are closed that are not to go on.
 
 status of an open call    what it wants
-proposed                  to begin, as far as limits and parallelism allow
+proposed                  to begin, as far as limits and parallelism allow; first to be judged, where that is due
+  asked                   nothing: a person decides whether it begins
+  denied                  to end
 begun                     to be performed, or to go on
 parked                    to go on: the call runs an agent, whose task is at rest
 lost                      to be reconciled, else settled by the policy for unknown outcomes
@@ -10,13 +12,14 @@ unresolved                to be settled
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
-from treadle.core.effects import CallTool, Effect, Reconcile, RunAgent, StopAgent
+from treadle.core.effects import CallTool, Decision, Effect, JudgeCall, Reconcile, RunAgent, StopAgent, Wait
 from treadle.core.ends import unknown_end, withheld_end
-from treadle.core.ids import stop_id
+from treadle.core.ids import judgement_id, stop_id
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
@@ -25,7 +28,7 @@ Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
 
 
 def want_call(
-    rules: Rules, call: CallState, effects: list[Effect], unsettled: list[CallState], most: int
+    rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
 ) -> e.ToolEnded | None:
     """Add the effect that an open call wants, or add it to the calls that wait for a person; or return its end.
 
@@ -33,12 +36,14 @@ def want_call(
         rules: of the task.
         call: a call of a running step.
         effects: what the task wants so far.
-        unsettled: the calls so far whose outcome a person has to tell.
+        waiting: the calls so far that a person has to approve, or whose outcome a person has to tell.
         most: a call begins as long as there are fewer effects.
     """
     if call.status == "begun":
         effects.append(call_effect(call, call.child is not None))
     elif call.status == "proposed":
+        if call.permit is not None or rules.gated:
+            return _want_permitted(rules, call, effects, waiting, most)
         if len(effects) < most:
             effects.append(call_effect(call, call.name in rules.agents))
     elif call.status == "parked":
@@ -51,10 +56,79 @@ def want_call(
         if call.status == "lost" and spec is not None and spec.reconcilable:
             effects.append(Reconcile(f"{call.id}-reconcile", call))
         elif rules.on_unknown_outcome == "wait":
-            unsettled.append(call)
+            waiting.append(call)
         else:
             return unknown_end(call)
     return None
+
+
+Permission = Literal["start", "judge", "ask", "deny"]
+
+
+def permission_of(rules: Rules, call: CallState) -> Permission:
+    """Return whether a proposed call may start, is to be judged first, waits for a person, or ends as denied."""
+    permit = call.permit
+    if permit is None:
+        spec = rules.tools.get(call.name)
+        is_asking = spec is not None and spec.needs_approval
+        return "judge" if call.name in rules.judged or is_asking else "start"
+    if permit.status == "asked":
+        return "ask"
+    if permit.status == "edited":
+        return "judge"
+    return "deny" if permit.status == "denied" else "start"
+
+
+def _want_permitted(
+    rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
+) -> e.ToolEnded | None:
+    """Do for a proposed call what `want_call` does, where calls are judged before they start."""
+    permission = permission_of(rules, call)
+    if permission == "ask":
+        waiting.append(call)
+    elif permission == "deny":
+        return denied_end(call)
+    elif len(effects) < most:
+        starts = permission == "start"
+        effects.append(call_effect(call, call.name in rules.agents) if starts else judgement(call))
+    return None
+
+
+def judgement(call: CallState) -> JudgeCall:
+    """Return the effect that judges whether a call may start."""
+    return JudgeCall(judgement_id(call.id), call)
+
+
+def denied_end(call: CallState) -> e.ToolEnded:
+    """Return the end of a call that was denied."""
+    why = call.permit.reason if call.permit is not None else ""
+    text = f"{call.name} was not run: {why}."
+    return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
+
+
+def wait_for_person(calls: Sequence[CallState]) -> Wait:
+    """Return the wait of a task that can do nothing until a person decides on these calls."""
+    approval = any(call.status == "proposed" for call in calls)
+    return Wait("approval" if approval else "settlement", tuple(calls))
+
+
+def only_permitted(rules: Rules, decision: Decision) -> Decision:
+    """Return a decision in which no call starts that is still to be judged, waits for a person, or was denied.
+
+    For workers of a user's own, which want calls themselves.
+    """
+    if not isinstance(decision, tuple):
+        return decision
+    effects: list[Effect] = []
+    waiting: list[CallState] = []
+    for effect in decision:
+        if isinstance(effect, (CallTool, RunAgent)) and effect.call.status == "proposed":
+            end = _want_permitted(rules, effect.call, effects, waiting, len(effects) + 1)
+            if end is not None:
+                return end
+        else:
+            effects.append(effect)
+    return wait_for_person(waiting) if waiting and not effects else tuple(effects)
 
 
 def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.agents.decide.calls import close_calls, want_call
+from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
 from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
@@ -93,7 +93,7 @@ def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Fail
 
 def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     effects: list[Effect] = []
-    unsettled: list[CallState] = []
+    waiting: list[CallState] = []
     calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
     before = state.tool_calls - len(calls)
     for number, call in enumerate(calls):
@@ -102,10 +102,10 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
         if call.status == "proposed" and forbids_call(rules.limits, before + number):
             text = f"{call.name} was not run: the limit of {rules.limits.tool_calls} tool calls is reached."
             return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
-        end = want_call(rules, call, effects, unsettled, rules.max_parallel_tools)
+        end = want_call(rules, call, effects, waiting, rules.max_parallel_tools)
         if end is not None:
             return end
-    return tuple(effects) or Wait("settlement", tuple(unsettled))
+    return tuple(effects) or wait_for_person(waiting)
 
 
 def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.agents.decide.calls import Closing, call_effect, close_calls, close_calls_of, may_have_acted
+from treadle.agents.decide.calls import (
+    Closing,
+    call_effect,
+    close_calls,
+    close_calls_of,
+    may_have_acted,
+    only_permitted,
+)
 from treadle.agents.decide.failures import degrade, fail
 from treadle.agents.decide.limits import limit_text
 from treadle.agents.decide.rules import Rules
@@ -46,7 +53,8 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
         at_limit = _at_limit(state, rules)
         if at_limit is not None:
             return at_limit
-    return work(state, rules)
+    decision = work(state, rules)
+    return only_permitted(rules, decision) if rules.gated or state.asked else decision
 
 
 def _end(state: TaskState, rules: Rules) -> Decision:

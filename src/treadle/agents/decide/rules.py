@@ -54,3 +54,8 @@ class Rules:
     """the names of the tools that call subagents"""
 
     on_subagent_failure: ToolFailurePolicy = "continue"
+    judged: frozenset[str] = frozenset()
+    """the names of the tools whose calls a policy judges before they start"""
+
+    gated: bool = False
+    """whether any call may have to be judged before it starts"""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.decide.calls import close_calls, want_call
+from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
 from treadle.agents.decide.lifecycle import give_up
 from treadle.agents.decide.limits import repeats_reached, steps_reached
@@ -22,11 +22,9 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import (
     CallModel,
-    CallTool,
     ConsultWorker,
     Decision,
     Effect,
-    RunAgent,
     RunFunction,
     Wait,
 )
@@ -105,7 +103,7 @@ def _may_run(rules: Rules, node: StepNode) -> bool:
 def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     """Return the effects of running steps, those in flight included; None if there are none."""
     effects: list[Effect] = []
-    unsettled: list[CallState] = []
+    waiting: list[CallState] = []
     over: list[CallState] = []
     runs = [
         node for node in graph.running.values() if node.id not in graph.unneeded and _may_run(rules, node)
@@ -113,7 +111,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     for node in islice(runs, rules.max_parallel_steps):
         assert node.step is not None, "a running step has begun"
         effects.append(RunFunction(node.id, node))
-        ended = _calls(state, rules, node.step, effects, unsettled, over)
+        ended = _calls(state, rules, node.step, effects, waiting, over)
         if ended is not None:
             return ended
     if over and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
@@ -122,18 +120,26 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     reached = _requests(state, rules, runs, effects)
     if reached is not None:
         return reached
-    if unsettled and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
-        return Wait("settlement", tuple(unsettled))
-    if effects and all(type(effect) is RunFunction and _rests(effect.node) for effect in effects):
+    return _rest(effects, waiting) or (tuple(effects) if effects else None)
+
+
+def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
+    """Return the wait of a task of whose running steps each waits for a person or a timer; else None."""
+    held = {call.step for call in waiting}
+    resting = False
+    for effect in effects:
+        if type(effect) is not RunFunction:
+            return None
+        rests = any(
+            call.tries is not None and call.tries.retry_at is not None
+            for call in effect.node.model_calls.values()
+        )
+        if not rests and effect.node.id not in held:
+            return None
+        resting = resting or rests
+    if resting:
         return Wait("timer")
-    return tuple(effects) if effects else None
-
-
-def _rests(node: StepNode) -> bool:
-    """Whether a running step waits before the next attempt of a request."""
-    return any(
-        call.tries is not None and call.tries.retry_at is not None for call in node.model_calls.values()
-    )
+    return wait_for_person(waiting) if waiting else None
 
 
 def _calls(
@@ -141,7 +147,7 @@ def _calls(
     rules: Rules,
     step: StepState,
     effects: list[Effect],
-    unsettled: list[CallState],
+    waiting: list[CallState],
     over: list[CallState],
 ) -> e.Event | None:
     """Add the effects that a step's calls want, the calls that wait for a person, and those beyond the limit.
@@ -153,7 +159,7 @@ def _calls(
         if call.status == "proposed" and _over(state, rules, call):
             over.append(call)
             continue
-        end = want_call(rules, call, effects, unsettled, most)
+        end = want_call(rules, call, effects, waiting, most)
         if end is not None:
             return end
     return None

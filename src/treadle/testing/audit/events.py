@@ -22,6 +22,7 @@ Invariant = Literal[
     "times_go_on",
     "one_end",
     "unknown_iff_lost",
+    "approved_starts",
     "one_task_end",
     "ended",
     "epochs_grow",
@@ -66,6 +67,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "epochs_grow": "I6",
     "one_writer": "I6",
     "stopped": "I7",
+    "approved_starts": "I8",
     "one_task_end": "I9",
     "ended": "I9",
     "stream": "I10",
@@ -264,6 +266,41 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield Violation("one_task_end", task, event.seq, f"{event.kind} after the task ended")
         elif kind is e.TaskEnded:
             ended = True
+
+
+def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A call starts only once its newest request for approval was granted, and never after it was denied.
+
+    Each request is decided at most once. What a task approved before it was forked does not hold for its fork.
+    """
+    asked: dict[str, int] = {}
+    decided: dict[tuple[str, int], str] = {}
+    denied: set[str] = set()
+    for event in events:
+        problem: str | None = None
+        if isinstance(event, e.ApprovalRequested):
+            asked[event.call] = event.number
+        elif isinstance(event, (e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)):
+            request = event.call, event.number
+            if asked.get(event.call) != event.number or request in decided:
+                problem = f"{event.kind} of request {event.number} of {event.call}, which is not open"
+            decided[request] = event.kind
+        elif isinstance(event, e.ApprovalVoided):
+            asked.pop(event.call, None)
+        elif isinstance(event, e.CallJudged) and event.verdict == "deny":
+            denied.add(event.call)
+        elif isinstance(event, e.CallEdited):
+            asked.pop(event.call, None)
+            denied.discard(event.call)
+        elif isinstance(event, e.TaskForked):
+            asked.clear()
+            denied.clear()
+        elif isinstance(event, e.ToolStarted) and event.undoes is None:
+            request = event.call, asked.get(event.call, 0)
+            if event.call in denied or (request[1] and decided.get(request) != "approval_given"):
+                problem = f"{event.call} starts, and is {decided.get(request, 'not approved')}"
+        if problem is not None:
+            yield Violation("approved_starts", task, event.seq, problem)
 
 
 # ----------------------------------------------------------------------------------------------- calls

@@ -4,7 +4,7 @@
     ...
     I14  what was done to one task touches no other
 
-Three of them cannot be checked in full yet; `NOT_YET` says why.
+Two of them cannot be checked in full yet; `NOT_YET` says why.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ RULES: Final = (
 """All of them, in order."""
 
 NOT_YET: Final = {
-    "I8": "no call can be made to wait for an approval yet",
     "I11": "limits hold for one task; there are no children to share a budget with yet",
     "I10": "streams are those of handles; there is no server to reconnect to yet",
 }
-"""Why an invariant cannot be checked in full in this version: I8 not at all, the others as far as the version goes."""
+"""Why an invariant cannot be checked in full in this version."""

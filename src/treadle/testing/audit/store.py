@@ -26,6 +26,7 @@ from treadle.testing.audit.events import (
     Invariant,
     LedgerEntry,
     Violation,
+    approved_starts,
     ended,
     epochs_grow,
     gap_free,
@@ -132,6 +133,7 @@ def audit(
         return violations  # numbers of events mean nothing
     violations += [
         *epochs_grow(task, journal.entries),
+        *approved_starts(task, events),
         *taken_over(task, journal.entries),
         *times_go_on(task, events),
         *stopped(task, events),

@@ -1,0 +1,96 @@
+"""`pending`, `approve` and `deny`: what waits for a person, and the person's decision, from any process."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, cast
+
+import typer
+
+from treadle.cli.command import ByOption, Session, command, json_argument
+from treadle.cli.control import print_recorded
+from treadle.cli.json_output import as_json
+from treadle.cli.outcome import print_pending_item
+from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.core.messages import Json
+from treadle.errors import ConfigurationError
+
+RequestArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[REQUEST]",
+        help="Id of the request, as `treadle pending` has it; needed if several are pending.",
+    ),
+]
+
+
+@command
+async def pending(
+    session: Session,
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TASK]", help="Only this task and those below it: its id, a unique end of it, or `last`."
+        ),
+    ] = None,
+    thread: Annotated[str | None, typer.Option("--thread", help="Only tasks in this thread.")] = None,
+) -> int:
+    """List what waits for a person: calls to approve, and calls whose outcome is unknown."""
+    async with session.runner() as runner:
+        if task is not None and thread is not None:
+            raise ConfigurationError("pending takes TASK or --thread, not both")
+        task_id = (await find_task(runner, task)).task_id if task is not None else None
+        items = await runner.list_pending(task_id, thread_id=thread)
+    session.screen.document({"items": as_json(items), "cursor": None})
+    for task_id in dict.fromkeys(item.task_id for item in items):
+        session.screen.line(("● ", "yellow"), task_id)
+        for item in items:
+            if item.task_id == task_id:
+                print_pending_item(session, item)
+    if not items:
+        session.screen.note("nothing waits for a person")
+    return 0
+
+
+@command
+async def approve(
+    session: Session,
+    task: TaskArgument,
+    request: RequestArgument = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments, all of them."),
+    ] = None,
+    scope: Annotated[
+        Literal["once", "task"],
+        typer.Option("--scope", help="`task`: also later calls that the same rule asks about."),
+    ] = "once",
+    by: ByOption = None,
+) -> int:
+    """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver."""
+    value: Any = json_argument(arguments, "approve --arguments") if arguments is not None else None
+    if arguments is not None and not isinstance(value, dict):
+        raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        edited = cast("dict[str, Json] | None", value)
+        await runner.approve(row.task_id, request, arguments=edited, scope=scope, by=by)
+        await print_recorded(session, runner, row)
+    return 0
+
+
+@command
+async def deny(
+    session: Session,
+    task: TaskArgument,
+    request: RequestArgument = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="The reason; the model is told, and it is recorded.")
+    ] = None,
+    by: ByOption = None,
+) -> int:
+    """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver."""
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        await runner.deny(row.task_id, request, reason=reason, by=by)
+        await print_recorded(session, runner, row)
+    return 0

@@ -1,0 +1,40 @@
+"""What an approval is bound to, and is compared with when its call starts: the tool as defined, and the arguments."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.permits import digest_of
+from treadle.core.steps import CallState
+from treadle.engine.effect_context import AgentRuntime, EffectContext
+from treadle.engine.journal_writer import Recorder
+
+
+def definition_of(runtime: AgentRuntime, name: str) -> str:
+    """Return the digest of a tool as it is defined: what it declares, and its code as far as it is known."""
+    tool: Any = runtime.tools[name]
+    agent = runtime.agent.subagents_by_tool.get(name)
+    code = (
+        getattr(tool, "code", "") if agent is None else agent if isinstance(agent, str) else agent.fingerprint
+    )
+    spec = tool.spec
+    return digest_of([code, {item.name: getattr(spec, item.name) for item in fields(spec)}])
+
+
+def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:
+    """Whether the approval of a call that is to start does not hold for it; that is recorded then."""
+    permit = call.permit
+    if permit is None or permit.status != "approved" or permit.request is None:
+        return False
+    if call.name in context.runtime.tools and permit.request.definition != definition_of(
+        context.runtime, call.name
+    ):
+        why = f"the tool {call.name} has changed since the approval was requested"
+    elif permit.digest != digest_of(call.arguments):
+        why = "the arguments are not those that were approved"
+    else:
+        return False
+    record(e.ApprovalVoided(call.step, call.id, permit.request.number, why))
+    return True

@@ -1,0 +1,274 @@
+"""Judging calls before they start, as an effect.
+
+    JudgeCall --> rules and functions of all policies, needs_approval= of the tool --> the strictest verdict
+        allow, none    CallJudged: the call starts
+        deny           CallJudged: the call ends as denied
+        replace        CallJudged: the call has other arguments, and is judged anew
+        ask            ApprovalRequested; in a headless run, or where a function raised or was late: denied
+
+The begin of a judgement is not journalled: one that was cut off is made again. An approval is about the arguments that
+the approver was shown and the tool as it was then; `approval_binding` compares both when the call is to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
+
+from treadle.core import events as e
+from treadle.core.codec import plain
+from treadle.core.effects import JudgeCall
+from treadle.core.messages import Json
+from treadle.core.observation import error_text
+from treadle.core.permits import digest_of
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.core.tools import ToolSpec
+from treadle.engine.approval_binding import definition_of
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.step_threads import in_thread
+from treadle.engine.tool_calls import read_only_context, validated_arguments
+from treadle.policy.requests import Exposure, Surroundings, call_request
+from treadle.policy.verdicts import (
+    MAX_REPLACEMENTS,
+    Allow,
+    AskPerson,
+    Deny,
+    EffectKind,
+    EffectRequest,
+    Judge,
+    PolicyFunction,
+    PolicyVerdict,
+    Replace,
+    strictest,
+)
+from treadle.ports import Tool
+
+T = TypeVar("T")
+
+TOOL_SECONDS: Final = 10.0
+"""Seconds that `needs_approval=` and `preview=` of a tool may take each."""
+
+APPROVAL_SECONDS: Final = 7 * 24 * 3600.0
+"""Seconds until a request for approval expires, unless the options or the rule say otherwise."""
+
+NEEDS_APPROVAL: Final = "needs_approval"
+"""The id of the rule by which a tool itself asks for an approval."""
+
+
+class JudgementInFlight(EffectInFlight[JudgeCall]):
+    """The judgement on a call that is to start."""
+
+    __slots__ = ("_arguments",)
+
+    ends_before_undo: ClassVar[bool] = False
+
+    _arguments: Any
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event; or record the call's end, if its arguments are invalid."""
+        self._arguments = validated_arguments(self.context, self.effect.call, record)
+        return self._arguments is not None
+
+    async def run(self) -> list[e.Event]:
+        """Judge the call, and return what was decided."""
+        try:
+            self.enter()
+            verdict = await self._verdict()
+            return [await self._event(verdict)]
+        except asyncio.CancelledError:
+            return self.broken("it cancelled itself") if self.cancelled_itself() else []
+        except Exception as error:  # noqa: BLE001  what keeps a call from being judged denies it
+            return self.broken(error_text(error))
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: the call is judged again when the task goes on."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the call is denied."""
+        return [self._judged(Deny(None, f"it could not be judged: {text}"))]
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether the call has ended, or was edited or judged, meanwhile."""
+        call = self.effect.call
+        return state.open_call(call.id) is not call or not _is_open_to_judgement(call)
+
+    # ------------------------------------------------------------------------------------- verdicts
+
+    async def _verdict(self) -> PolicyVerdict | None:
+        context, call = self.context, self.effect.call
+        tool = context.runtime.tools[call.name]
+        verdict: PolicyVerdict | None = None
+        if context.judges:
+            request = self._request(tool.spec)
+            verdicts = await asyncio.gather(*[_told_by(judge, request) for judge in context.judges])
+            verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
+        if tool.spec.needs_approval and (verdict is None or isinstance(verdict, Allow)):
+            verdict = await self._told_by_tool(tool) or verdict
+        return verdict
+
+    def _request(self, spec: ToolSpec) -> EffectRequest:
+        context, call = self.context, self.effect.call
+        if context.exposure is None:
+            context.exposure = Exposure(context.runtime.rules.tools)
+        origin = context.channel.origin
+        around = Surroundings(
+            labels=context.labels,
+            agent_path=origin.agent_path if origin is not None else (),
+            exposed=context.exposure.of(context.state),
+            context=context.user_context,
+        )
+        kind: EffectKind = "subagent" if call.name in context.runtime.rules.agents else "tool"
+        return call_request(context.state, call, spec, kind, around)
+
+    def _changes_nothing(self, verdict: PolicyVerdict | None) -> bool:
+        """Whether a verdict replaces the arguments of the call by the same ones."""
+        return isinstance(verdict, Replace) and verdict.arguments == self.effect.call.arguments
+
+    async def _told_by_tool(self, tool: Tool) -> PolicyVerdict | None:
+        """Return what a tool says itself: to ask, to deny since its function failed, or nothing."""
+        call = self.effect.call
+        ask = AskPerson(NEEDS_APPROVAL, "its tool asks for it")
+        decide: Any = getattr(tool, "needs_approval", None)
+        if decide is None:
+            return ask
+        try:
+            ctx = read_only_context(self, call, "needs_approval=")
+            return ask if await within(TOOL_SECONDS, decide(self._arguments, ctx)) else None
+        except Exception as error:  # noqa: BLE001  a gate that fails stays shut
+            return Deny(NEEDS_APPROVAL, f"needs_approval= failed: {_error(error, TOOL_SECONDS)}")
+
+    # --------------------------------------------------------------------------------------- events
+
+    async def _event(self, verdict: PolicyVerdict | None) -> e.Event:
+        if not isinstance(verdict, AskPerson):
+            return self._judged(verdict)
+        context, call = self.context, self.effect.call
+        if call.permit is not None:
+            # Its approver wrote these arguments, so no person is asked about them once more.
+            return self._judged(Allow(verdict.rule, "its approver wrote the arguments"))
+        definition = definition_of(context.runtime, call.name)
+        grant = next(
+            (
+                grant
+                for grant in context.state.grants
+                if (grant.tool, grant.definition, grant.rule) == (call.name, definition, verdict.rule)
+            ),
+            None,
+        )
+        if grant is not None:
+            approver = f" by {grant.by}" if grant.by else ""
+            return self._judged(
+                Allow(verdict.rule, f"approved for the task{approver} with {grant.request_id}")
+            )
+        if context.runtime.options.interaction == "headless":
+            return self._judged(Deny(verdict.rule, "it needs an approval, and the run is headless"))
+        seconds = verdict.expires or context.runtime.options.approval_expires or APPROVAL_SECONDS
+        return e.ApprovalRequested(
+            call.step,
+            call.id,
+            call.requests + 1,
+            definition,
+            digest_of(call.arguments),
+            context.clock() + int(seconds * 1e6),
+            verdict.rule,
+            verdict.reason,
+            await self._preview(),
+            verdict.approvers,
+            verdict.excluded,
+        )
+
+    def _judged(self, verdict: PolicyVerdict | None) -> e.CallJudged:
+        call = self.effect.call
+        if verdict is None or isinstance(verdict, AskPerson):
+            return e.CallJudged(call.step, call.id, "allow")
+        rule, reason = verdict.rule, verdict.reason
+        if not isinstance(verdict, Replace):
+            how: e.JudgedVerdict = "deny" if isinstance(verdict, Deny) else "allow"
+            return e.CallJudged(call.step, call.id, how, rule, reason)
+        if call.replaced >= MAX_REPLACEMENTS:
+            reason = f"its arguments were replaced {call.replaced} times, and are not accepted yet"
+            return e.CallJudged(call.step, call.id, "deny", rule, reason)
+        arguments = plain(verdict.arguments)
+        return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
+
+    async def _preview(self) -> Json:
+        """Return what the tool says that the call would do; where that fails, the approver reads why."""
+        call = self.effect.call
+        tool: Any = self.context.runtime.tools[call.name]
+        if not tool.spec.previews:
+            return None
+        try:
+            ctx = read_only_context(self, call, "preview=")
+            return plain(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
+        except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
+            return f"[no preview: {_error(error, TOOL_SECONDS)}]"
+
+
+def _is_open_to_judgement(call: CallState) -> bool:
+    return call.status == "proposed" and (call.permit is None or call.permit.status == "edited")
+
+
+async def _told_by(judge: Judge, request: EffectRequest) -> PolicyVerdict | None:
+    """Return the verdict of a policy: of its functions, which have their time, and of its rules."""
+    functions = judge.functions_for(request)
+    if not functions:
+        return judge.judge(request)
+    return judge.judge(
+        request, await asyncio.gather(*[_answer_of(judge, function, request) for function in functions])
+    )
+
+
+async def _answer_of(judge: Judge, function: PolicyFunction, request: EffectRequest) -> PolicyVerdict | None:
+    """Return the verdict of a policy's function; one that raises, is late, or returns anything else denies."""
+    try:
+        verdict = await within(judge.deadline, _called(function, request))
+    except Exception as error:  # noqa: BLE001  a gate that fails stays shut
+        return Deny(function.id, f"the policy function failed: {_error(error, judge.deadline)}")
+    if verdict is None or isinstance(verdict, (Allow, AskPerson, Deny, Replace)):
+        return verdict
+    return Deny(function.id, f"the policy function returned a {type(verdict).__name__}, which is no verdict")
+
+
+async def _called(function: PolicyFunction, request: EffectRequest) -> Any:
+    call = function.function
+    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004
+        verdict: Any = call(request)
+    else:
+        verdict = await in_thread(partial(call, request), alone=True)
+    return await verdict if inspect.isawaitable(verdict) else verdict
+
+
+async def within(seconds: float, work: Awaitable[T]) -> T:
+    """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.cancel()
+    task.add_done_callback(_collect)
+    raise TimeoutError
+
+
+def _collect(task: asyncio.Future[Any]) -> None:
+    """Take the error of what came too late: it was told as late already."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _error(error: Exception, seconds: float) -> str:
+    return f"it took longer than {seconds:g} s" if isinstance(error, TimeoutError) else error_text(error)

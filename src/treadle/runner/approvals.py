@@ -1,0 +1,245 @@
+"""Requests for approval: list what waits for a person, approve and deny, for a task and for the tasks below it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final, Literal
+
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.events import END_STATES
+from treadle.core.ids import approved_call
+from treadle.core.journal import events_with_epochs
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.engine import results
+from treadle.engine.inbox import may_decide
+from treadle.engine.results import Pending
+from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TaskNotFound
+from treadle.ports import TaskFilter
+from treadle.runner.control import READ_SOON, ControlVerbs
+from treadle.runner.verbs import verb
+from treadle.runner.views import Ref, id_of
+
+_PAGE: Final = 200
+_MAY_WAIT: Final = ("waiting", "running", "paused", "interrupted")
+"""The states of tasks that may wait for a person."""
+
+Answer = e.ApprovalGiven | e.ApprovalDenied
+"""The decision of a person on a request."""
+
+
+@frozen
+class _Verdict:
+    """What a caller decides on a request."""
+
+    kind: Literal["approve", "deny"]
+    by: str | None
+    arguments: dict[str, Json] | None = None
+    scope: e.ApprovalScope = "once"
+    reason: str | None = None
+
+    def is_that_of(self, answer: Answer) -> bool:
+        """Whether an answer says the same; its reason and the name of the approver do not matter."""
+        if isinstance(answer, e.ApprovalDenied):
+            return self.kind == "deny"
+        same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
+        return self.kind == "approve" and same and self.scope == answer.scope
+
+
+class ApprovalVerbs(ControlVerbs):
+    """The verbs by which people decide on calls."""
+
+    @verb
+    async def list_pending(
+        self, task: Ref | None = None, *, thread_id: str | None = None
+    ) -> tuple[Pending, ...]:
+        """Return what waits for a person: approvals and settlements, of tasks and of the tasks below them.
+
+        Args:
+            task: the task, or its id; by default all tasks of the store.
+            thread_id: only of tasks in this thread.
+        """
+        if task is not None:
+            return tuple([item async for state in self._tree(id_of(task)) for item in _for_people(state)])
+        pending: list[Pending] = []
+        after: str | None = None
+        while True:
+            rows = await self._store.rows(
+                TaskFilter(states=_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=after)
+            )
+            for row in rows:
+                with suppress(TaskNotFound):  # deleted meanwhile
+                    pending += _for_people((await self._cache.load(row.task_id, row)).state)
+            if len(rows) < _PAGE:
+                return tuple(pending)
+            after = rows[-1].cursor
+
+    @verb
+    async def approve(
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        arguments: dict[str, Json] | None = None,
+        scope: e.ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """Approve a call, which starts when its task is next driven; the same approval again changes nothing.
+
+        Args:
+            task: the task, or its id; or a task above it.
+            request_id: as `pending` names it; None if exactly one request is pending.
+            arguments: in place of those that the model asked for. They are checked like these, also by the policy, and
+                the journal holds both.
+            scope: `once`, or `task`: also for every later call of the same tool in this task that the same rule asks
+                about, with any arguments.
+            by: the name of the caller, for the record.
+
+        Raises:
+            CallNotFound: no such request was made.
+            AlreadyDecided: it was decided differently, has expired, or its call has ended or was changed.
+            ApproverRefused: the policy lets other people decide.
+            ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
+        """
+        await self._decide(task, request_id, _Verdict("approve", by, arguments, scope))
+
+    @verb
+    async def deny(
+        self, task: Ref, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+    ) -> None:
+        """Deny a call: it does not start, and the model is told why; the same again changes nothing.
+
+        Args:
+            task: the task, or its id; or a task above it.
+            request_id: as `pending` names it; None if exactly one request is pending.
+            reason: for the model and the record.
+            by: the name of the caller, for the record.
+
+        Raises:
+            CallNotFound: no such request was made.
+            AlreadyDecided: it was decided differently, has expired, or its call has ended or was changed.
+            ApproverRefused: the policy lets other people decide.
+            ConfigurationError: several requests are pending and `request_id` is None.
+        """
+        await self._decide(task, request_id, _Verdict("deny", by, reason=reason))
+
+    # --------------------------------------------------------------------------------------- deciding
+
+    async def _decide(self, task: Ref, request_id: str | None, verdict: _Verdict) -> None:
+        task_id = id_of(task)
+        states = [state async for state in self._tree(task_id)]
+        pending = [
+            (state, item)
+            for state in states
+            for item in _for_people(state)
+            if item.kind == "approval" and request_id in (None, item.request_id)
+        ]
+        if request_id is not None and approved_call(request_id) is None:
+            raise CallNotFound(
+                f"{request_id!r} is not the id of a request for approval: `pending` names these"
+            )
+        if len(pending) > 1:
+            named = ", ".join(
+                [f"{item.request_id} ({item.tool}) of task {item.task_id}" for _, item in pending]
+            )
+            raise ConfigurationError(f"{verdict.kind}: name one of the requests that are pending: {named}")
+        if pending:
+            await self._answer(*pending[0], verdict)
+        elif request_id is None:
+            raise CallNotFound(f"task {task_id} waits for no approval")
+        else:
+            await self._check_decided(states, request_id, verdict)
+
+    async def _answer(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
+        """Send a decision on a pending request to its task, and return once it is durable."""
+        asked = approved_call(item.request_id)
+        call = state.asked[asked[0]] if asked is not None else None
+        request = call.permit.request if call is not None and call.permit is not None else None
+        assert call is not None, "it is pending"
+        assert request is not None, "it is pending"
+        if self._clock() >= request.expires:
+            raise AlreadyDecided(
+                f"task {state.task_id}: the request {item.request_id} expired at {results.moment(request.expires)}",
+                task_id=state.task_id,
+            )
+        if not may_decide(request, verdict.by):
+            allowed = f": only {', '.join(request.approvers)}" if request.approvers else ""
+            who = verdict.by or "a caller without by="
+            raise ApproverRefused(
+                f"task {state.task_id}: {who} may not decide on {item.request_id}{allowed}",
+                task_id=state.task_id,
+            )
+        if verdict.arguments is not None:
+            self._check_arguments(state, call, verdict.arguments, verdict.kind)
+        data: dict[str, Json] = {"request_id": item.request_id, "by": verdict.by}
+        if verdict.kind == "approve":
+            data |= {"scope": verdict.scope, "arguments": verdict.arguments}
+        else:
+            data["reason"] = verdict.reason
+        seq = state.seq
+        item_id = await self._commands.send(state.task_id, verdict.kind, data)
+        # It is durable: the driver of the task reads it in time.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._commands.answer(state.task_id, item_id, after=seq)
+            if isinstance(answer, e.CommandRejected):  # another decision, or the end of the call, was first
+                await self._check_decided([await self._state(state.task_id)], item.request_id, verdict)
+        if state.parent is not None:
+            await self._commands.tell_parents(await self._cache.row(state.task_id))
+
+    async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
+        """Raise unless a request that is not pending, of one of these tasks, was decided like this."""
+        asked = approved_call(request_id)
+        found: TaskState | None = None
+        for state in states:
+            records = await self._store.read(state.task_id)
+            for _, event in events_with_epochs(state.task_id, records):
+                if not isinstance(event, _ABOUT_REQUESTS) or (event.call, event.number) != asked:
+                    continue
+                found = state
+                if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied)):
+                    if verdict.is_that_of(event):
+                        return
+                    how = "approved" if isinstance(event, e.ApprovalGiven) else "denied"
+                    by = f" by {event.by}" if event.by else ""
+                    text = f"task {state.task_id}: the request {request_id} was {how}{by} already"
+                    raise AlreadyDecided(text, task_id=state.task_id)
+                if isinstance(event, e.ApprovalExpired):
+                    text = f"task {state.task_id}: the request {request_id} has expired"
+                    raise AlreadyDecided(text, task_id=state.task_id)
+        if found is None:
+            raise CallNotFound(f"task {states[0].task_id} has no request for approval {request_id!r}")
+        raise AlreadyDecided(
+            f"task {found.task_id}: the request {request_id} is not pending any more: its call "
+            f"{_what_became_of(found, asked[0] if asked is not None else '')}",
+            task_id=found.task_id,
+        )
+
+    async def _tree(self, task_id: str) -> AsyncIterator[TaskState]:
+        """Yield the state of a task, then those of the tasks below it that have not ended."""
+        row = await self._cache.row(task_id)
+        state = (await self._cache.load(task_id, row)).state
+        yield state
+        for call in state.open_children():
+            child = await self._cache.row_or_none(str(call.child))
+            if child is not None and child.state not in END_STATES:
+                async for below in self._tree(child.task_id):
+                    yield below
+
+
+_ABOUT_REQUESTS: Final = (e.ApprovalRequested, e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)
+
+
+def _for_people(state: TaskState) -> list[Pending]:
+    return [item for item in results.pending_of(state) if item.kind in ("approval", "settlement")]
+
+
+def _what_became_of(state: TaskState, call_id: str) -> str:
+    call: CallState | None = state.find_call(call_id)
+    if call is None:
+        return "was taken back"
+    return f"ended as {call.outcome}" if call.outcome is not None else "was changed since"

@@ -1,0 +1,88 @@
+"""`pending`, `approve` and `deny`, and what `show` and `tasks` tell of a task that waits for an approval."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AGENTS = """
+from pathlib import Path
+
+from treadle import Agent, ScriptedModel, tool
+from treadle.models import call, text
+
+
+@tool(needs_approval=True, preview=lambda order, cents: f"{cents} cents go back for {order}")
+def refund(order: str, cents: int) -> str:
+    \"\"\"Pay money back.\"\"\"
+    with Path("paid").open("a") as book:
+        book.write(f"{order} {cents}\\n")
+    return "refunded"
+
+
+calls = [call("refund", order="17", cents=500), call("refund", order="18", cents=900)]
+one = Agent(ScriptedModel([calls[0], text("Done.")]), name="one", tools=[refund])
+two = Agent(ScriptedModel([calls, text("Done.")]), name="two", tools=[refund])
+"""
+
+
+@pytest.fixture
+def desk(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (project / "desk.py").write_text(AGENTS)
+    (project / "pyproject.toml").write_text('[tool.treadle]\nagents = ["desk:one", "desk:two"]\n')
+    monkeypatch.delitem(sys.modules, "desk", raising=False)
+    return lambda: (project / "paid").read_text() if (project / "paid").exists() else ""
+
+
+def test_a_waiting_call_is_shown_with_its_arguments_preview_rule_and_the_commands_that_decide(
+    treadle: Any, desk: Any
+) -> None:
+    ended = treadle("run", "one", "go", "--task-id", "order-17")
+    assert (ended.code, desk()) == (4, "")
+    for command in (("show", "order-17"), ("pending",), ("pending", "order-17")):
+        out = treadle(*command).out
+        assert 'refund({"order":"17","cents":500})' in out
+        assert "500 cents go back for 17" in out
+        assert "asked by rule:   needs_approval" in out
+        assert "treadle approve order-17 s1-0-ask1" in out
+        assert "treadle deny order-17 s1-0-ask1" in out
+    assert treadle("tasks").out.rstrip().endswith("approval of refund")
+    assert treadle("tasks", "--json").document["items"][0]["waits_for"] == ["approval of refund"]
+
+
+def test_an_approval_is_recorded_and_the_task_goes_on_at_the_next_resume(treadle: Any, desk: Any) -> None:
+    treadle("run", "one", "go", "--task-id", "order-17")
+    (item,) = treadle("pending", "--json").document["items"]
+    assert (item["task_id"], item["request_id"], item["kind"]) == ("order-17", "s1-0-ask1", "approval")
+    assert (item["arguments"], item["rule"]) == ({"order": "17", "cents": 500}, "needs_approval")
+    ended = treadle("approve", "order-17", "--arguments", '{"order": "17", "cents": 400}', "--by", "ada")
+    assert ended.code == 0
+    assert treadle("pending", "--json").document == {"items": [], "cursor": None}
+    assert treadle("resume", "order-17", "--json").document["final_text"] == "Done."
+    assert desk() == "17 400\n"
+    shown = treadle("show", "order-17").out
+    assert "refund (s1-0) approved with (order=17, cents=400)  by ada" in shown
+    assert treadle("approve", "order-17", "s1-0-ask1").code == 2
+
+
+def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    refused = treadle("deny", "both", "--reason", "too much")
+    assert refused.code == 2
+    assert "name one of the requests that are pending: s1-0-ask1 (refund)" in refused.err
+    assert treadle("deny", "both", "s1-1-ask1", "--reason", "too much").code == 0
+    assert treadle("approve", "both", "--json").document["state"] == "running"
+    document = treadle("resume", "both", "--json").document
+    assert [call["outcome"] for call in document["tool_executions"]] == ["ok", "denied"]
+    assert desk() == "17 500\n"
+    assert "refund (s1-1) denied: too much" in treadle("show", "both").out
+
+
+def test_requests_are_listed_of_one_thread(treadle: Any, desk: Any) -> None:
+    treadle("run", "one", "go", "--thread", "talk", "--task-id", "a")
+    treadle("run", "one", "go", "--task-id", "b")
+    items = treadle("pending", "--thread", "talk", "--json").document["items"]
+    assert [item["task_id"] for item in items] == ["a"]
+    assert treadle("pending", "a", "--thread", "talk").code == 2
+    assert "nothing waits for a person" in treadle("pending", "--thread", "silent").err

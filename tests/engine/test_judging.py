@@ -1,0 +1,123 @@
+"""What a policy is asked of a call, and how long its functions may take."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.data import frozen
+from treadle.engine.judging import within
+from treadle.llm.scripted import call
+from treadle.policy.verdicts import EffectKind, EffectRequest
+
+pytestmark = pytest.mark.anyio
+
+
+@frozen
+class Listener:
+    """A policy without a rule that notes what it was asked."""
+
+    requests: list[EffectRequest]
+    deadline: float = 5.0
+
+    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
+        return name != "free"
+
+    def functions_for(self, request: EffectRequest) -> tuple[Any, ...]:
+        return ()
+
+    def judge(self, request: EffectRequest, answers: Any = ()) -> None:
+        self.requests.append(request)
+
+
+@tool(read_only=True, open_world=True)
+def search(query: str) -> str:
+    """Search."""
+    return query
+
+
+@tool
+def save(text: str) -> str:
+    """Save."""
+    return text
+
+
+async def test_a_policy_is_told_of_the_call_its_task_and_what_the_model_has_seen() -> None:
+    listener = Listener([])
+    script = [call("search", query="x"), call("save", text="y"), call("save", text="z"), "Done."]
+    agent = Agent(ScriptedModel(script), name="desk", tools=[search, save])
+    async with Runner("memory:", policy=listener) as runner:
+        result = await runner.run(agent, "Go.", thread_id="talk", options=RunOptions(labels={"team": "red"}))
+    first, second, third = listener.requests
+    assert (first.kind, first.name, first.arguments, first.call) == ("tool", "search", {"query": "x"}, "s1-0")
+    assert (first.task_id, first.thread_id, first.step) == (result.task_id, "talk", "s1")
+    assert (first.agent, first.agent_path, first.depth) == ("desk", ("desk",), 0)
+    assert (dict(first.labels), first.cost, first.spec) == ({"team": "red"}, None, search.spec)
+    assert [each.exposed for each in (first, second, third)] == [
+        frozenset(),
+        {"open_world", "read_only"},
+        {"open_world", "read_only", "undeclared"},
+    ]
+    assert [each.tool_calls for each in (first, second, third)] == [1, 2, 3]
+
+
+async def test_a_call_with_invalid_arguments_is_not_judged() -> None:
+    listener = Listener([])
+    agent = Agent(ScriptedModel([call("save", wrong=1), call("unknown"), "Done."]), tools=[save])
+    async with Runner("memory:", policy=listener) as runner:
+        result = await runner.run(agent, "Go.")
+    assert ([each.outcome for each in result.tool_executions], listener.requests) == (["invalid"] * 2, [])
+
+
+async def test_a_call_that_concerns_no_policy_leaves_no_event() -> None:
+    listener, free = Listener([]), tool(save, name="free")
+    agent = Agent(ScriptedModel([call("free", text="y"), "Done."]), tools=[free])
+    async with Runner("memory:", policy=listener) as runner:
+        result = await runner.run(agent, "Go.")
+        events = [event.kind async for event in runner.handle(result.task_id).events()]
+    assert ("call_judged" in events, listener.requests) == (False, [])
+
+
+async def test_what_ignores_its_cancellation_is_late_all_the_same() -> None:
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+            raise ValueError("too late to matter") from None
+
+    with pytest.raises(TimeoutError):
+        await within(0.01, stubborn())
+    await asyncio.sleep(0.1)
+
+
+async def test_a_judgement_that_is_cut_off_is_made_again() -> None:
+    entered, calls = asyncio.Event(), 0
+
+    async def slow(text: str) -> bool:
+        nonlocal calls
+        calls += 1
+        entered.set()
+        if calls == 1:
+            await asyncio.sleep(60)
+        return False
+
+    agent = Agent(ScriptedModel([call("save", text="x"), "Done."]), tools=[tool(save, needs_approval=slow)])
+    async with Runner("memory:", agents=[agent]) as runner:
+        handle = await runner.start(agent, "Go.")
+        await entered.wait()
+        assert (await handle.pause()).state == "paused"
+        assert (await handle.resume()).state == "completed"
+    assert calls == 2
+
+
+async def test_a_preview_that_fails_is_told_to_the_approver() -> None:
+    def preview(text: str) -> str:
+        raise RuntimeError("no database")
+
+    asking = tool(save, needs_approval=True, preview=preview)
+    agent = Agent(ScriptedModel([call("save", text="x"), "Done."]), tools=[asking])
+    async with Runner("memory:") as runner:
+        (pending,) = (await runner.run(agent, "Go.")).pending
+    assert pending.preview == "[no preview: RuntimeError: no database]"

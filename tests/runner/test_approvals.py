@@ -1,0 +1,707 @@
+"""Approvals: exactly the calls run that were approved, each once, as a ledger outside of the library tells."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import both, journal, only
+from treadle import Agent, Decider, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle.agents.decide import function_calling
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.errors import (
+    AlreadyDecided,
+    ApproverRefused,
+    CallNotFound,
+    ConfigurationError,
+    TaskParked,
+)
+from treadle.llm.scripted import call, turn
+from treadle.policy.verdicts import (
+    Allow,
+    AskPerson,
+    Deny,
+    EffectKind,
+    EffectRequest,
+    PolicyFunction,
+    PolicyVerdict,
+    Replace,
+    strictest,
+)
+from treadle.testing import clock
+
+pytestmark = pytest.mark.anyio
+
+
+@frozen
+class Rules:
+    """A policy of a test: one rule, and functions."""
+
+    rule: Callable[[EffectRequest], PolicyVerdict | None] = lambda _: None
+    functions: tuple[PolicyFunction, ...] = ()
+    deadline: float = 5.0
+
+    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
+        return True
+
+    def functions_for(self, request: EffectRequest) -> tuple[PolicyFunction, ...]:
+        return self.functions
+
+    def judge(
+        self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
+    ) -> PolicyVerdict | None:
+        return strictest([self.rule(request), *answers])
+
+
+class Bank:
+    """The world outside: a file to which the tools write what they did, however often their process starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "bank"
+        self.slow = asyncio.Event()
+
+    @property
+    def payments(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    def pay(self, text: str) -> None:
+        with self.path.open("a") as book:
+            book.write(f"{text}\n")
+
+    def refund(self, **options: Any) -> Any:
+        def refund(order: str, amount: int) -> str:
+            """Pay money back."""
+            self.pay(f"{order} {amount}")
+            return f"refunded {amount} for {order}"
+
+        return tool(refund, **{"needs_approval": True, **options})
+
+    def desk(self, *script: Any, **more: Any) -> Agent[Any]:
+        tools = more.pop("tools", None) or [self.refund()]
+        script = script or (call("refund", order="a", amount=5), "Done.")
+        return Agent(ScriptedModel(list(script)), name="desk", tools=tools, **more)
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank(tmp_path)
+
+
+async def run(runner: Runner, agent: Agent[Any], *, streamed: bool = False, **how: Any) -> Any:
+    if not streamed:
+        return await runner.run(agent, "Go.", **how)
+    async with runner.run_stream(agent, "Go.", **how) as stream:
+        async for _ in stream:
+            pass
+    return stream.result
+
+
+# -------------------------------------------------------------------------------- asking and answering
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
+async def test_a_call_waits_for_its_approval_and_then_runs_once(
+    runner: Runner, bank: Bank, streamed: bool
+) -> None:
+    preview = bank.refund(preview=lambda order, amount: f"pays {amount} to the customer of {order}")
+    agent = bank.desk(tools=[preview])
+    result = await run(runner, agent, streamed=streamed)
+    assert (result.state, bank.payments) == ("waiting", [])
+    (pending,) = result.pending
+    assert (pending.kind, pending.request_id, pending.tool) == ("approval", "s1-0-ask1", "refund")
+    assert (pending.arguments, pending.rule) == ({"order": "a", "amount": 5}, "needs_approval")
+    assert pending.preview == "pays 5 to the customer of a"
+    assert pending.expires is not None
+    await runner.handle(result.task_id).approve(by="ann")
+    result = await runner.resume(result.task_id)
+    assert (result.state, result.final_text, bank.payments) == ("completed", "Done.", ["a 5"])
+    (given,) = await only(runner, result.task_id, "approval_given")
+    assert (given.by, given.scope, given.arguments) == ("ann", "once", None)
+
+
+async def test_a_denied_call_never_runs_and_the_model_reads_why(runner: Runner, bank: Bank) -> None:
+    agent = bank.desk()
+    result = await runner.run(agent, "Go.")
+    await runner.deny(result.task_id, reason="too much", by="ann")
+    result = await runner.resume(result.task_id)
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome, bank.payments) == ("completed", "denied", [])
+    assert execution.error is not None
+    assert execution.error.message == "refund was not run: the approver denied it: too much."
+
+
+async def test_a_double_click_has_no_further_effect_and_another_verdict_is_refused(
+    runner: Runner, bank: Bank
+) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    request = result.pending[0].request_id
+    outcomes = await asyncio.gather(
+        *[runner.approve(result.task_id, request) for _ in range(3)], return_exceptions=True
+    )
+    assert outcomes == [None] * 3
+    for late in (runner.deny(result.task_id, request), runner.approve(result.task_id, request, scope="task")):
+        with pytest.raises(AlreadyDecided, match="was approved already"):
+            await late
+    assert (await runner.resume(result.task_id)).state == "completed"
+    await runner.approve(result.task_id, request)
+    with pytest.raises(AlreadyDecided):
+        await runner.deny(result.task_id, request)
+    with pytest.raises(CallNotFound, match="waits for no approval"):
+        await runner.approve(result.task_id)
+    assert bank.payments == ["a 5"]
+
+
+async def test_two_people_who_decide_at_once_get_one_verdict(runner: Runner, bank: Bank) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    request = result.pending[0].request_id
+    outcomes = await asyncio.gather(
+        runner.approve(result.task_id, request), runner.deny(result.task_id, request), return_exceptions=True
+    )
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDecided", "NoneType"]
+    await runner.resume(result.task_id)
+    assert bank.payments == (["a 5"] if outcomes[0] is None else [])
+
+
+async def test_an_approval_that_comes_after_the_end_of_its_task_is_refused(
+    runner: Runner, bank: Bank
+) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    request = result.pending[0].request_id
+    await runner.cancel(result.task_id)
+    with pytest.raises(AlreadyDecided, match="ended as cancelled"):
+        await runner.approve(result.task_id, request)
+    assert bank.payments == []
+
+
+async def test_the_request_of_another_task_is_not_known(runner: Runner, bank: Bank) -> None:
+    first, second = await runner.run(bank.desk(), "Go."), await runner.run(bank.desk("Nothing."), "Go.")
+    for foreign in ("s1-0-ask1", "s1-0-ask2", "s1-0", "nonsense-ask1"):
+        with pytest.raises(CallNotFound):
+            await runner.approve(second.task_id, foreign)
+    with pytest.raises(CallNotFound):
+        await runner.approve(first.task_id, "s1-0-ask2")
+    assert bank.payments == []
+
+
+# ---------------------------------------------------------------------------------- what it is bound to
+
+
+async def test_arguments_that_change_after_the_question_are_asked_anew(runner: Runner, bank: Bank) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    await runner.edit_call(result.task_id, "s1-0", {"order": "a", "amount": 500})
+    with pytest.raises(AlreadyDecided, match="its call was changed since"):
+        await runner.approve(result.task_id, "s1-0-ask1")
+    result = await runner.resume(result.task_id)
+    (pending,) = result.pending
+    assert (pending.request_id, pending.arguments["amount"], bank.payments) == ("s1-0-ask2", 500, [])
+    await runner.approve(result.task_id)
+    assert (await runner.resume(result.task_id)).state == "completed"
+    assert bank.payments == ["a 500"]
+
+
+async def test_an_approver_edits_the_arguments_which_are_checked_and_both_are_journalled(
+    runner: Runner, bank: Bank
+) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    with pytest.raises(ConfigurationError, match="approve: arguments do not fit the tool refund"):
+        await runner.approve(result.task_id, arguments={"order": "a", "amount": "much"})
+    edited: dict[str, Any] = {"order": "a", "amount": 4}
+    await runner.approve(result.task_id, arguments=edited, by="ann")
+    await runner.approve(result.task_id, "s1-0-ask1", arguments=edited)
+    with pytest.raises(AlreadyDecided):
+        await runner.approve(result.task_id, "s1-0-ask1")
+    assert (await runner.resume(result.task_id)).state == "completed"
+    (given,) = await only(runner, result.task_id, "approval_given")
+    assert (given.arguments, given.previous) == (edited, {"order": "a", "amount": 5})
+    assert bank.payments == ["a 4"]
+
+
+async def test_a_policy_denies_arguments_that_an_approver_wrote(store: Any, bank: Bank) -> None:
+    def rule(request: EffectRequest) -> PolicyVerdict:
+        much = request.arguments["amount"] > 100
+        return Deny("limit", "more than 100") if much else AskPerson("refunds")
+
+    async with Runner(store, policy=Rules(rule)) as runner:
+        result = await runner.run(bank.desk(tools=[bank.refund(needs_approval=False)]), "Go.")
+        await runner.approve(result.task_id, arguments={"order": "a", "amount": 1_000})
+        result = await runner.resume(result.task_id)
+    assert [execution.outcome for execution in result.tool_executions] == ["denied"]
+    assert bank.payments == []
+
+
+def changed_schema(bank: Bank) -> Any:
+    def refund(order: str, amount: int, note: str = "") -> str:
+        """Pay money back."""
+        bank.pay(f"{order} {amount}{note}")
+        return "refunded"
+
+    return tool(refund, needs_approval=True)
+
+
+def changed_code(bank: Bank) -> Any:
+    def refund(order: str, amount: int) -> str:
+        """Pay money back."""
+        bank.pay(f"{order} {amount * 100}")
+        return f"refunded {amount} for {order}"
+
+    return tool(refund, needs_approval=True)
+
+
+@pytest.mark.parametrize("changed", [changed_schema, changed_code])
+async def test_an_approval_does_not_hold_for_a_tool_that_changed_and_is_asked_anew(
+    store: Any, bank: Bank, changed: Callable[[Bank], Any]
+) -> None:
+    async with Runner(store) as runner:
+        task = (await runner.run(bank.desk(), "Go.")).task_id
+        await runner.approve(task)
+    agent = bank.desk(tools=[changed(bank)])
+    async with Runner(store, agents=[agent]) as runner:
+        result = await runner.resume(task)
+        assert (result.state, bank.payments) == ("waiting", [])
+        assert [pending.request_id for pending in result.pending] == ["s1-0-ask2"]
+        (voided,) = await only(runner, task, "approval_voided")
+        assert "refund has changed" in voided.why
+        await runner.approve(task, "s1-0-ask2")
+        assert (await runner.resume(task)).state == "completed"
+    assert len(bank.payments) == 1
+
+
+async def test_a_restart_between_question_approval_and_call_loses_and_repeats_nothing(
+    store: Any, bank: Bank
+) -> None:
+    async with Runner(store) as runner:
+        task = (await runner.run(bank.desk(), "Go.")).task_id
+    async with Runner(store) as runner:  # it has no code of the agent
+        (pending,) = await runner.list_pending()
+        await runner.approve(pending.task_id, pending.request_id)
+        assert await runner.list_pending() == ()
+    async with Runner(store, agents=[bank.desk()]) as runner:
+        assert (await runner.resume(task)).state == "completed"
+        assert (await runner.resume(task)).state == "completed"
+    assert bank.payments == ["a 5"]
+
+
+# ------------------------------------------------------------------------------------------- several
+
+
+async def test_three_requests_answered_in_reverse_order_reach_the_right_calls(
+    runner: Runner, bank: Bank
+) -> None:
+    calls = [call("refund", order=name, amount=number) for number, name in enumerate("abc", 1)]
+    result = await runner.run(bank.desk(both(*calls), "Done."), "Go.")
+    requests = [pending.request_id for pending in result.pending]
+    assert requests == ["s1-0-ask1", "s1-1-ask1", "s1-2-ask1"]
+    with pytest.raises(ConfigurationError, match=r"name one of the requests .*s1-0-ask1 \(refund\)"):
+        await runner.approve(result.task_id)
+    await runner.approve(result.task_id, requests[2])
+    await runner.deny(result.task_id, requests[1])
+    assert (await runner.resume(result.task_id)).state == "waiting"
+    assert bank.payments == ["c 3"]  # an approved call does not wait for the others
+    await runner.approve(result.task_id)
+    result = await runner.resume(result.task_id)
+    assert [execution.outcome for execution in result.tool_executions] == ["ok", "denied", "ok"]
+    assert bank.payments == ["c 3", "a 1"]
+
+
+async def test_two_calls_with_one_provider_id_are_two_requests(runner: Runner, bank: Bank) -> None:
+    twice = turn(calls=[call("refund", order="a", amount=5), call("refund", order="a", amount=5)])
+    result = await runner.run(bank.desk(twice, "Done."), "Go.")
+    first, second = (pending.request_id for pending in result.pending)
+    assert first != second
+    await runner.approve(result.task_id, second)
+    await runner.deny(result.task_id, first)
+    result = await runner.resume(result.task_id)
+    assert [execution.outcome for execution in result.tool_executions] == ["denied", "ok"]
+    assert bank.payments == ["a 5"]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
+async def test_a_batch_of_which_one_waits_gives_all_the_others_their_results(
+    runner: Runner, bank: Bank, streamed: bool
+) -> None:
+    @tool
+    async def good() -> str:
+        """Work."""
+        bank.pay("good")
+        return "fine"
+
+    @tool(name="raises")
+    async def raising() -> str:
+        """Raise."""
+        raise ValueError("broken")
+
+    @tool
+    async def slow() -> str:
+        """Work slowly."""
+        await asyncio.sleep(0.05)
+        bank.pay("slow")
+        return "at last"
+
+    calls = both(call("good"), call("raises"), call("refund", order="a", amount=5), call("slow"))
+    agent = bank.desk(calls, "Done.", tools=[good, raising, bank.refund(), slow])
+    result = await run(runner, agent, streamed=streamed)
+    outcomes = [execution.outcome for execution in result.tool_executions]
+    assert (result.state, outcomes) == ("waiting", ["ok", "error", None, "ok"])
+    assert sorted(bank.payments) == ["good", "slow"]
+    await runner.approve(result.task_id)
+    result = await runner.resume(result.task_id)
+    assert [execution.outcome for execution in result.tool_executions] == ["ok", "error", "ok", "ok"]
+    assert sorted(bank.payments) == ["a 5", "good", "slow"]
+
+
+async def test_a_call_that_is_approved_while_others_run_starts_at_once(runner: Runner, bank: Bank) -> None:
+    @tool
+    async def slow() -> str:
+        """Work until the other call has paid."""
+        async with asyncio.timeout(10):
+            while not bank.payments:  # noqa: ASYNC110  the ledger is a file
+                await asyncio.sleep(0.01)
+        return "seen"
+
+    agent = bank.desk(
+        both(call("refund", order="a", amount=5), call("slow")), "Done.", tools=[bank.refund(), slow]
+    )
+    handle = await runner.start(agent, "Go.")
+    async for event in handle.events():
+        if event.kind == "approval_requested":
+            await handle.approve()
+    result = await handle.result()
+    assert [execution.outcome for execution in result.tool_executions] == ["ok", "ok"]
+
+
+async def test_an_approval_for_the_task_holds_for_later_calls_of_the_tool(runner: Runner, bank: Bank) -> None:
+    other = tool(bank.refund(), name="other")
+    calls = [call("refund", order=name, amount=5) for name in "abc"]
+    agent = bank.desk(*calls, call("other", order="d", amount=5), "Done.", tools=[bank.refund(), other])
+    result = await runner.run(agent, "Go.")
+    await runner.approve(result.task_id, scope="task", by="ann")
+    result = await runner.resume(result.task_id)
+    assert ([item.tool for item in result.pending], bank.payments) == (["other"], ["a 5", "b 5", "c 5"])
+    judged = await only(runner, result.task_id, "call_judged")
+    assert [event.reason for event in judged] == ["approved for the task by ann with s1-0-ask1"] * 2
+    fork = await runner.fork(result.task_id, at="s1", agent=agent)
+    assert (await runner.resume(fork)).state == "waiting"  # a fork inherits no approvals
+
+
+# -------------------------------------------------------------------------------------------- expiry
+
+
+def test_a_request_expires_while_no_process_runs_and_a_late_approval_is_refused(
+    tmp_path: Path, bank: Bank
+) -> None:
+    async def work() -> None:
+        path = tmp_path / "store.db"
+        async with clock.runner(path, options=RunOptions(approval_expires=3_600)) as runner:
+            first = await runner.run(bank.desk(), "Go.", task_id="first")
+            second = await runner.run(bank.desk(), "Go.", task_id="second")
+        assert first.pending[0].expires == second.pending[0].expires == clock.now() + 3_600_000_000
+        await asyncio.sleep(3_600)
+        async with clock.runner(path, agents=[bank.desk()]) as runner:
+            with pytest.raises(AlreadyDecided, match="expired at"):
+                await runner.approve("first")
+            first = await runner.resume("first")
+            assert [execution.outcome for execution in first.tool_executions] == ["denied"]
+            with pytest.raises(AlreadyDecided, match="has expired"):
+                await runner.approve("first", "s1-0-ask1")
+        async with clock.runner(path, agents=[bank.desk()], adopt=True) as runner:
+            while (await runner.get_task("second")).state != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            assert "approval_expired" in [event.kind for event in await journal(runner, "second")]
+
+    clock.run(work())
+    assert bank.payments == []
+
+
+def test_a_request_expires_while_other_calls_run(bank: Bank) -> None:
+    @tool
+    async def slow() -> str:
+        """Work for a day."""
+        await asyncio.sleep(86_400)
+        return "done"
+
+    async def work() -> Any:
+        calls = both(call("refund", order="a", amount=5), call("slow"))
+        async with clock.runner() as runner:
+            agent = bank.desk(calls, "Done.", tools=[bank.refund(), slow])
+            result = await runner.run(agent, "Go.", options=RunOptions(approval_expires=3_600))
+            ended = [event async for event in runner.handle(result.task_id).events()]
+        return result, [event.kind for event in ended]
+
+    result, kinds = clock.run(work())
+    assert [execution.outcome for execution in result.tool_executions] == ["denied", "ok"]
+    assert kinds.index("approval_expired") < kinds.index("tool_ended")
+
+
+def test_an_approval_that_was_recorded_in_time_holds_when_it_is_read_late(tmp_path: Path, bank: Bank) -> None:
+    async def work() -> None:
+        async with clock.runner(
+            tmp_path / "store.db", options=RunOptions(approval_expires=3_600), agents=[bank.desk()]
+        ) as runner:
+            result = await runner.run(bank.desk(), "Go.")
+            await asyncio.sleep(3_000)
+            await runner.approve(result.task_id)
+            await asyncio.sleep(10_000)
+            assert (await runner.resume(result.task_id)).state == "completed"
+
+    clock.run(work())
+    assert bank.payments == ["a 5"]
+
+
+# ------------------------------------------------------------------------------------- other commands
+
+
+async def test_a_task_with_an_open_request_is_paused_undone_and_cancelled(runner: Runner, bank: Bank) -> None:
+    agent = bank.desk()
+    result = await runner.run(agent, "Go.")
+    assert (await runner.pause(result.task_id)).state == "paused"
+    await runner.approve(result.task_id)
+    assert bank.payments == []
+    undone = await runner.undo_step(result.task_id, to=0)
+    assert undone.complete
+    result = await runner.resume(result.task_id)
+    assert ([item.request_id for item in result.pending], bank.payments) == (["s1b1-0-ask1"], [])
+    assert (await runner.cancel(result.task_id)).state == "cancelled"
+    assert (await runner.list_pending(), bank.payments) == ((), [])
+
+
+async def test_a_stepper_is_told_of_the_request_and_steps_on_after_the_approval(
+    runner: Runner, bank: Bank
+) -> None:
+    task = await runner.create_task(bank.desk(), "Go.")
+    with pytest.raises(TaskParked) as parked:
+        await runner.run_step(task)
+    assert [item.kind for item in parked.value.pending] == ["approval"]
+    await runner.approve(task)
+    assert (await runner.run_step(task)).tool_executions[0].outcome == "ok"
+    assert bank.payments == ["a 5"]
+
+
+async def test_a_fork_at_an_open_request_asks_for_itself(runner: Runner, bank: Bank) -> None:
+    agent = bank.desk()
+    result = await runner.run(agent, "Go.")
+    asked = next(
+        event for event in await journal(runner, result.task_id) if event.kind == "approval_requested"
+    )
+    fork = await runner.fork(result.task_id, at=asked.seq)
+    await runner.approve(result.task_id)
+    assert (await runner.resume(result.task_id)).state == "completed"
+    forked = await runner.resume(fork)
+    assert ([item.request_id for item in forked.pending], bank.payments) == (["s1-0-ask2"], ["a 5"])
+
+
+async def test_requests_are_listed_of_all_tasks_of_a_thread_and_of_a_task(runner: Runner, bank: Bank) -> None:
+    first = await runner.run(bank.desk(), "Go.", thread_id="talk")
+    second = await runner.run(bank.desk(), "Go.")
+    assert {item.task_id for item in await runner.list_pending()} == {first.task_id, second.task_id}
+    assert [item.task_id for item in await runner.list_pending(thread_id="talk")] == [first.task_id]
+    assert [item.task_id for item in await runner.list_pending(second.task_id)] == [second.task_id]
+    assert await runner.handle(first.task_id).list_pending() == first.pending
+
+
+async def test_a_headless_run_denies_what_needs_an_approval(runner: Runner, bank: Bank) -> None:
+    result = await runner.run(bank.desk(), "Go.", options=RunOptions(interaction="headless"))
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome, bank.payments) == ("completed", "denied", [])
+    assert execution.error is not None
+    assert "the run is headless" in execution.error.message
+
+
+async def test_a_descendants_request_is_decided_at_every_ancestor(runner: Runner, bank: Bank) -> None:
+    below = bank.desk()
+    middle = Agent(ScriptedModel([call("desk", input="refund"), "ok"]), name="middle", subagents=[below])
+    top = Agent(ScriptedModel([call("middle", input="refund"), "End."]), name="top", subagents=[middle])
+    result = await runner.run(top, "Go.")
+    assert (result.state, result.pending[0].kind) == ("waiting", "subagent")
+    (pending,) = await runner.list_pending(result.task_id)
+    assert pending.task_id == f"{result.task_id}.s1-0.s1-0"
+    await runner.handle(result.task_id).approve(pending.request_id)
+    result = await runner.resume(result.task_id)
+    assert (result.state, result.final_text, bank.payments) == ("completed", "End.", ["a 5"])
+
+
+# -------------------------------------------------------------------------------------------- policies
+
+
+async def test_the_function_of_a_tool_says_which_calls_need_an_approval(runner: Runner, bank: Bank) -> None:
+    async def large(amount: int) -> bool:
+        await asyncio.sleep(0)
+        return amount > 10
+
+    calls = both(call("refund", order="a", amount=5), call("refund", order="b", amount=50))
+    result = await runner.run(bank.desk(calls, "Done.", tools=[bank.refund(needs_approval=large)]), "Go.")
+    assert [item.arguments["order"] for item in result.pending] == ["b"]
+    assert bank.payments == ["a 5"]
+
+
+def boom(**_: Any) -> bool:
+    raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize("broken", [boom, lambda: "yes"], ids=["raises", "returns a text"])
+async def test_a_tool_whose_function_fails_is_denied(runner: Runner, bank: Bank, broken: Any) -> None:
+    result = await runner.run(bank.desk(tools=[bank.refund(needs_approval=broken)]), "Go.")
+    assert ([each.outcome for each in result.tool_executions], bank.payments) == (["denied"], [])
+
+
+async def test_a_policy_function_that_decides_late_still_comes_before_the_call(
+    store: Any, bank: Bank
+) -> None:
+    decided: list[bool] = []
+
+    async def late(request: EffectRequest) -> PolicyVerdict:
+        await asyncio.sleep(0.3)
+        decided.append(bank.payments == [])
+        return Allow("late") if request.arguments["order"] == "a" else Deny("late")
+
+    calls = both(call("refund", order="a", amount=5), call("refund", order="b", amount=5))
+    policy = Rules(functions=(PolicyFunction("late", late),))
+    async with Runner(store, policy=policy) as runner:
+        agent = bank.desk(calls, "Done.", tools=[bank.refund(needs_approval=False)])
+        result = await run(runner, agent, streamed=True)
+    assert [execution.outcome for execution in result.tool_executions] == ["ok", "denied"]
+    assert (decided, bank.payments) == ([True, True], ["a 5"])
+
+
+def late_in_a_thread(_: EffectRequest) -> PolicyVerdict | None:
+    import time
+
+    time.sleep(0.2)
+    return None
+
+
+async def never(_: EffectRequest) -> PolicyVerdict | None:
+    await asyncio.sleep(60)
+    return None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [boom, never, late_in_a_thread, lambda _: "allow"],
+    ids=["raises", "hangs", "hangs in a thread", "returns a text"],
+)
+async def test_a_policy_function_that_fails_denies(bank: Bank, function: Any) -> None:
+    policy = Rules(functions=(PolicyFunction("gate", function),), deadline=0.05)
+    async with Runner("memory:", policy=policy) as runner:
+        result = await runner.run(bank.desk(tools=[bank.refund(needs_approval=False)]), "Go.")
+        (judged,) = await only(runner, result.task_id, "call_judged")
+    assert (judged.verdict, judged.rule, bank.payments) == ("deny", "gate", [])
+
+
+async def test_replaced_arguments_are_judged_and_journalled(bank: Bank) -> None:
+    def cap(request: EffectRequest) -> PolicyVerdict | None:
+        if request.arguments["amount"] > 10:
+            return Replace({**request.arguments, "amount": 10}, "cap", "at most 10")
+        return None
+
+    async with Runner("memory:", policy=Rules(cap)) as runner:
+        result = await runner.run(bank.desk(call("refund", order="a", amount=50), "Done."), "Go.")
+        assert result.pending[0].arguments == {"order": "a", "amount": 10}
+        replaced = (await only(runner, result.task_id, "call_judged"))[0]
+        assert (replaced.rule, replaced.previous, replaced.arguments) == (
+            "cap",
+            {"order": "a", "amount": 50},
+            {"order": "a", "amount": 10},
+        )
+        await runner.approve(result.task_id)
+        await runner.resume(result.task_id)
+    assert bank.payments == ["a 10"]
+
+
+async def test_a_policy_that_replaces_forever_denies(bank: Bank) -> None:
+    def grow(request: EffectRequest) -> PolicyVerdict:
+        return Replace({**request.arguments, "amount": request.arguments["amount"] + 1}, "grow")
+
+    async with Runner("memory:", policy=Rules(grow)) as runner:
+        result = await runner.run(bank.desk(tools=[bank.refund(needs_approval=False)]), "Go.")
+    assert ([each.outcome for each in result.tool_executions], bank.payments) == (["denied"], [])
+
+
+async def test_a_child_is_judged_by_the_policies_of_the_runner_and_of_its_parent(bank: Bank) -> None:
+    seen: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def watch(name: str) -> Rules:
+        def rule(request: EffectRequest) -> PolicyVerdict | None:
+            seen.append((name, request.kind, request.agent_path))
+            return Deny("no refunds") if name == "top" and request.name == "refund" else None
+
+        return Rules(rule)
+
+    below = bank.desk(tools=[bank.refund(needs_approval=False)])
+    script = [call("desk", input="refund"), "End."]
+    top = Agent(ScriptedModel(script), name="top", subagents=[below], policy=watch("top"))
+    async with Runner("memory:", policy=watch("runner")) as runner:
+        result = await runner.run(top, "Go.")
+    assert (result.final_text, bank.payments) == ("End.", [])
+    assert seen == [
+        ("runner", "subagent", ("top",)),
+        ("top", "subagent", ("top",)),
+        ("runner", "tool", ("top", "desk")),
+        ("top", "tool", ("top", "desk")),
+    ]
+
+
+async def test_only_those_decide_whom_the_policy_lets_decide(bank: Bank) -> None:
+    def rule(request: EffectRequest) -> PolicyVerdict:
+        return AskPerson("four eyes", approvers=("ann", "bob"), excluded=("bob",))
+
+    async with Runner("memory:", policy=Rules(rule)) as runner:
+        result = await runner.run(bank.desk(), "Go.")
+        for name in (None, "bob", "eve"):
+            with pytest.raises(ApproverRefused, match="may not decide"):
+                await runner.approve(result.task_id, by=name)
+        await runner.approve(result.task_id, by="ann")
+        assert (await runner.resume(result.task_id)).state == "completed"
+    assert bank.payments == ["a 5"]
+
+
+# --------------------------------------------------------------------------------------------- workers
+
+
+async def one_refund(ctx: StepContext) -> StepResult:
+    return StepResult(await ctx.call_tool("refund", {"order": "a", "amount": 5}), is_last=True)
+
+
+REACT = (
+    'Thought: I pay.\nAction: refund\nAction Input: {"order": "a", "amount": 5}',
+    "Thought: I can answer without using any more tools.\nAnswer: Done.",
+)
+
+
+@pytest.mark.parametrize(
+    ("worker", "script"),
+    [
+        (Decider(function_calling.decide), ()),
+        ("react", REACT),
+        (one_refund, ("unused",)),
+    ],
+    ids=["decider", "react", "step function"],
+)
+async def test_every_worker_waits_for_approvals(store: Any, bank: Bank, worker: Any, script: Any) -> None:
+    agent = bank.desk(*script, worker=worker)
+    async with Runner(store) as runner:
+        task = (await runner.run(agent, "Go.")).task_id
+        assert (len(await runner.list_pending(task)), bank.payments) == (1, [])
+        await runner.approve(task)
+    async with Runner(store, agents=[agent]) as runner:
+        result = await runner.resume(task)
+    assert (result.state, bank.payments) == ("completed", ["a 5"])
+
+
+async def test_a_limit_closes_an_open_request(runner: Runner, bank: Bank) -> None:
+    calls = both(call("refund", order="a", amount=5), call("refund", order="b", amount=5))
+    agent = bank.desk(calls, "Done.", limits=Limits(tool_calls=1))
+    result = await runner.run(agent, "Go.")
+    assert [item.arguments["order"] for item in result.pending] == ["a"]
+    await runner.approve(result.task_id)
+    await runner.resume(result.task_id)
+    assert bank.payments == ["a 5"]
+
+
+async def test_the_events_of_a_request_name_their_tool(runner: Runner, bank: Bank) -> None:
+    result = await runner.run(bank.desk(), "Go.")
+    await runner.approve(result.task_id)
+    events = [event for event in await journal(runner, result.task_id) if isinstance(event, e.CallOccurrence)]
+    assert {event.tool for event in events} == {"refund"}
