@@ -1,6 +1,7 @@
 """`chat`: a conversation on a terminal, and in a pipe."""
 
 import asyncio
+import io
 import os
 import re
 import signal
@@ -211,6 +212,46 @@ def test_a_person_is_asked_what_a_turn_waits_for(talk, piped):
     assert "did it take effect?" in out
     assert "Done: " in out
     assert (talk / "ledger").read_text() == "pay 5\n"
+
+
+ASKING = """
+from pathlib import Path
+from treadle import Agent, ScriptedModel, tool
+from treadle.llm.scripted import call, text
+
+@tool(needs_approval=True, preview=lambda amount: f"{amount} cents leave the account")
+def pay(amount: int) -> str:
+    with Path(__file__).with_name("ledger").open("a") as book:
+        book.write(f"pay {amount}\\n")
+    return "paid"
+
+talk = Agent(ScriptedModel([[call("pay", amount=5), call("pay", amount=6)], text("Done.")]), name="talk", tools=[pay])
+above = Agent(ScriptedModel([call("talk", input="pay"), text("All done.")]), name="above", subagents=[talk])
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "ledger", "last"),
+    [
+        ("y\nn\ntoo much\n", ["pay 5"], "Done."),
+        ('e\n{"amount": 4}\ny\n', ["pay 4", "pay 6"], "Done."),
+        ("\n", [], "the last turn is waiting"),
+        ('e\n{"amount": []}\n', [], "arguments do not fit the tool pay"),
+    ],
+)
+@pytest.mark.parametrize("agent", ["talk", pytest.param("above", marks=pytest.mark.full)])
+def test_a_person_approves_denies_and_edits_calls_in_the_conversation(
+    project, treadle, monkeypatch, lines, ledger, last, agent
+):
+    (project / "asking.py").write_text(ASKING)
+    monkeypatch.delitem(sys.modules, "asking", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"go\n{lines}"))
+    ended = treadle("chat", "--agent", f"asking:{agent}")
+    assert 'it would run:  pay({"amount":5})' in ended.out
+    assert "what it does:  5 cents leave the account" in ended.out
+    assert last in ended.out
+    book = project / "ledger"
+    assert sorted(book.read_text().splitlines() if book.exists() else []) == ledger
 
 
 def test_chat_prints_no_json(treadle):

@@ -229,6 +229,21 @@ async def _keeping(ctx: StepContext[Any]) -> StepResult:
     return StepResult(dict(ctx.state), is_last=ctx.name == "end")
 
 
+@tool(needs_approval=lambda amount: amount > 10, preview=lambda order: f"pays for {order}")
+async def refund(order: str, amount: int) -> str:
+    """Pay money back."""
+    return f"{amount} for {order}"
+
+
+vars(refund)["code"] = ""  # other versions of Python compile it otherwise, and the journal is to be the same
+
+REFUNDS = [call("refund", order=order, amount=amount) for order, amount in (("a", 5), ("b", 50), ("c", 60))]
+ASKER: Agent[Any] = Agent(
+    ScriptedModel([turn(calls=REFUNDS), call("refund", order="d", amount=70), text("Paid.")]),
+    name="asker",
+    tools=[refund],
+)
+
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
 AGENTS: list[Agent[Any]] = [
@@ -247,6 +262,7 @@ AGENTS: list[Agent[Any]] = [
     PAYER,
     KEEPER,
     KEEPING_STEPS,
+    ASKER,
 ]
 
 
@@ -425,6 +441,19 @@ async def with_steps_that_change_the_state(runner: Runner) -> None:
     await runner.run_step(name)
 
 
+async def with_approvals(runner: Runner) -> None:
+    name, options = "with_approvals", RunOptions(max_parallel_tools=1)
+    await runner.run(ASKER, "Refund.", task_id=name, options=options)
+    await runner.approve(name, "s1-1-ask1", arguments={"order": "b", "amount": 40}, scope="task", by="ada")
+    await runner.deny(name, "s1-2-ask1", reason="too much", by="bob")
+    await runner.resume(name)
+
+
+async def waiting_for_an_approval(runner: Runner) -> None:
+    options = RunOptions(max_parallel_tools=1)
+    await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
+
+
 async def with_an_event_of_the_future(runner: Runner) -> None:
     name = "with_an_event_of_the_future"
     await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
@@ -484,6 +513,8 @@ STORIES: list[Story] = [
     with_another_version_of_its_agent,
     with_a_state,
     with_steps_that_change_the_state,
+    with_approvals,
+    waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,
     with_an_event_that_a_driver_may_ignore,
@@ -522,6 +553,9 @@ async def _settle(runner: Runner, task_id: str) -> None:
     if task_id == "in_flight_in_an_undo":
         await runner.undo_step(task_id)
     for pending in (await runner.result(task_id)).pending:
+        if pending.kind == "approval":
+            await runner.approve(task_id, pending.request_id, by="ada")
+            continue
         await runner.settle(task_id, pending.request_id, Happened("it did"), by="ada")
 
 

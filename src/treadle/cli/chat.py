@@ -26,6 +26,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.display import clean
 from treadle.core.events import END_STATES
+from treadle.core.observation import as_text
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
@@ -337,6 +338,42 @@ class Chat:
             return True
         return False
 
+    async def _approve(self, task_id: str, pending: Pending) -> bool:
+        """Ask whether a call may start, and record the answer; return False if it was left open."""
+        assert self._prompt is not None
+        line = self._screen.line
+        line(("  ? ", "yellow"), pending.text, (f"  by rule {pending.rule}" if pending.rule else "", "dim"))
+        line(("    it would run:  ", "dim"), f"{pending.tool}({as_text(pending.arguments)})")
+        if pending.preview is not None:
+            line(("    what it does:  ", "dim"), as_text(pending.preview))
+        try:
+            answer = (await self._prompt.ask("  may it run? [y/n/e(dit), Enter: later] ")).strip().lower()
+            if answer in ("e", "edit"):
+                written = await self._prompt.ask("  its arguments: ", as_text(pending.arguments))
+                arguments: Any = json_argument(written.strip(), "the arguments")
+                await self._runner.approve(task_id, pending.request_id, arguments=arguments)
+            elif answer in ("n", "no"):
+                reason = (await self._prompt.ask("  why not, for the model: ")).strip() or None
+                await self._runner.deny(task_id, pending.request_id, reason=reason)
+            elif answer in ("y", "yes"):
+                await self._runner.approve(task_id, pending.request_id)
+            else:
+                return False
+        except (EOFError, KeyboardInterrupt):
+            return False
+        except TreadleError as error:
+            line(("  ✗ ", "red"), str(error))
+            return False
+        return True
+
+    async def _decide_below(self, task_id: str, pending: Pending) -> bool:
+        """Ask about what a task below waits for; return False if some of it was left open, or there is nothing."""
+        items = await self._runner.list_pending(pending.request_id)
+        for item in items:
+            if not await self.DECISIONS[item.kind](self, item.task_id, item):
+                return False
+        return bool(items)
+
     # ------------------------------------------------------------------------------------------- commands
 
     async def _help(self, _: str) -> None:
@@ -428,6 +465,8 @@ class Chat:
 
     DECISIONS: ClassVar[dict[str, Callable[[Chat, str, Pending], Coroutine[Any, Any, bool]]]] = {
         "settlement": _settle,
+        "approval": _approve,
+        "subagent": _decide_below,
     }
     """What asks a person for a decision of a kind, and records it; it returns False if that was left open."""
 

@@ -1,15 +1,18 @@
 """Recorded tasks as tests: an unchanged agent passes, and each change is named with both values."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from treadle import Agent, Limits, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
-from treadle.core.events import ModelFailed
+from treadle.core.events import ApprovalDenied, ApprovalGiven, ModelFailed
 from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import ReplayModel
+from treadle.testing import clock
 from treadle.testing.replay import assert_replays, load, record, replay, save
 from treadle.testing.replay.journals import journal_of
 
@@ -361,3 +364,41 @@ async def test_subagents_answer_as_recorded_and_never_run():
     other = boss.replace(subagents=[finder.replace(description="Finds people.")])
     (drift,) = (await replay(recordings[0], other)).drifts
     assert drift.what == "tools.finder.description"
+
+
+async def decided_by_people(runner: Runner) -> str:
+    """A task of which one call was approved with other arguments, one denied, and one request expired."""
+    careful = shop(
+        model=ScriptedModel(
+            [
+                turn(calls=[call("order", item=item, pieces=3) for item in ("tea", "gold", "cake")]),
+                text("Some are on their way."),
+            ]
+        ),
+        tools=[stock, tool(order, needs_approval=True)],
+    )
+    result = await runner.run(careful, "Order.", options=RunOptions(approval_expires=2.0))
+    first, second, _ = result.pending
+    await runner.approve(result.task_id, first.request_id, arguments={"item": "tea", "pieces": 2}, by="ann")
+    await runner.deny(result.task_id, second.request_id, reason="too dear")
+    await asyncio.sleep(2.0)
+    assert (await runner.resume(result.task_id)).state == "completed"
+    return result.task_id
+
+
+async def test_what_people_decided_is_decided_again_and_a_denied_call_that_is_not_is_a_drift() -> None:
+    async def recorded() -> Any:
+        async with clock.runner() as runner:
+            return await record(runner, await decided_by_people(runner))
+
+    recording = await asyncio.to_thread(clock.run, recorded())
+    RAN.clear()
+    for tools in ([stock, tool(order, needs_approval=True)], [stock, order]):
+        report = await replay(recording, shop(tools=tools))
+        assert [drift for drift in report.drifts if drift.kind != "agent"] == [], report
+    assert RAN == []
+    denied = next(event for event in recording.events if isinstance(event, ApprovalDenied))
+    given = ApprovalGiven(denied.step, denied.call, denied.number, seq=denied.seq, time=denied.time)
+    events = tuple(given if event is denied else event for event in recording.events)
+    drifts = (await replay(replace(recording, events=events), shop())).drifts
+    assert [drift.kind for drift in drifts if drift.kind != "agent"] == ["result"]

@@ -30,6 +30,7 @@ from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.views import Role
+from treadle.testing.replay.decisions import RecordedDecisions, RecordedVerdicts
 from treadle.testing.replay.drift import Drift, compared
 from treadle.testing.replay.journals import journal_of
 from treadle.testing.replay.recording import Recording, declaration, load, record, save
@@ -102,8 +103,9 @@ async def replay(
         for tool in agent.tools
         if not (subagents and tool.spec.name in agent.subagents_by_tool)
     ]
-    actor = agent.replace(model=model, tools=tools, worker=worker, subagents=subagents)
-    async with Runner("memory:", agents=[actor]) as runner:
+    actor = agent.replace(model=model, tools=tools, worker=worker, subagents=subagents, policy=None)
+    policy = RecordedVerdicts(recording.events)
+    async with Runner("memory:", agents=[actor], policy=policy) as runner:
         task_id = await _run(runner, actor, then, recording, context)
         now = trace_of(await journal_of(runner.store, task_id))
     drifts = compared(then, now, recording.declaration, declaration(agent), agent)
@@ -161,30 +163,39 @@ async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Re
         options=_options(then.options[-1 if stepwise else 0]),
         context=context,
     )
+    decisions = RecordedDecisions(recording.events)
     for step in steps if stepwise else ():
-        if not await _take_step(runner, task.task_id, step, context):
+        if not await _take_step(runner, task.task_id, step, context, decisions):
             break
-    if to_its_end:
-        await runner.resume(task.task_id, agent=agent, context=context)
-        for later in () if stepwise else then.options[1:]:
-            await runner.resume(task.task_id, agent=agent, context=context, options=_options(later))
+    for later in (None, *(() if stepwise else then.options[1:])) if to_its_end else ():
+        options = None if later is None else _options(later)
+        result = await runner.resume(task.task_id, agent=agent, context=context, options=options)
+        while result.state == "waiting" and await decisions.decide(runner, task.task_id, result.pending):
+            result = await runner.resume(task.task_id, agent=agent, context=context)
     return task.task_id
 
 
-async def _take_step(runner: Runner, task_id: str, step: StepTrace, context: Any) -> bool:
+async def _take_step(
+    runner: Runner, task_id: str, step: StepTrace, context: Any, decisions: RecordedDecisions
+) -> bool:
     """Take a step as it was recorded, with the messages before it; return False if the task goes no further."""
     for message in step.inputs:
         role = "observation" if message.observation else message.role
         await runner.send(task_id, list(message.parts), role=cast("Role", role), by=message.by)
-    try:
-        await runner.run_step(task_id, context=context)
-    except StepFailed:
-        if not _was_skipped_by_person(step):
+    while True:
+        try:
+            await runner.run_step(task_id, context=context)
+        except StepFailed:
+            if not _was_skipped_by_person(step):
+                return False
+            await runner.skip_step(task_id)
+        except TaskParked as parked:
+            if await decisions.decide(runner, task_id, parked.pending):
+                continue
             return False
-        await runner.skip_step(task_id)
-    except (TaskParked, TaskFinished):
-        return False
-    return True
+        except TaskFinished:
+            return False
+        return True
 
 
 def _was_skipped_by_person(step: StepTrace) -> bool:
@@ -235,7 +246,8 @@ class _RecordedTool:
     def __init__(self, tool: Tool, recorded: _RecordedCalls) -> None:
         self._tool = tool
         self._recorded = recorded
-        self.spec = tool.spec
+        # Whether a call was approved is recorded as well: see `decisions`.
+        self.spec = replace(tool.spec, needs_approval=False, previews=False)
 
     def validate(self, arguments: dict[str, Json]) -> Any:
         copy = json.loads(json.dumps(arguments))

@@ -143,6 +143,8 @@ def _in_step(trace: TaskTrace, event: e.Event) -> None:
             step.calls[event.call] = CallTrace(event.name, event.arguments)
         case e.CallEdited() if event.call in step.calls:
             step.calls[event.call].arguments = event.arguments
+        case e.CallJudged() | e.ApprovalGiven() if event.call in step.calls and event.arguments is not None:
+            step.calls[event.call].arguments = event.arguments
         case e.ToolStopped() if event.call in step.calls and event.error is not None:
             step.calls[event.call].failures.append(event.error.message)
         case e.ToolEnded() if event.call in step.calls and not is_undo(event.call):

@@ -1,0 +1,96 @@
+"""What policies and people decided in a recorded task, decided again in its replay, where neither is asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from treadle.core import events as e
+from treadle.core.ids import approved_call, base_call_id
+from treadle.engine.results import Pending
+from treadle.policy.verdicts import (
+    Allow,
+    AskPerson,
+    Deny,
+    EffectKind,
+    EffectRequest,
+    PolicyFunction,
+    PolicyVerdict,
+    Replace,
+)
+from treadle.wiring import Runner
+
+Judged = e.CallJudged | e.ApprovalRequested
+
+_AT_ONCE = 1e-6
+"""Seconds until a request expires in a replay, if it did when it was recorded."""
+
+
+class RecordedVerdicts:
+    """A policy that repeats the verdicts of a recorded task, in the order in which each of its calls got them."""
+
+    deadline = 1.0
+
+    def __init__(self, events: Sequence[e.Event]) -> None:
+        self._verdicts: dict[str, deque[Judged]] = {}
+        self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+        self._names = {event.tool for event in events if isinstance(event, Judged)}
+        for event in events:
+            if isinstance(event, Judged):
+                self._verdicts.setdefault(base_call_id(event.call), deque()).append(event)
+
+    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
+        """Return whether calls of this name were judged."""
+        return name in self._names
+
+    def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
+        """Return nothing: what functions said is part of the recorded verdicts."""
+        return ()
+
+    def judge(
+        self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
+    ) -> PolicyVerdict | None:
+        """Return the next recorded verdict on a call; None if there is none."""
+        verdicts = self._verdicts.get(request.call)
+        event = verdicts.popleft() if verdicts else None
+        if event is None:
+            return None
+        if isinstance(event, e.ApprovalRequested):
+            expires = _AT_ONCE if (event.call, event.number) in self._expired else None
+            return AskPerson(event.rule, event.reason, expires, event.approvers, event.excluded)
+        if event.verdict == "replace":
+            return Replace(event.arguments or {}, event.rule, event.reason)
+        return (Deny if event.verdict == "deny" else Allow)(event.rule, event.reason)
+
+
+class RecordedDecisions:
+    """The decisions of people in a recorded task."""
+
+    def __init__(self, events: Sequence[e.Event]) -> None:
+        self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+        self._decided = {
+            (event.call, event.number): event
+            for event in events
+            if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied))
+        }
+
+    async def decide(self, runner: Runner, task_id: str, pending: Sequence[Pending]) -> bool:
+        """Decide pending requests as they were decided; False if there is none on which a task could go on."""
+        goes_on = False
+        for item in pending:
+            asked = approved_call(item.request_id) if item.kind == "approval" else None
+            if asked is None:
+                continue
+            decision = self._decided.get(asked)
+            goes_on = goes_on or decision is not None or asked in self._expired
+            if isinstance(decision, e.ApprovalGiven):
+                await runner.approve(
+                    task_id,
+                    item.request_id,
+                    arguments=decision.arguments,
+                    scope=decision.scope,
+                    by=decision.by,
+                )
+            elif decision is not None:
+                await runner.deny(task_id, item.request_id, reason=decision.reason, by=decision.by)
+        return goes_on
