@@ -360,7 +360,7 @@ mistake(
     "runner.set_permission_manager",
     lambda s: s.runner.set_permission_manager(None),
     AttributeError,
-    "Breakpoint(",
+    "@tool(needs_approval=True)",
 )
 mistake(
     "runner.sync.chat",
@@ -853,7 +853,7 @@ mistake(
     "@tool(requires_approval=)",
     lambda s: tool(requires_approval=True)(plain),
     err.ToolDefinitionError,
-    "Breakpoint(before_tool=",
+    "write needs_approval=True",
 )
 mistake("@tool(args_schema=)", lambda s: tool(args_schema=dict)(plain), err.ToolDefinitionError, "annotat")
 mistake("@tool(max_retries=)", lambda s: tool(max_retries=2)(plain), err.ToolDefinitionError, "retries=")

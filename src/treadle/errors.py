@@ -61,11 +61,12 @@ ModelErrorKind = Literal[
     "unparsable",
     "empty",
     "not_sent",
+    "denied",
     "unknown",
 ]
 """What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent.
 
-`empty`: the answer held no text and no call.
+`denied`: a policy held the request back. `empty`: the answer held no text and no call.
 """
 
 

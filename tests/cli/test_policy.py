@@ -99,3 +99,44 @@ def test_a_policy_is_shown_by_force(treadle, project):
     ]
     document = treadle("policy", "show", "policy.toml", "--json").document
     assert [rule["id"] for rule in document["rules"]] == ["big-sums", "cap", "never"]
+
+
+def test_a_project_lists_the_policy_of_all_commands_that_drive(treadle, project):
+    (project / "rules").mkdir()
+    (project / "rules" / "policy.toml").write_text(POLICY.replace("pay_*", "pay"))
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text() + 'policy = "rules/policy.toml"\n')
+    ended = treadle("run", "payer", "go")
+    assert ended.code == 0
+    assert "pay (s1-0) not allowed" in ended.out
+    assert "by rule never" in ended.out
+    assert not (project / "ledger").exists()
+    assert "by rule never" in treadle("show", "last").out
+    (project / "other.toml").write_text("")
+    assert treadle("run", "payer", "go", "--policy", "other.toml").code == 0
+    assert (project / "ledger").read_text() == "pay 5\n"
+
+
+def test_a_request_to_a_model_that_is_asked_about_is_told_with_the_commands_that_decide(treadle, project):
+    (project / "ask.toml").write_text(
+        '[[rule]]\nid = "dear"\nmodel = "*"\nverdict = "ask"\nreason = "It is dear."\n'
+    )
+    ended = treadle("run", "payer", "go", "--policy", "ask.toml")
+    assert ended.code == 5
+    assert "a request to scripted waits for a person" in ended.out
+    assert "It is dear." in ended.out
+    assert "treadle resume" in ended.out
+    assert treadle("resume", "last", "--policy", "ask.toml").code == 5, (
+        "its second request is asked about too"
+    )
+    resumed = treadle("resume", "last", "--policy", "ask.toml")
+    assert (resumed.code, (project / "ledger").read_text()) == (0, "pay 5\n")
+
+
+def test_a_policy_that_is_wrong_starts_no_task(treadle, project):
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text() + "policy = 5\n")
+    refused = treadle("run", "payer", "go")
+    assert (refused.code, "policy must be the path of a file" in refused.err) == (2, True)
+    assert treadle("run", "payer", "go", "--policy", "gone.toml").code == 2
+    assert treadle("tasks").code == 2, "there is no store yet"

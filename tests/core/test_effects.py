@@ -13,6 +13,7 @@ def test_effects_are_a_closed_list() -> None:
         "CallTool",
         "ConsultWorker",
         "JudgeCall",
+        "JudgeRequest",
         "Reconcile",
         "RunAgent",
         "RunFunction",

@@ -6,7 +6,7 @@ from treadle.core import events as e
 from treadle.core.fold import apply, fold
 from treadle.core.messages import Message, Text
 from treadle.core.model import SideCall, Usage
-from treadle.core.model_calls import NOT_SENT
+from treadle.core.model_calls import UNSENT
 from treadle.core.state import TaskState, start
 
 
@@ -36,8 +36,9 @@ def test_a_model_without_a_price_is_named_once() -> None:
     assert (state.cost, state.unpriced) == (0, ("m",))
 
 
-def test_an_attempt_that_was_held_back_is_not_counted() -> None:
-    failed = e.ModelFailed("s1", e.Failure("model", NOT_SENT, "too many"), retry_at=500)
+@pytest.mark.parametrize("kind", sorted(UNSENT))
+def test_an_attempt_that_was_held_back_is_not_counted(kind: str) -> None:
+    failed = e.ModelFailed("s1", e.Failure("model", kind, "too many"), retry_at=500)
     assert then(state_with_call(), failed).model_calls == 0
 
 

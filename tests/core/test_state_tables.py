@@ -84,6 +84,7 @@ def model_event(name: str, step: str, call: str | None) -> e.Event:
         "ModelFailed, to retry": e.ModelFailed(step, DOWN, call, retry_at=100),
         "ModelStopped": e.ModelStopped(step, "crash", call),
         "TimerFired": e.TimerFired(step, call),
+        "RequestJudged": e.RequestJudged(step, "allow", "m", call=call),
     }[name]
 
 

@@ -21,8 +21,8 @@ class Listener:
     requests: list[EffectRequest]
     deadline: float = 5.0
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        return name != "free"
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        return kind == "tool" and name != "free"
 
     def functions_for(self, request: EffectRequest) -> tuple[Any, ...]:
         return ()

@@ -44,8 +44,8 @@ class Rules:
     functions: tuple[PolicyFunction, ...] = ()
     deadline: float = 5.0
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        return True
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        return kind != "model"
 
     def functions_for(self, request: EffectRequest) -> tuple[PolicyFunction, ...]:
         return self.functions

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.core.data import mutable
@@ -22,11 +22,14 @@ from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
 
+if TYPE_CHECKING:
+    from treadle.policy.policy import Policy
+
 ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 """The name of the agent of `treadle demo`."""
-_SETTINGS: Final = ("agents", "context_factory")
+_SETTINGS: Final = ("agents", "context_factory", "policy")
 """The keys of [tool.treadle] in pyproject.toml."""
 
 WAYS: Final = (
@@ -88,7 +91,7 @@ def _settings_in(project: Path) -> dict[str, Any]:
     for name in cast("dict[str, Any]", settings):
         if name not in _SETTINGS:
             near = near_name(name, _SETTINGS)
-            hint = f"did you mean {near!r}?" if near else f"the settings are {' and '.join(_SETTINGS)}"
+            hint = f"did you mean {near!r}?" if near else f"the settings are {', '.join(_SETTINGS)}"
             raise ConfigurationError(f"{project}: [tool.treadle] has no setting {name!r}; {hint}")
     return cast("dict[str, Any]", settings)
 
@@ -116,6 +119,29 @@ def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
     if factory is None:
         raise ConfigurationError(f"{path} is None, and no function that makes a context from a task")
     return checked_factory(factory)
+
+
+def listed_policy(option: str | None) -> Policy | None:
+    """Return the policy of the file that `--policy` names, else pyproject.toml, else TREADLE_POLICY; None if none does.
+
+    Args:
+        option: the value of `--policy`.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds mistakes.
+    """
+    project = _project()
+    listed: Any = _settings_in(project).get("policy") if project is not None else None
+    if listed is not None and (not isinstance(listed, str) or not listed):
+        raise ConfigurationError(
+            f"{project}: [tool.treadle] policy must be the path of a file, got {listed!r}"
+        )
+    path = option or (listed and project and project.parent / listed) or os.environ.get("TREADLE_POLICY")
+    if not path:
+        return None
+    from treadle.policy.policy import Policy
+
+    return Policy.from_file(path)
 
 
 def _add_to_path(folder: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import AgentOption, ModelOption, Session, command, json_argument
+from treadle.cli.command import AgentOption, ModelOption, PolicyOption, Session, command, json_argument
 from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.run import DriveOptions, ResumeStream, check_breakpoints
@@ -47,6 +47,7 @@ async def chat(
     *,
     agent: AgentOption = None,
     model: ModelOption = None,
+    policy: PolicyOption = None,
     thread: Annotated[
         str | None, typer.Option("--thread", help="The thread to continue. Default: a new one.")
     ] = None,
@@ -62,7 +63,7 @@ async def chat(
     agents.check_model(chosen)
     options = drive.run_options()
     check_breakpoints(chosen, options)
-    async with session.runner((chosen,), make=True, drives=True) as runner:
+    async with session.runner((chosen,), make=True, drives=True, policy=policy) as runner:
         if last:
             thread = (await find_task(runner, "last")).thread_id
         talk = Chat(session.screen, runner, chosen, thread or new_id(), options)

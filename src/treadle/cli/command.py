@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from treadle.agents.agent import Agent
-from treadle.cli.agents import listed_context_factory
+from treadle.cli.agents import listed_context_factory, listed_policy
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, NotFound
@@ -62,6 +62,14 @@ ModelOption = Annotated[
 ByOption = Annotated[str | None, typer.Option("--by", help="Your name, to be recorded with the task.")]
 
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", metavar="FILE", help="Judge each call by the policy of this file, before it starts."
+    ),
+]
+
+
 class Session:
     """One invocation of a command.
 
@@ -81,6 +89,7 @@ class Session:
         make: bool = False,
         drives: bool = False,
         observers: tuple[Observer, ...] = (),
+        policy: str | None = None,
     ) -> Runner:
         """Return a runner on the store.
 
@@ -89,10 +98,11 @@ class Session:
             make: create the store if it does not exist.
             drives: the command drives tasks: make their contexts by the project's function.
             observers: observers of what the runner drives.
+            policy: the file of the policy, in place of the one that the project lists, for a command that drives tasks.
 
         Raises:
             NotFound: the store does not exist, and `make` is false.
-            ConfigurationError: the function that makes contexts cannot be imported.
+            ConfigurationError: the function that makes contexts cannot be imported, or the policy is not valid.
         """
         store = open_store(self.store)
         path = getattr(store, "path", None)
@@ -101,7 +111,8 @@ class Session:
                 f"there is no store at {path}: `treadle run` creates one, --store names another one"
             )
         factory = listed_context_factory() if drives else None
-        return Runner(store, agents=agents, observers=observers, context_factory=factory)
+        judge = listed_policy(policy) if drives else None
+        return Runner(store, agents=agents, observers=observers, context_factory=factory, policy=judge)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
         """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""

@@ -11,7 +11,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import Session, command
+from treadle.cli.command import PolicyOption, Session, command
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
@@ -50,6 +50,7 @@ def drive(
             help="How long this process owns a task without a heartbeat, before others may take it over.",
         ),
     ] = None,
+    policy: PolicyOption = None,
     grace: Annotated[
         float,
         typer.Option("--grace", metavar="SECONDS", help="How long running calls may take to end at SIGTERM."),
@@ -63,11 +64,14 @@ def drive(
     if grace < 0:
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
     driven, factory = _agents(agent or []), agents.listed_context_factory()
+    judge = agents.listed_policy(policy)
     observers = tracing.observers()
 
     async def work() -> int:
         store, screen = open_store(session.store, lease_seconds=lease), session.screen
-        async with Runner(store, agents=driven, observers=observers, context_factory=factory) as runner:
+        async with Runner(
+            store, agents=driven, observers=observers, context_factory=factory, policy=judge
+        ) as runner:
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
             counts = await _drive(runner, screen, at_most, grace)

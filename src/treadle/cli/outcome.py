@@ -115,6 +115,11 @@ def print_pending_item(session: Session, item: Pending) -> None:
         decide = (screen.short(item.task_id), item.request_id)
         screen.command("    let it run:      ", session.command_line("approve", *decide))
         screen.command("    refuse it:       ", session.command_line("deny", *decide))
+    elif item.kind == "request":
+        line(("  ? ", "yellow"), item.text)
+        task = screen.short(item.task_id)
+        screen.command("    let it go out:   ", session.command_line("resume", task))
+        screen.command("    refuse it:       ", session.command_line("cancel", task))
     else:
         line(("  ? ", "yellow"), f"{item.tool}({call_arguments(item.arguments)}): {item.text}")
         line(("    its key was:     ", "dim"), item.idempotency_key or "")

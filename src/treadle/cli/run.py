@@ -13,7 +13,16 @@ import typer
 from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.breakpoints import breakpoints, check_tools, goal_of
-from treadle.cli.command import CODES, USAGE, AgentOption, ModelOption, Session, command, text_argument
+from treadle.cli.command import (
+    CODES,
+    USAGE,
+    AgentOption,
+    ModelOption,
+    PolicyOption,
+    Session,
+    command,
+    text_argument,
+)
 from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.json_output import error_json
 from treadle.cli.outcome import print_outcome
@@ -115,6 +124,7 @@ def run(
     *,
     agent: AgentOption = None,
     model: ModelOption = None,
+    policy: PolicyOption = None,
     thread: Annotated[str | None, typer.Option("--thread", help="The thread to continue.")] = None,
     task_id: Annotated[
         str | None, typer.Option("--task-id", help="Id for the task; the same id runs only once.")
@@ -132,7 +142,7 @@ def run(
 
     async def work() -> int:
         screen = session.screen
-        async with session.runner(make=True, drives=True, observers=observers) as runner:
+        async with session.runner(make=True, drives=True, observers=observers, policy=policy) as runner:
             stream = runner.run_stream(chosen, text, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
             path = agent or (name if name and ":" in name else None)
@@ -150,6 +160,7 @@ def resume(
     *,
     agent: AgentOption = None,
     model: ModelOption = None,
+    policy: PolicyOption = None,
     which: TaskOptions,
     yes: YesOption = False,
     drive: DriveOptions,
@@ -164,7 +175,7 @@ def resume(
         which.refuse_beside(task)
 
     async def work() -> int:
-        async with session.runner(drives=True, observers=observers) as runner:
+        async with session.runner(drives=True, observers=observers, policy=policy) as runner:
             if task is None:
                 return await _resume_many(session, runner, which, agent, model, options, yes=yes)
             row = await find_task(runner, task)
@@ -232,6 +243,7 @@ def step(
     ] = None,
     agent: AgentOption = None,
     model: ModelOption = None,
+    policy: PolicyOption = None,
     until: Annotated[
         str | None,
         typer.Option(
@@ -253,7 +265,9 @@ def step(
     observers = tracing.observers()
 
     async def work() -> int:
-        async with session.runner(make=first is not None, drives=True, observers=observers) as runner:
+        async with session.runner(
+            make=first is not None, drives=True, observers=observers, policy=policy
+        ) as runner:
             if first is not None:
                 task_id = (await runner.create_task(first, text_argument(arguments[1]))).task_id
                 chosen, path = first, arguments[0] if ":" in arguments[0] else agent

@@ -270,6 +270,8 @@ class Timeline:
                 self._show_call_change(event)
             case e.CallJudged() | e.ApprovalRequested() | e.ApprovalVoided():
                 self._show_judgement(event)
+            case e.RequestJudged():
+                self._show_request_judged(event)
             case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
                 self._show_decision(event)
             case e.InstructionsSet():
@@ -423,6 +425,17 @@ class Timeline:
         elif event.verdict == "deny" or event.rule is not None:
             word, style = ("not allowed", "red") if event.verdict == "deny" else ("allowed", "dim")
             self._line((f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {word}{why}", rule)
+
+    def _show_request_judged(self, event: e.RequestJudged) -> None:
+        """Print what a rule decided on a request to a model; the failure that follows a refusal says it itself."""
+        if event.rule is None or event.verdict == "deny":
+            return
+        mark, word, style = (
+            ("?", "waits for a person", "yellow") if event.verdict == "ask" else ("✓", "allowed", "dim")
+        )
+        why = f": {event.reason}" if event.reason else ""
+        text = f"a request to {event.model} {word}{why}"
+        self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
 
     def _show_decision(self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired) -> None:
         """Print what a person decided on a call."""

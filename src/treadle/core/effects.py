@@ -40,6 +40,16 @@ class CallModel:
 
 
 @mutable
+class JudgeRequest:
+    """Decide whether a request to a model may go out, by the policies."""
+
+    id: str
+    step: StepState
+    call: ModelCall
+    final: bool = False
+
+
+@mutable
 class CallTool:
     """Execute a call the model asked for."""
 
@@ -114,6 +124,7 @@ class Wait:
 
 Effect: TypeAlias = (
     CallModel
+    | JudgeRequest
     | CallTool
     | JudgeCall
     | RunAgent

@@ -24,6 +24,7 @@ Outcome = Literal[
     "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
 ]
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
+RequestVerdict = Literal["allow", "ask", "deny"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 
 
@@ -514,6 +515,24 @@ class ModelFailed(Event):
     also: tuple[SideCall, ...] = ()
     usage: Usage = NO_USAGE
     cost: int | None = None
+
+
+@mutable
+class RequestJudged(Event):
+    """A policy decided on a request to `model` before it went out, by `rule`; `call` is a function's request.
+
+    A request that is asked about goes out once the task, which pauses for it, is resumed.
+    """
+
+    says = "a request to {it.model} was judged: {it.verdict}"
+
+    since = 4
+    step: str
+    verdict: RequestVerdict
+    model: str
+    rule: str | None = None
+    reason: str = ""
+    call: str | None = None
 
 
 @mutable
@@ -1133,6 +1152,7 @@ TaskEvent: TypeAlias = (
     | ModelRequested
     | CallRequested
     | ValueKept
+    | RequestJudged
     | ModelStarted
     | ModelReturned
     | ModelFailed

@@ -544,6 +544,8 @@ def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
 
 
 def _resumed(state: TaskState, event: e.Resumed) -> None:
+    if state.pausing:
+        model_calls.let_asked_go(state)
     state.pausing = state.interrupting = state.shutdown = False
     state.stop_reason = None
 
@@ -718,6 +720,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ModelRequested: _needs_graph,
     e.CallRequested: _needs_graph,
     e.ValueKept: _needs_graph,
+    e.RequestJudged: model_calls.judge,
     e.ModelStarted: model_calls.start,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,

@@ -97,7 +97,7 @@ def stop_id(call: str) -> str:
 
 
 def judgement_id(call: str) -> str:
-    """Return the id of the effect that judges whether a call may start."""
+    """Return the id of the effect that judges whether a call may start, or a request to a model may go out."""
     return f"{call}-judge"
 
 

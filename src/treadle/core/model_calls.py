@@ -7,6 +7,7 @@
     ModelFailed                begun                     failed
     ModelStopped               begun                     proposed
     TimerFired                 proposed, timer pending   proposed   (no timer)
+    RequestJudged              any other than begun      the same   (with the verdict, which holds until it ends)
 
 The question of a plain step is `StepState.model_call`; an answered one begins again when a limit asks for a last answer
 or the answer is not of the output type. A step function's questions are in `StepNode.model_calls` until they end, and
@@ -23,16 +24,32 @@ from treadle.core.events import (
     ModelReturned,
     ModelStarted,
     ModelStopped,
+    RequestJudged,
     TimerFired,
 )
 from treadle.core.model import NO_USAGE, FailedAttempt, SideCall, Tries, Usage
 from treadle.core.state import TaskState, not_running
 from treadle.core.steps import ModelCall, StepState
 
-NOT_SENT: Final = "not_sent"
-"""The kind of failure of an attempt that a layer held back: no request went out, and nothing was spent."""
+UNSENT: Final = frozenset(("not_sent", "denied"))
+"""The kinds of failure of an attempt that a layer or a policy held back: no request went out, and nothing was spent."""
 
-ModelEvent = ModelStarted | ModelReturned | ModelFailed | ModelStopped | TimerFired
+ModelEvent = RequestJudged | ModelStarted | ModelReturned | ModelFailed | ModelStopped | TimerFired
+
+
+def judge(state: TaskState, event: RequestJudged) -> None:
+    """Note what the policies say of a request before it goes out."""
+    step, call = _named(state, event)
+    if call.status == "begun":
+        raise _not_begun(state, step, call, event)
+    call.permit = event.verdict
+
+
+def let_asked_go(state: TaskState) -> None:
+    """Let requests go out that were asked about, since the task that paused for them is resumed."""
+    for _, call in state.open_model_calls():
+        if call.permit == "ask":
+            call.permit = "allow"
 
 
 def start(state: TaskState, event: ModelStarted) -> None:
@@ -64,7 +81,7 @@ def finish(state: TaskState, event: ModelReturned) -> tuple[StepState, ModelCall
         raise _not_begun(state, step, call, event)
     usage, cost = event.usage, event.cost
     call.status, call.message, call.finish, call.usage = "answered", event.message, event.finish, usage
-    call.tries = None
+    call.tries = call.permit = None
     step.usage = step.usage + usage
     state.usage = state.usage + usage
     if cost is None:
@@ -86,12 +103,14 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
     if call.status != "begun":
         raise _not_begun(state, step, call, event)
     error = event.error
-    if error.kind == NOT_SENT:
+    if error.kind in UNSENT:
         state.model_calls -= 1
     _spend(state, step, event.model, event.usage, event.cost)
     if event.also:
         _count_side_calls(state, step, event.also)
     call.final = False
+    if event.retry_at is None or event.next_route != event.route:
+        call.permit = None
     if event.retry_at is None:
         call.status, call.error, call.tries = "failed", error, None
     else:

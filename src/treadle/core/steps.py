@@ -14,6 +14,7 @@ from treadle.core.events import (
     InputReceived,
     ModelRequested,
     Outcome,
+    RequestVerdict,
     StateChange,
     TypedAnswer,
 )
@@ -67,6 +68,9 @@ class ModelCall:
 
     final: bool = False
     """whether the request asks for a last answer without tools"""
+
+    permit: RequestVerdict | None = None
+    """what the policies say of the next request, where they judge requests to models"""
 
     message: Message | None = None
     finish: Finish = "stop"

@@ -286,6 +286,12 @@ def judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
     )
 
 
+def judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
+    """Return whether some policy is to judge requests to the model of an agent; of several, to any of them."""
+    name = None if hasattr(runtime.model, "choose") else runtime.model.name
+    return any(judge.concerns("model", name, runtime.agent.name) for judge in judges)
+
+
 def _spec(
     goal: Goal,
     state: TaskState,
@@ -302,8 +308,9 @@ def _spec(
     if goal not in ("end", "step"):
         decide = idle
     if judges:
-        judged = judged_tools(runtime.agent, judges)
-        rules = replace(rules, judged=judged, gated=bool(judged) or rules.gated)
+        judged, requests = judged_tools(runtime.agent, judges), judges_requests(runtime, judges)
+        gated = bool(judged) or requests or rules.gated
+        rules = replace(rules, judged=judged, gated=gated, judges_requests=requests)
     if only is not None:
         rules = replace(rules, only_steps=only)
     elif goal == "step" and worker is not None:

@@ -46,6 +46,7 @@ from treadle.core.effects import (
     CallTool,
     Effect,
     JudgeCall,
+    JudgeRequest,
     Reconcile,
     RunAgent,
     StopAgent,
@@ -87,6 +88,11 @@ class _Kinds(dict[type, type[EffectInFlight[Any]]]):
 
             self[effect] = JudgementInFlight
             return JudgementInFlight
+        if effect is JudgeRequest:
+            from treadle.engine.request_judging import RequestJudgementInFlight
+
+            self[effect] = RequestJudgementInFlight
+            return RequestJudgementInFlight
         from treadle.engine import step_functions
 
         self |= step_functions.KINDS

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -28,6 +28,7 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
 from treadle.engine.approval_binding import definition_of
+from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.step_threads import in_thread
@@ -111,7 +112,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         verdict: PolicyVerdict | None = None
         if context.judges:
             request = self._request(tool.spec)
-            verdicts = await asyncio.gather(*[_told_by(judge, request) for judge in context.judges])
+            verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
         if tool.spec.needs_approval and (verdict is None or isinstance(verdict, Allow)):
             verdict = await self._told_by_tool(tool) or verdict
@@ -119,17 +120,8 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
     def _request(self, spec: ToolSpec) -> EffectRequest:
         context, call = self.context, self.effect.call
-        if context.exposure is None:
-            context.exposure = Exposure(context.runtime.rules.tools)
-        origin = context.channel.origin
-        around = Surroundings(
-            labels=context.labels,
-            agent_path=origin.agent_path if origin is not None else (),
-            exposed=context.exposure.of(context.state),
-            context=context.user_context,
-        )
         kind: EffectKind = "subagent" if call.name in context.runtime.rules.agents else "tool"
-        return call_request(context.state, call, spec, kind, around)
+        return call_request(context.state, call, spec, kind, surroundings(context))
 
     def _changes_nothing(self, verdict: PolicyVerdict | None) -> bool:
         """Whether a verdict replaces the arguments of the call by the same ones."""
@@ -219,14 +211,30 @@ def _is_open_to_judgement(call: CallState) -> bool:
     return call.status == "proposed" and (call.permit is None or call.permit.status == "edited")
 
 
-async def _told_by(judge: Judge, request: EffectRequest) -> PolicyVerdict | None:
-    """Return the verdict of a policy: of its functions, which have their time, and of its rules."""
+def surroundings(context: EffectContext) -> Surroundings:
+    """Return what a policy is told of a task besides its state."""
+    if context.exposure is None:
+        context.exposure = Exposure(context.runtime.rules.tools)
+    origin = context.channel.origin
+    return Surroundings(
+        labels=context.labels,
+        agent_path=origin.agent_path if origin is not None else (),
+        exposed=context.exposure.of(context.state),
+        context=context.user_context,
+    )
+
+
+async def told_by(judge: Judge, request: EffectRequest) -> PolicyVerdict | None:
+    """Return the verdict of a policy, with those of its functions."""
+    return judge.judge(request, await answers_of(judge, request))
+
+
+async def answers_of(judge: Judge, request: EffectRequest) -> Sequence[PolicyVerdict | None]:
+    """Return what the functions of a policy answer, each within the deadline of the policy."""
     functions = judge.functions_for(request)
     if not functions:
-        return judge.judge(request)
-    return judge.judge(
-        request, await asyncio.gather(*[_answer_of(judge, function, request) for function in functions])
-    )
+        return ()
+    return await asyncio.gather(*[_answer_of(judge, function, request) for function in functions])
 
 
 async def _answer_of(judge: Judge, function: PolicyFunction, request: EffectRequest) -> PolicyVerdict | None:

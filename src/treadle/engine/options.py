@@ -38,11 +38,13 @@ class FailurePolicy:
         model: `fail`, `degrade` (end with what there is) or `pause`.
         tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
         subagent: the same values, for an agent that was called.
+        denied: the same values, for a call that a policy or a person denied; it counts for steps that call a model.
     """
 
     model: ModelFailurePolicy = "fail"
     tool: ToolFailurePolicy = "continue"
     subagent: ToolFailurePolicy = "continue"
+    denied: ToolFailurePolicy = "continue"
 
     def __post_init__(self) -> None:
         _check_values(self)
@@ -350,6 +352,7 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_model_failure=failure.model,
         on_tool_failure=failure.tool,
         on_subagent_failure=failure.subagent,
+        on_denied_call=failure.denied,
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
         max_parallel_steps=options.max_parallel_steps or 64,

@@ -225,11 +225,12 @@ class Pending(Displayed):
     microseconds since 1970, UTC, and `digest` that of the arguments.
     Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
     `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
-    `request_id` is the id of that task: what it waits for is decided there.
+    `request_id` is the id of that task: what it waits for is decided there. Of a `request` to a model that a policy
+    asks about, `request_id` is that of its step or its function's request: `resume` lets it go out, `cancel` does not.
     """
 
     request_id: str
-    kind: Literal["settlement", "approval", "timer", "subagent"]
+    kind: Literal["settlement", "approval", "timer", "subagent", "request"]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -965,6 +966,13 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
                 pending.append(_settlement(state, call, undo_id(call.id), text))
+    if state.pausing and state.ended is None:
+        asked = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
+        text = state.stop_reason or "a request to a model waits for a person"
+        pending += [
+            Pending(call.id or step.id, "request", "", {}, text, task_id=state.task_id)
+            for step, call in asked
+        ]
     if state.ended is None:
         timers = state.timers()
         pending += [_timer(state, timer) for timer in timers if isinstance(timer, Timer)]

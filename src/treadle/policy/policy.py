@@ -154,9 +154,16 @@ class Policy(Displayed):
 
     # -------------------------------------------------------------------------------------- judging
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event."""
-        return (self.default != "allow" and kind != "model") or bool(self._concerning(kind, name, agent))
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event.
+
+        Without a name: whether any effect of the kind is.
+        """
+        if self.default != "allow" and kind != "model":
+            return True
+        if name is None:
+            return any(rule.concerns(kind, None, agent) for rule in self.rules)
+        return bool(self._concerning(kind, name, agent))
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
         """Return the functions that judge an effect; none if a rule denies it already."""

@@ -101,8 +101,8 @@ class Rule:
         """What the rule does; a function says it for each effect."""
         return "function" if callable(self.verdict) else self.verdict
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        """Return whether the rule is about such effects of an agent: by their names alone."""
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        """Return whether the rule is about such effects of an agent: by their names alone; without one, about any."""
         if not self.enabled or (self.verdict == "replace" and kind not in ("tool", "subagent")):
             return False
         if self.agent is not None and not matches(self.agent, agent):
@@ -110,6 +110,8 @@ class Rule:
         named = {each: getattr(self, each) for each in NAMES.values()}
         if not any(patterns is not None for patterns in named.values()):
             return True
+        if name is None:
+            return named[NAMES[kind]] is not None or (kind == "subagent" and named["tool"] is not None)
         if kind == "subagent" and named["tool"] is not None and matches(named["tool"], name):
             return True
         patterns = named[NAMES[kind]]

@@ -144,8 +144,11 @@ class Judge(Protocol):
         """Seconds that each function may take."""
         ...
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event."""
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event.
+
+        Without a name: whether any effect of the kind is.
+        """
         ...
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:

@@ -9,7 +9,6 @@ written. A task would have gone another way after the first refusal: what follow
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -20,9 +19,9 @@ from treadle.core.events import ModelStarted, ToolStarted
 from treadle.core.fold import apply, begin_with_history
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Json
-from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
+from treadle.engine.judging import answers_of
 from treadle.policy.policy import Policy
 from treadle.policy.requests import Exposure, Surroundings, call_request, model_request
 from treadle.policy.verdicts import (
@@ -116,10 +115,7 @@ async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
     present, texts, by, applied = request, list[str](), list[str](), list[str]()
     verdict: PolicyVerdict | None = None
     for _ in range(MAX_REPLACEMENTS + 1):
-        answers = [
-            await _answer(function.id, function.function, present)
-            for function in policy.functions_for(present)
-        ]
+        answers = await answers_of(policy, present)
         explained = policy.explain(present, answers)
         verdict = explained.verdict
         applied += [rule for rule in explained.rules if rule not in applied]
@@ -154,17 +150,6 @@ async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
 def _word(verdict: PolicyVerdict | None) -> Word:
     words: dict[type, Word] = {Allow: "allow", AskPerson: "ask", Deny: "deny", Replace: "replace"}
     return "none" if verdict is None else words[type(verdict)]
-
-
-async def _answer(name: str, function: Any, request: EffectRequest) -> PolicyVerdict | None:
-    try:
-        answer = function(request)
-        answer = await answer if inspect.isawaitable(answer) else answer
-    except Exception as error:  # noqa: BLE001  a function that fails denies
-        return Deny(name, f"the policy function failed: {error_text(error)}")
-    if answer is None or isinstance(answer, (Allow, AskPerson, Deny, Replace)):
-        return answer
-    return Deny(name, f"the policy function returned a {type(answer).__name__}, which is no verdict")
 
 
 def _tools_of(recording: Recording, agent: Agent[Any] | None) -> tuple[dict[str, ToolSpec], frozenset[str]]:

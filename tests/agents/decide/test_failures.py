@@ -1,5 +1,7 @@
 """Failures: what each failure policy makes of them."""
 
+from typing import Any
+
 import pytest
 
 from tests.agents.stories import (
@@ -116,3 +118,31 @@ def test_a_failed_tool_may_pause_once_and_then_the_step_completes() -> None:
     assert recorded(state_after(ran("look", outcome="error"), written, e.Resumed()), by) == e.StepCompleted(
         "s1"
     )
+
+
+DENIED_STEP = [step(), answered("save"), ended(0, "denied")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        ("continue", "step_completed"),
+        ("degrade", "step_completed"),
+        ("fail", "step_failed"),
+        ("pause", "pause_requested"),
+    ],
+)
+def test_a_denied_call_does_to_its_task_what_the_failure_policy_says(policy: Any, kind: str):
+    event = recorded(state_after(*DENIED_STEP), rules(on_denied_call=policy))
+    assert event.kind == kind
+    if policy in ("continue", "degrade"):
+        assert event.reason == ("it is denied" if policy == "degrade" else None)
+
+
+def test_a_task_that_a_denied_call_failed_goes_on_when_it_is_resumed():
+    error = e.Failure("tool", "denied", "it is denied", "s1-0")
+    failed = e.TaskEnded("failed", None, error)
+    resumed = state_after(*DENIED_STEP, e.StepFailed("s1", error), failed, e.TaskReopened(2, "resume"))
+    written, decision = follow(resumed, rules(on_denied_call="fail"))
+    assert kinds(written) == ["step_started", "step_completed", "step_started"]
+    assert isinstance(decision, tuple), "the model reads that the call was denied"

@@ -229,6 +229,10 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
         unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
         if unknown is not None and unknown.error is not None:
             return e.StepFailed(step.id, unknown.error)
+    if rules.on_denied_call in _STOPS:
+        stopped = _denied_call(rules, step)
+        if stopped is not None:
+            return stopped
     if rules.on_tool_failure not in _STOPS and rules.on_subagent_failure not in _STOPS:
         return None
     call = next((call for call in _failed(step) if _policy_for(rules, call) in _STOPS), None)
@@ -237,6 +241,16 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
     if _policy_for(rules, call) == "fail":
         return e.StepFailed(step.id, call.error)
     return pause(step, call.error.message)
+
+
+def _denied_call(rules: Rules, step: StepState) -> Decision | None:
+    """Return what follows from the first denied call; None once the task was resumed: then the model deals with it."""
+    call = next((call for call in step.calls if call.outcome == "denied"), None)
+    if call is None or call.error is None:
+        return None
+    if rules.on_denied_call == "pause":
+        return pause(step, call.error.message)
+    return e.StepFailed(step.id, call.error) if step.attempt == 1 else None
 
 
 _STOPS = ("fail", "pause")
@@ -253,6 +267,10 @@ def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:
 
 def _tolerated(rules: Rules, step: StepState) -> str | None:
     """Return why the task is degraded from now on: a call failed, and the policy is `degrade`."""
+    if rules.on_denied_call == "degrade":
+        denied = next((call for call in step.calls if call.outcome == "denied"), None)
+        if denied is not None and denied.error is not None:
+            return denied.error.message
     if rules.on_tool_failure != "degrade" and rules.on_subagent_failure != "degrade":
         return None
     call = next((call for call in _failed(step) if _policy_for(rules, call) == "degrade"), None)

@@ -17,6 +17,7 @@ from treadle.agents.decide.calls import (
 )
 from treadle.agents.decide.failures import degrade, fail
 from treadle.agents.decide.limits import limit_text
+from treadle.agents.decide.model_requests import only_judged
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, UndoCall, Wait
@@ -54,7 +55,10 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
         if at_limit is not None:
             return at_limit
     decision = work(state, rules)
-    return only_permitted(rules, decision) if rules.gated or state.asked else decision
+    if not rules.gated and not state.asked:
+        return decision
+    decision = only_permitted(rules, decision)
+    return only_judged(decision) if rules.judges_requests else decision
 
 
 def _end(state: TaskState, rules: Rules) -> Decision:

@@ -54,8 +54,12 @@ class Rules:
     """the names of the tools that call subagents"""
 
     on_subagent_failure: ToolFailurePolicy = "continue"
+    on_denied_call: ToolFailurePolicy = "continue"
     judged: frozenset[str] = frozenset()
     """the names of the tools whose calls a policy judges before they start"""
 
     gated: bool = False
-    """whether any call may have to be judged before it starts"""
+    """whether any call, or request to a model, may have to be judged before it starts"""
+
+    judges_requests: bool = False
+    """whether requests to models are judged before they go out"""

@@ -13,7 +13,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.ids import asking_id, attempt_of, base_call_id, call_id_in_attempt, is_undo, undone_call
 from treadle.core.messages import Message, ToolCall, ToolResult
-from treadle.core.model_calls import NOT_SENT
+from treadle.core.model_calls import UNSENT
 from treadle.core.spending import PICODOLLARS
 from treadle.core.tools import EffectClass
 
@@ -212,7 +212,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             tokens += event.usage.total_tokens + sum(side.usage.total_tokens for side in event.also)
             cost += sum(paid or 0 for paid in (event.cost, *[side.cost for side in event.also]))
             calls += len(event.also)
-            if isinstance(event, e.ModelFailed) and event.error.kind == NOT_SENT:
+            if isinstance(event, e.ModelFailed) and event.error.kind in UNSENT:
                 calls -= 1
         elif isinstance(event, e.ModelStarted):
             calls += 1

@@ -1,0 +1,109 @@
+"""Judging requests to models before they go out, as an effect.
+
+    JudgeRequest --> rules and functions of all policies --> the strictest verdict
+        allow, none    RequestJudged: the request goes out
+        deny           RequestJudged, and the attempt fails as `denied` without a request
+        ask            RequestJudged, and the task pauses: resumed, it sends the request; in a headless run it is denied
+
+The begin of a judgement is not journalled: one that was cut off is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from treadle.core import events as e
+from treadle.core.effects import JudgeRequest
+from treadle.core.observation import error_text
+from treadle.core.state import TaskState
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.judging import surroundings, told_by
+from treadle.policy.requests import model_request
+from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, strictest
+from treadle.ports import chosen_model
+
+POLICY = "policy"
+"""What asked for a pause."""
+
+
+class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
+    """The judgement on a request to a model that is to go out."""
+
+    __slots__ = ("_model",)
+
+    ends_before_undo: ClassVar[bool] = False
+
+    _model: str
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return "the policy"
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event."""
+        tries = self.effect.call.tries
+        self._model, _ = chosen_model(self.context.runtime.model, "" if tries is None else tries.route)
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Judge the request, and return what was decided."""
+        try:
+            self.enter()
+            context = self.context
+            request = model_request(context.state, self._model, self.effect.step.id, surroundings(context))
+            verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
+            return self._events(strictest(verdicts))
+        except asyncio.CancelledError:
+            return self.broken("it cancelled itself") if self.cancelled_itself() else []
+        except Exception as error:  # noqa: BLE001  what keeps a request from being judged denies it
+            return self.broken(error_text(error))
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: the request is judged when the task goes on."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the request is denied."""
+        return self._denied(Deny(None, f"it could not be judged: {text}"))
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether the request is not wanted any more, or has gone out."""
+        call = self.effect.call
+        return call.status == "begun" or all(other is not call for _, other in state.open_model_calls())
+
+    def _events(self, verdict: PolicyVerdict | None) -> list[e.Event]:
+        if verdict is None or isinstance(verdict, Allow):
+            return [self._judged("allow", verdict)]
+        if isinstance(verdict, Deny):
+            return self._denied(verdict)
+        if not isinstance(verdict, AskPerson):
+            return self._denied(
+                Deny(verdict.rule, "it would change a request to a model, which has no arguments")
+            )
+        if self.context.runtime.options.interaction == "headless":
+            return self._denied(
+                Deny(verdict.rule, f"it needs a person, and the run is headless: {verdict.reason}")
+            )
+        if verdict.approvers or verdict.excluded or verdict.expires is not None:
+            why = "it has terms for approvers, and resuming the task is what approves a request to a model"
+            return self._denied(Deny(verdict.rule, why))
+        reason = f"a request to {self._model} waits for a person by rule {verdict.rule}: {verdict.reason}"
+        return [self._judged("ask", verdict), e.PauseRequested(POLICY, reason)]
+
+    def _denied(self, verdict: Deny) -> list[e.Event]:
+        step, call = self.effect.step, self.effect.call
+        by = f" by rule {verdict.rule}" if verdict.rule else ""
+        text = f"a request to {self._model} was denied{by}: {verdict.reason}"
+        return [
+            self._judged("deny", verdict),
+            e.ModelStarted(step.id, self._model, call.attempt + 1, self.effect.final, call.offered, call.id),
+            e.ModelFailed(step.id, e.Failure("model", "denied", text, model=self._model), call.id),
+        ]
+
+    def _judged(self, word: e.RequestVerdict, verdict: PolicyVerdict | None) -> e.RequestJudged:
+        rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
+        effect = self.effect
+        return e.RequestJudged(effect.step.id, word, self._model, rule, reason, effect.call.id)
