@@ -3,15 +3,30 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.runner.cases import both, journal, only
-from treadle import Agent, Decider, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from tests.runner.planned import WORKING, a_plan, an_answer, sub
+from treadle import (
+    Agent,
+    Decider,
+    Limits,
+    NextStep,
+    Node,
+    Pipeline,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
 from treadle.agents.decide import function_calling
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.model import ModelRequest
 from treadle.errors import (
     AlreadyDecided,
     ApproverRefused,
@@ -19,7 +34,7 @@ from treadle.errors import (
     ConfigurationError,
     TaskParked,
 )
-from treadle.llm.scripted import call, turn
+from treadle.llm.scripted import call, text, turn
 from treadle.policy.verdicts import (
     Allow,
     AskPerson,
@@ -77,7 +92,7 @@ class Bank:
             self.pay(f"{order} {amount}")
             return f"refunded {amount} for {order}"
 
-        return tool(refund, **{"needs_approval": True, **options})
+        return tool(refund, **cast("Any", {"needs_approval": True, **options}))
 
     def desk(self, *script: Any, **more: Any) -> Agent[Any]:
         tools = more.pop("tools", None) or [self.refund()]
@@ -670,17 +685,43 @@ REACT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("worker", "script"),
-    [
-        (Decider(function_calling.decide), ()),
-        ("react", REACT),
-        (one_refund, ("unused",)),
-    ],
-    ids=["decider", "react", "step function"],
+PLANNER = (
+    '{"name": "refund", "arguments": {"order": "a", "amount": 5}}',
+    '{"name": "finish", "arguments": {"answer": "Done."}}',
 )
-async def test_every_worker_waits_for_approvals(store: Any, bank: Bank, worker: Any, script: Any) -> None:
-    agent = bank.desk(*script, worker=worker)
+
+
+def planned(request: ModelRequest) -> Any:
+    """A model that plans one sub-task, calls the tool in it, and then answers."""
+    if request.instructions.startswith(WORKING):
+        paid = any(message.role == "tool" for message in request.messages)
+        return text("It is paid.") if paid else call("refund", order="a", amount=5)
+    told = "".join(message.text for message in request.messages)
+    return text(an_answer("Done.") if "Plan 1 has run" in told else a_plan(sub("pay")))
+
+
+def pipeline(bank: Bank) -> Agent[Any]:
+    refund = bank.refund()
+    worker = Pipeline([Node("pay", refund, input={"order": "a", "amount": 5})])
+    return bank.desk("unused", tools=[refund], worker=worker)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda bank: bank.desk(worker=Decider(function_calling.decide)),
+        lambda bank: bank.desk(*REACT, worker="react"),
+        lambda bank: bank.desk(*PLANNER, worker="planner"),
+        lambda bank: bank.desk("unused", worker=one_refund),
+        pipeline,
+        lambda bank: bank.desk(worker="plan_refine").replace(model=ScriptedModel(planned)),
+    ],
+    ids=["decider", "react", "planner", "step function", "pipeline", "plan_refine"],
+)
+async def test_every_worker_waits_for_approvals(
+    store: Any, bank: Bank, made: Callable[[Bank], Agent[Any]]
+) -> None:
+    agent = made(bank)
     async with Runner(store) as runner:
         task = (await runner.run(agent, "Go.")).task_id
         assert (len(await runner.list_pending(task)), bank.payments) == (1, [])
@@ -688,6 +729,68 @@ async def test_every_worker_waits_for_approvals(store: Any, bank: Bank, worker: 
     async with Runner(store, agents=[agent]) as runner:
         result = await runner.resume(task)
     assert (result.state, bank.payments) == ("completed", ["a 5"])
+
+
+async def test_parallel_steps_go_on_while_the_call_of_one_waits(store: Any, bank: Bank) -> None:
+    async def start(ctx: StepContext) -> StepResult:
+        plans = [NextStep("pay"), NextStep("work"), NextStep("end", after=("pay", "work"))]
+        return StepResult(next_steps=plans)
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return await start(ctx)
+        if ctx.name == "pay":
+            return StepResult(await ctx.call_tool("refund", {"order": "a", "amount": 5}))
+        if ctx.name == "work":
+            await asyncio.sleep(0.2)
+            bank.pay("worked")
+        return StepResult(ctx.name, is_last=ctx.name == "end")
+
+    agent = bank.desk("unused", worker=worker)
+    async with Runner(store, agents=[agent]) as runner:
+        result = await runner.run(agent, "Go.")
+        assert ([item.tool for item in result.pending], bank.payments) == (["refund"], ["worked"])
+        await runner.approve(result.task_id)
+        assert (await runner.resume(result.task_id)).state == "completed"
+    assert bank.payments == ["worked", "a 5"]
+
+
+async def test_an_adopter_goes_on_as_soon_as_another_process_decided(store: Any, bank: Bank) -> None:
+    agent = bank.desk()
+    below = bank.desk().replace(name="below")
+    above = Agent(ScriptedModel([call("below", input="refund"), "End."]), name="above", subagents=[below])
+    async with Runner(store, agents=[agent, above], adopt=True) as driver:
+        own = await driver.run(agent, "Go.")
+        parent = await driver.run(above, "Go.")
+        async with Runner(store) as other:
+            for item in await other.list_pending():
+                await other.approve(item.task_id, by="ann")
+        async with asyncio.timeout(10):
+            for task in (own.task_id, parent.task_id):
+                while (await driver.get_task(task)).state != "completed":  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+    assert bank.payments == ["a 5", "a 5"]
+
+
+def test_a_child_whose_request_expires_goes_on_with_its_parent(tmp_path: Path, bank: Bank) -> None:
+    async def work() -> None:
+        below = bank.desk()
+        above = Agent(ScriptedModel([call("desk", input="refund"), "End."]), name="above", subagents=[below])
+        options = RunOptions(approval_expires=3_600)
+        async with clock.runner(tmp_path / "store.db", options=options, agents=[above]) as runner:
+            result = await runner.run(above, "Go.", task_id="parent")
+            assert result.state == "waiting"
+        await asyncio.sleep(4_000)
+        async with clock.runner(tmp_path / "store.db", agents=[above], adopt=True) as runner:
+            while (await runner.get_task("parent")).state != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            assert [each.outcome for each in (await runner.result("parent")).tool_executions] == [
+                "ok",
+                "denied",
+            ]
+
+    clock.run(work())
+    assert bank.payments == []
 
 
 async def test_a_limit_closes_an_open_request(runner: Runner, bank: Bank) -> None:
