@@ -57,25 +57,24 @@ def _share_the_rewriting_of_tests(config: pytest.Config) -> None:
 
 
 def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep as many cases of a matrix as its mark `sampled` says, and one store of those that a test runs on.
+    """Keep as many cases as a mark `sampled` says, and one store of those that a test runs on.
 
+    The mark on a function counts the cases of its matrix; on a class or a module, all its tests and their cases.
     The choice is another one in each run and the same for the same seed, whatever else is collected.
     """
-    matrices: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    stores: defaultdict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    samples: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        case = getattr(item, "callspec", None)
-        if case is None or item.get_closest_marker("full"):
+        if item.get_closest_marker("full"):
             continue
-        name = item.nodeid.split("[")[0]
-        if item.get_closest_marker("sampled"):
-            matrices[name].append(item)
-        elif case.params.get("store") in STORES:
-            stores[name, *((key, at) for key, at in case.indices.items() if key != "store")].append(item)
+        name, case = item.nodeid.split("[")[0], getattr(item, "callspec", None)
+        carrier, mark = next(item.iter_markers_with_node("sampled"), (item, None))
+        if mark is not None:
+            samples[name if carrier is item else carrier.nodeid, mark.args[0]].append(item)
+        elif case is not None and case.params.get("store") in STORES:
+            others = [(key, at) for key, at in case.indices.items() if key != "store"]
+            samples[f"{name} {others}", 1].append(item)
     left: set[pytest.Item] = set()
-    for name, cases in [*matrices.items(), *((str(key), cases) for key, cases in stores.items())]:
-        mark = cases[0].get_closest_marker("sampled")
-        count = mark.args[0] if mark else 1
+    for (name, count), cases in samples.items():
         cases.sort(key=lambda item: item.nodeid)
         random.Random(f"{config.option.hypothesis_seed} {name}").shuffle(cases)
         left.update(cases[count:])

@@ -22,6 +22,8 @@ from treadle.cli.demo import play
 from treadle.testing.ledger import Ledger, LedgerLine, append_line
 from treadle.testing.provider import ProviderRequest, ProviderServer, call, text, turn
 
+pytestmark = pytest.mark.sampled(10)
+
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:

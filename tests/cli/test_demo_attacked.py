@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, run
 
+pytestmark = pytest.mark.sampled(1)
+
 LINES = 75
 """About how many lines a demonstration prints. Instants are counted in its lines: time depends on the machine."""
 

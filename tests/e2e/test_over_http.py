@@ -10,6 +10,8 @@ from treadle import Agent, Reasoning, Runner, RunOptions, ToolContext, tool
 from treadle.core.events import Delta
 from treadle.testing.provider import call, fail, hang_up, reasoning, text, turn
 
+pytestmark = pytest.mark.sampled(12)
+
 QUESTION = "What is (121 * 3) + 42?"
 
 

@@ -135,6 +135,7 @@ def test_a_word_that_only_this_server_uses_is_explained_by_the_user(made, stream
 # ------------------------------------------------------------------------------------------ the table
 
 
+@pytest.mark.full  # it imports the package of every provider
 def test_the_table_agrees_with_what_pydantic_ai_knows():
     for module in ("anthropic", "bedrock", "cohere", "google", "groq", "huggingface", "mistral", "openai"):
         importlib.import_module(f"pydantic_ai.models.{module}")

@@ -9,6 +9,8 @@ import pytest
 from tests.lazily import anthropic
 from treadle.testing.provider import ProviderServer, Usage, call, raw_call, reasoning, refusal, text, turn
 
+pytestmark = pytest.mark.sampled(12)
+
 ADD: Any = {
     "name": "add",
     "input_schema": {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]},

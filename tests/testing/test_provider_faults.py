@@ -16,6 +16,8 @@ import pytest
 from tests.lazily import anthropic, openai
 from treadle.testing.provider import ProviderServer, call, fail, hang_up, raw, text, turn
 
+pytestmark = pytest.mark.sampled(16)
+
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 LONG = "One two three four five six seven"
 

@@ -20,6 +20,8 @@ from treadle.testing.provider import (
     turn,
 )
 
+pytestmark = pytest.mark.sampled(12)
+
 ADD = {
     "function_declarations": [
         {

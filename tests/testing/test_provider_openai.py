@@ -10,6 +10,8 @@ import pytest
 from tests.lazily import openai
 from treadle.testing.provider import ProviderServer, Usage, call, raw_call, reasoning, refusal, text, turn
 
+pytestmark = pytest.mark.sampled(12)
+
 ADD = {
     "type": "function",
     "function": {

@@ -19,6 +19,8 @@ from treadle.testing.provider import (
     turn,
 )
 
+pytestmark = pytest.mark.sampled(12)
+
 ADD: Any = {
     "type": "function",
     "name": "add",

@@ -24,7 +24,7 @@ from treadle.stores.writer_thread import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
 from treadle.testing.postgres import PostgresServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(22)]
 
 
 @pytest.fixture

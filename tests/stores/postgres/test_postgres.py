@@ -16,6 +16,7 @@ from treadle.testing.conformance.durability import CALLS, PersistentStoreConform
 from treadle.testing.postgres import PostgresServer
 
 
+@pytest.mark.sampled(50)  # SQLite keeps the same contract, whole in each run
 class TestPostgresStore(PersistentStoreConformance, QueuedCases):
     factory: ClassVar[str] = "treadle.wiring:open_store"
     server: PostgresServer

@@ -20,7 +20,7 @@ from treadle.stores.postgres.schema import address
 from treadle.testing.conformance.owner import Owner, item
 from treadle.testing.postgres import PostgresServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(4)]
 
 ANSWER = 0.5
 PATIENCE = 1.0
