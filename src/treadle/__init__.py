@@ -23,7 +23,7 @@ from treadle.core.model import (
 )
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
 from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
-from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
+from treadle.engine.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.llm.scripted import ScriptedModel
 from treadle.policy.limits import Limits
 from treadle.ports import ToolContext, ToolOutput
@@ -103,6 +103,7 @@ __all__ = [
     "Node",
     "NodeContext",
     "NotHappened",
+    "Pending",
     "Pipeline",
     "PlanRefine",
     "Planner",

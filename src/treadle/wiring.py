@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,12 +16,15 @@ from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
 from treadle.drivers.user_context import ContextFactory, checked_factory
 from treadle.engine.options import RunOptions
+from treadle.engine.pending_callback import OnPending
+from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import check_name
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Notice, Observer
+from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
 
@@ -45,6 +48,8 @@ class Runner(TaskRunner):
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
+        on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
+            drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
         observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
             those in `treadle.telemetry`; none of them can fail or slow a run.
@@ -71,6 +76,7 @@ class Runner(TaskRunner):
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
         policy: Judge | None = None,
+        on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
         context_factory: ContextFactory | None = None,
@@ -110,10 +116,23 @@ class Runner(TaskRunner):
                 pricing(prices),
                 copied(extra_state),
                 checked_judge("Runner: policy", policy),
+                self._told_of(on_pending),
             )
         )
         self._adopts = adopt
         self.sync = SyncRunner(self)
+
+    def _told_of(self, function: Any) -> OnPending | None:
+        """Return what tells a user's function of requests for approval; raises `ConfigurationError`."""
+        if function is None:
+            return None
+        from inspect import iscoroutinefunction
+
+        if not (iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))):  # noqa: B004
+            raise ConfigurationError(
+                f"Runner: on_pending must be an async function of a Pending and a handle, got {function!r}"
+            )
+        return lambda item: function(item, self.handle(item.task_id))
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

@@ -35,6 +35,7 @@ from treadle.engine.metering import Pricing, no_price
 from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
+from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.errors import Fenced, TaskNotFound
@@ -64,6 +65,7 @@ class Dependencies:
     price: Pricing = no_price
     extra_state: dict[str, Json] | None = None
     policy: Judge | None = None
+    on_pending: OnPending | None = None
 
 
 DRIVE_BEGIN_TRIES: Final = 100
@@ -125,6 +127,7 @@ class TaskDriver:
         )
         self._memory = dependencies.memory
         self._price = dependencies.price
+        self._on_pending = PendingCallback(dependencies.on_pending) if dependencies.on_pending else None
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
@@ -168,6 +171,7 @@ class TaskDriver:
             self.children.stop,
             self._admission(owned, spec.options) if runs else None,
             was_wanted=owned.wanted,
+            on_pending=self._on_pending if runs else None,
         )
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
         if runs:

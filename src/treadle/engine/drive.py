@@ -63,6 +63,7 @@ from treadle.engine.inbox import InboxReader
 from treadle.engine.interruption import Deadline, Interruption
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
+from treadle.engine.pending_callback import PendingCallback
 from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
 from treadle.engine.results import resting_word
@@ -93,6 +94,7 @@ class DriveLoop:
         stop_child: cancels a child of the task.
         admission: how the task enters its thread, if it has not yet.
         was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
+        on_pending: tells a user's front end of requests for approval.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class DriveLoop:
         admission: ThreadAdmission | None = None,
         *,
         was_wanted: int = 0,
+        on_pending: PendingCallback | None = None,
     ) -> None:
         self.state = state
         self._store = store
@@ -132,6 +135,9 @@ class DriveLoop:
         self._deadline = Deadline(state, seconds, self._subagents) if seconds is not None else None
         self._inbox = InboxReader(
             store, writer, state, running, self._subagents, goes_on=was_wanted == AT_ONCE
+        )
+        self._callbacks = (
+            on_pending.of(state, writer.durable, self._loop_task.wake) if on_pending is not None else None
         )
         self.over = False
         writer.on_failure, writer.is_heard = self._loop_task.wake, is_heard()
@@ -200,6 +206,8 @@ class DriveLoop:
         state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
         if (state.graph is not None or state.asked) and spec.goal != "attend":
             fire_timer(state, self._writer, self._record)
+            if self._callbacks is not None and state.asked:
+                self._callbacks.begin()
         recorded = 0
         while True:
             if (
@@ -252,6 +260,8 @@ class DriveLoop:
         if self._admission is not None:
             self._admission.leave()
         try:
+            if self._callbacks is not None:
+                await self._callbacks.cancel()
             await self._effects.cancel_all()
         finally:
             self.over = True
@@ -303,6 +313,11 @@ class DriveLoop:
 
     async def _rest(self, wait: Wait) -> bool:
         """Wait here for what ends soon, or release the task; True when the drive is over."""
+        if wait.reason == "approval" and self._callbacks is not None and self._callbacks.running:
+            self._writer.flush()
+            if not self._is_called():
+                await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))
+            return False
         if wait.reason == "ended" and self._writer.released:
             return True
         if wait.reason == "thread" and self._admission is not None:

@@ -1,0 +1,96 @@
+"""Telling a user's own front end of requests for approval: an async function that may decide at once, or later.
+
+A request is told once it is durable, beside what its task does otherwise. While the function runs, the task is not
+released, so that it goes on at once with what the function decides. A request that is still open is told once more by
+each process that drives the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from treadle.core.state import TaskState
+from treadle.engine.results import Pending, pending_of
+
+OnPending: TypeAlias = Callable[[Pending], Awaitable[object]]
+
+GRACE: Final = 2.0
+"""Seconds that a function has to end once its drive is over."""
+
+_LOG: Final = logging.getLogger("treadle.pending")
+
+
+class PendingCallback:
+    """Calls the function for the requests of the tasks that one runner drives.
+
+    Args:
+        function: is called with each request.
+    """
+
+    def __init__(self, function: OnPending) -> None:
+        self._function = function
+        self._told: set[tuple[str, str]] = set()
+
+    def of(
+        self, state: TaskState, durable: Callable[[], Awaitable[None]], wake: Callable[[], None]
+    ) -> DriveCallbacks:
+        """Return the calls of the function that belong to one drive."""
+        return DriveCallbacks(self._function, self._told, state, durable, wake)
+
+
+class DriveCallbacks:
+    """The calls of the function for one drive.
+
+    Args:
+        function: is called with each request.
+        told: what was told in this process, by task and request.
+        state: of the driven task.
+        durable: waits until what is recorded is durable.
+        wake: has the drive take its next turn.
+    """
+
+    def __init__(
+        self,
+        function: OnPending,
+        told: set[tuple[str, str]],
+        state: TaskState,
+        durable: Callable[[], Awaitable[None]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._function = function
+        self._told = told
+        self._state = state
+        self._durable = durable
+        self._wake = wake
+        self.running: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        """Begin to tell of the requests that are new."""
+        for item in pending_of(self._state):
+            key = self._state.task_id, item.request_id
+            if item.kind == "approval" and key not in self._told:
+                self._told.add(key)
+                telling = asyncio.get_running_loop().create_task(self._tell(item))
+                self.running.add(telling)
+                telling.add_done_callback(self._on_done)
+
+    def _on_done(self, telling: asyncio.Task[None]) -> None:
+        self.running.discard(telling)
+        self._wake()
+
+    async def _tell(self, item: Pending) -> None:
+        try:
+            await self._durable()
+            await self._function(item)
+        except Exception:  # noqa: BLE001  the request stays open, and any process may decide on it
+            _LOG.exception("on_pending failed for the request %s of task %s", item.request_id, item.task_id)
+
+    async def cancel(self) -> None:
+        """Stop what is being told: the drive is over."""
+        for telling in tuple(self.running):
+            telling.cancel()
+        if self.running:
+            await asyncio.wait(self.running, timeout=GRACE)
