@@ -1,11 +1,12 @@
 """Observers get all events of all tasks, and neither fail nor slow any of them."""
 
+import io
 import json
 import time
 
 import pytest
 
-from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.messages import Message, Text
 from treadle.core.model import SideCall
@@ -151,3 +152,19 @@ def test_a_very_long_text_is_cut_without_half_a_secret():
     began = time.perf_counter()
     redaction.json({"page": "token " * 2_000_000, "more": [{"x": "password " * 1_000}] * 100})
     assert time.perf_counter() - began < 2
+
+
+async def test_the_console_tells_which_rule_decided_and_nothing_where_none_did() -> None:
+    policy = Policy(
+        Rule("no-look", "deny", tool="look", reason="Not today."),
+        Rule("dear", "allow", model="*", when={"model_calls": {"at_least": 1}}),
+    )
+    agent = Agent(ScriptedModel([call("look", n=1), text("Done.")]), name="desk", tools=[look])
+    screen = io.StringIO()
+    async with Runner("memory:", observers=[Console(screen)], policy=policy) as runner:
+        await runner.run(agent, "Go.")
+    judged = [line.partition("! ")[2] for line in screen.getvalue().splitlines() if "judged" in line]
+    assert judged == [
+        "look was judged (s1-0): deny by rule no-look",
+        "a request to scripted was judged: allow by rule dear",
+    ]

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
 from tests.telemetry.collector import Collector, collecting
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
@@ -218,6 +218,27 @@ async def test_a_drive_is_a_child_of_its_callers_span_and_user_spans_are_untouch
     drives = [span for span in exporter.get_finished_spans() if span.name == "invoke_agent worker"]
     assert drives[0].parent.span_id == user_span.get_span_context().span_id
     assert drives[1].parent is None
+    provider.shutdown()
+
+
+async def test_verdicts_are_events_of_the_drive_with_their_rules():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    rules = [Rule("no-look", "deny", tool="look", reason="Of 'violet'."), Rule("models", "allow", model="*")]
+    async with Runner("memory:", observers=[OpenTelemetry(provider)], policy=Policy(*rules)) as runner:
+        await runner.run(worker([call("look", n=1), text("Done.")]), "Go.")
+    (drive,) = [span for span in exporter.get_finished_spans() if span.name == "invoke_agent worker"]
+    verdicts = [
+        (event.name, event.attributes["treadle.verdict"], event.attributes["treadle.rule"])
+        for event in drive.events
+        if event.name in ("call_judged", "request_judged")
+    ]
+    assert verdicts == [
+        ("request_judged", "allow", "models"),
+        ("call_judged", "deny", "no-look"),
+        ("request_judged", "allow", "models"),
+    ]
     provider.shutdown()
 
 

@@ -158,6 +158,10 @@ def _other_line(event: Any) -> tuple[str, str, str, str] | None:
         case e.ModelStopped() | e.ToolStopped():
             description = "the request" if isinstance(event, e.ModelStopped) else event.call
             return "…", "yellow", f"{description} was stopped: {event.reason}", ""
+        case e.CallJudged() | e.RequestJudged():
+            told = event.rule is not None or event.verdict == "deny"
+            by = f" by rule {event.rule}" if event.rule is not None else ""
+            return ("!", "yellow", f"{event.description}{by}", event.reason) if told else None
         case e.ApprovalRequested() | e.ApprovalVoided() | e.ApprovalExpired():
             return "?", "yellow", event.description, ""
         case e.ApprovalGiven() | e.ApprovalDenied():
