@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents.stories import state_after
 from treadle import (
     Agent,
     Allow,
@@ -23,8 +24,10 @@ from treadle import (
     StepResult,
     tool,
 )
+from treadle.core.effects import JudgeRequest
+from treadle.engine.request_judging import RequestJudgementInFlight
 from treadle.errors import ModelError
-from treadle.events import Failure, ModelFailed, ModelStarted, RequestJudged
+from treadle.events import Failure, ModelFailed, ModelStarted, RequestJudged, StepStarted
 from treadle.llm.scripted import call, fail
 from treadle.models import Fallback
 from treadle.policy.verdicts import PolicyVerdict
@@ -247,3 +250,15 @@ async def test_requests_of_step_functions_are_judged_one_by_one(verdict: Any) ->
         else:
             assert (result.state, [waits.request_id for waits in result.pending]) == ("paused", ["s1-m2"])
             assert (await runner.resume(result.task_id)).final_text == "both"
+
+
+@pytest.mark.parametrize("stop", ["pausing", "interrupting", "cancelling"])
+def test_a_judgement_that_ends_after_a_stop_starts_no_request(stop: str) -> None:
+    state = state_after(StepStarted("s1", 1))
+    assert state.step is not None
+    effect: Any = JudgeRequest("s1-judge", state.step, state.step.model_call)
+    unused: Any = None
+    judgement = RequestJudgementInFlight(effect, unused, unused)
+    assert not judgement.is_overtaken(state)
+    setattr(state, stop, True)
+    assert judgement.is_overtaken(state), "the request is judged when the task goes on"

@@ -9,7 +9,17 @@ from treadle.agents.decide import function_calling, lifecycle
 from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, JudgeCall, Reconcile, UndoCall, Wait
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    Decision,
+    Effect,
+    JudgeCall,
+    JudgeRequest,
+    Reconcile,
+    UndoCall,
+    Wait,
+)
 from treadle.core.ends import failed_end, withheld_end
 from treadle.core.fold import apply
 from treadle.core.ids import approval_id
@@ -133,6 +143,7 @@ class Shell:
     def begin(self, effect: Effect) -> None:
         state = self.state
         if isinstance(effect, CallModel):
+            assert not self.rules.judges_requests or effect.call.permit == "allow", "it was not judged"
             self.record(e.ModelStarted(effect.step.id, "m", effect.call.attempt + 1, effect.final))
             self.requests.append(list(state.view))
         elif isinstance(effect, CallTool):
@@ -141,7 +152,7 @@ class Shell:
             if self.is_invalid(call) or spec is None:
                 return
             permit = call.permit
-            assert not self.rules.gated or permit is not None, "it was not judged"
+            assert call.name not in self.rules.judged or permit is not None, "it was not judged"
             if permit is not None and permit.status == "approved" and self.clock % 5 == 0:
                 self.fired["voided"] += 1
                 self.record(e.ApprovalVoided(call.step, call.id, call.requests, "the tool changed"))
@@ -209,6 +220,8 @@ class Shell:
                 self.record(verdicts[choice % 3])
         elif isinstance(effect, JudgeCall):
             self.judge(effect.call, choice)
+        elif isinstance(effect, JudgeRequest):
+            self.judge_request(effect, choice)
         elif isinstance(effect, UndoCall):
             self.end_undo(effect, choice)
         else:
@@ -264,6 +277,22 @@ class Shell:
         arguments: Any = {"n": choice % 4} if how == "replace" else None
         self.fired[f"judged {how}"] += 1
         self.record(e.CallJudged(call.step, call.id, how, "rule", "why", arguments, call.arguments))
+
+    def judge_request(self, effect: JudgeRequest, choice: int) -> None:
+        """Decide on a request to the model as a policy may; one that is not wanted any more is left as it is."""
+        step, call = effect.step, effect.call
+        state = self.state
+        stops = state.cancelling or state.interrupting or state.pausing or state.undo is not None
+        if stops or all(other is not call for _, other in state.open_model_calls()) or call.status == "begun":
+            return
+        verdict: Any = ("allow", "allow", "allow", "ask", "deny")[choice % 5]
+        self.fired[f"request {verdict}"] += 1
+        self.record(e.RequestJudged(step.id, verdict, "m", "rule", "why"))
+        if verdict == "ask":
+            self.record(e.PauseRequested("policy", "why"))
+        elif verdict == "deny":
+            self.record(e.ModelStarted(step.id, "m", call.attempt + 1, effect.final))
+            self.record(e.ModelFailed(step.id, e.Failure("model", "denied", "no")))
 
     def end_tool(self, call: CallState, choice: int) -> None:
         outcome = choice % 4

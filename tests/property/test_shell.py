@@ -17,15 +17,18 @@ from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(
-    lambda steps, tool_calls, judged, **rest: Rules(
+    lambda steps, tool_calls, judged, requests, **rest: Rules(
         "m",
         SPECS,
         Limits(steps=steps, tool_calls=tool_calls),
         judged=frozenset(judged),
-        gated=bool(judged),
+        gated=bool(judged) or requests,
+        judges_requests=requests,
         **rest,
     ),
     judged=st.sampled_from([(), (), (*SPECS, "nobody")]),
+    requests=st.sampled_from([False, False, True]),
+    on_denied_call=st.sampled_from(["continue", "continue", "fail", "degrade", "pause"]),
     steps=st.sampled_from([None, 0, 1, 2, 3]),
     tool_calls=st.sampled_from([None, None, 0, 1, 3]),
     on_limit=st.sampled_from(["final_answer", "fail", "pause"]),
@@ -188,6 +191,9 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "judged allow",
         "judged deny",
         "judged replace",
+        "request allow",
+        "request ask",
+        "request deny",
         "command approval_given",
         "command approval_denied",
         "expired",

@@ -70,8 +70,10 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         return self._denied(Deny(None, f"it could not be judged: {text}"))
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the request is not wanted any more, or has gone out."""
+        """Whether the request is not wanted any more, or has gone out; a task that stops judges it when it goes on."""
         call = self.effect.call
+        if state.cancelling or state.interrupting or state.pausing or state.undo is not None:
+            return True
         return call.status == "begun" or all(other is not call for _, other in state.open_model_calls())
 
     def _events(self, verdict: PolicyVerdict | None) -> list[e.Event]:
