@@ -27,7 +27,6 @@ COMMANDS: Final = {
     "worker": "drive",
     "serve": "drive",
     "message": "send TASK TEXT",
-    "approve": "resume TASK",
     "branch": "fork TASK",
     "compare": "diff A B",
     "backup": "export",
