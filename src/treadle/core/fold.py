@@ -144,6 +144,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.end_reasons = ()
     state.covers = 0
     approvals.forget(state)
+    model_calls.forget_permits(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
 

@@ -52,6 +52,12 @@ def let_asked_go(state: TaskState) -> None:
             call.permit = "allow"
 
 
+def forget_permits(state: TaskState) -> None:
+    """Have all requests judged anew that have not gone out: what was allowed to a task is not allowed to its fork."""
+    for _, call in state.open_model_calls():
+        call.permit = None
+
+
 def start(state: TaskState, event: ModelStarted) -> None:
     """Note that a request went out; refuse one that goes out before its time."""
     step, call = _named(state, event)

@@ -40,6 +40,7 @@ JUDGE, ASK = [(JudgeRequest, "s1-judge")], [(CallModel, "s1")]
         ([OPENED, judged("ask"), e.PauseRequested("policy", "why"), e.Resumed()], ASK),
         ([OPENED, judged("ask"), e.Resumed()], JUDGE),  # nothing was paused, so nobody let it go
         ([OPENED, e.PauseRequested("ann"), judged("deny"), e.Resumed()], JUDGE),
+        ([OPENED, judged("allow"), e.TaskForked("t0", "math", "talk")], JUDGE),  # a fork inherits no permit
     ],
 )
 def test_a_request_goes_out_only_with_a_permit(events: list[Any], wants: list[tuple[type, str]]):

@@ -99,6 +99,13 @@ def judged_and_starts(events: list[e.Event]) -> None:
     events.insert(4, e.CallJudged("s1", "s1-0", "deny"))
 
 
+def request_judged(verdict: e.RequestVerdict) -> Callable[[list[e.Event]], None]:
+    def insert(events: list[e.Event]) -> None:
+        events.insert(2, e.RequestJudged("s1", verdict, "scripted"))
+
+    return insert
+
+
 def decided_twice(events: list[e.Event]) -> None:
     events[4:4] = [asked(), e.ApprovalGiven("s1", "s1-0", 1), e.ApprovalGiven("s1", "s1-0", 1)]
 
@@ -162,6 +169,13 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
     "a call starts before its approval": ("I8", "approved_starts", 6, with_events(asked_and_starts)),
     "a denied call starts": ("I8", "approved_starts", 6, with_events(judged_and_starts)),
     "a request is decided twice": ("I8", "approved_starts", 7, with_events(decided_twice)),
+    "a request goes out that waits for a person": (
+        "I8",
+        "judged_requests",
+        4,
+        with_events(request_judged("ask")),
+    ),
+    "a denied request is answered": ("I8", "judged_requests", 5, with_events(request_judged("deny"))),
     "an event follows the end": (
         "I9",
         "one_task_end",

@@ -23,6 +23,7 @@ Invariant = Literal[
     "one_end",
     "unknown_iff_lost",
     "approved_starts",
+    "judged_requests",
     "one_task_end",
     "ended",
     "epochs_grow",
@@ -68,6 +69,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "one_writer": "I6",
     "stopped": "I7",
     "approved_starts": "I8",
+    "judged_requests": "I8",
     "one_task_end": "I9",
     "ended": "I9",
     "stream": "I10",
@@ -266,6 +268,32 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield Violation("one_task_end", task, event.seq, f"{event.kind} after the task ended")
         elif kind is e.TaskEnded:
             ended = True
+
+
+def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A request that a policy denied is not answered; one it asked about goes out only after a pause and a resume."""
+    asked: set[str] = set()
+    denied: set[str] = set()
+    pausing = False
+    for event in events:
+        if isinstance(event, e.RequestJudged):
+            name = event.call or event.step
+            asked.discard(name)
+            denied.discard(name)
+            if event.verdict != "allow":
+                (asked if event.verdict == "ask" else denied).add(name)
+        elif isinstance(event, e.PauseRequested):
+            pausing = True
+        elif isinstance(event, e.Resumed):
+            if pausing:
+                asked.clear()
+            pausing = False
+        elif isinstance(event, e.ModelStarted) and (event.call or event.step) in asked:
+            text = f"the request of {event.call or event.step} goes out, which waits for a person"
+            yield Violation("judged_requests", task, event.seq, text)
+        elif isinstance(event, e.ModelReturned) and (event.call or event.step) in denied:
+            text = f"the request of {event.call or event.step} was denied, and is answered"
+            yield Violation("judged_requests", task, event.seq, text)
 
 
 def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:

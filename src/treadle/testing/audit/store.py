@@ -30,6 +30,7 @@ from treadle.testing.audit.events import (
     ended,
     epochs_grow,
     gap_free,
+    judged_requests,
     ledger_agrees,
     limits,
     offers_stay,
@@ -134,6 +135,7 @@ def audit(
     violations += [
         *epochs_grow(task, journal.entries),
         *approved_starts(task, events),
+        *judged_requests(task, events),
         *taken_over(task, journal.entries),
         *times_go_on(task, events),
         *stopped(task, events),
