@@ -109,6 +109,7 @@ def test_a_project_lists_the_policy_of_all_commands_that_drive(treadle, project)
     ended = treadle("run", "payer", "go")
     assert ended.code == 0
     assert "pay (s1-0) not allowed" in ended.out
+    assert ".." not in ended.out
     assert "by rule never" in ended.out
     assert not (project / "ledger").exists()
     assert "by rule never" in treadle("show", "last").out
@@ -125,7 +126,7 @@ def test_a_request_to_a_model_that_is_asked_about_is_told_with_the_commands_that
     assert ended.code == 5
     assert "a request to scripted waits for a person" in ended.out
     assert "It is dear." in ended.out
-    assert "treadle resume" in ended.out
+    assert "--policy ask.toml" in ended.out, "the command that goes on names the policy"
     assert treadle("resume", "last", "--policy", "ask.toml").code == 5, (
         "its second request is asked about too"
     )

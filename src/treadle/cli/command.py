@@ -81,6 +81,8 @@ class Session:
     def __init__(self, screen: Screen, store: str | None) -> None:
         self.screen = screen
         self.store = store
+        self.policy: str | None = None
+        """the value of `--policy`, which a command that goes on with a task has to name too"""
 
     def runner(
         self,
@@ -112,6 +114,7 @@ class Session:
             )
         factory = listed_context_factory() if drives else None
         judge = listed_policy(policy) if drives else None
+        self.policy = policy
         return Runner(store, agents=agents, observers=observers, context_factory=factory, policy=judge)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:

@@ -58,7 +58,8 @@ def print_next(
     """Print the command that goes on with a task, if it can go on; the arguments are those of `print_outcome`."""
     screen = session.screen
     raised = _raised(limit) if limit is not None and result.state == "paused" else {}
-    resume = session.command_line("resume", screen.short(root or result.task_id), agent=agent, **raised)
+    task = screen.short(root or result.task_id)
+    resume = session.command_line("resume", task, agent=agent, policy=session.policy, **raised)
     if result.driven:  # it goes on by itself
         screen.line(("  a driver process works on it", "dim"))
     elif result.state in ("interrupted", "paused", "failed", "created", "running", "waiting"):
@@ -118,7 +119,7 @@ def print_pending_item(session: Session, item: Pending) -> None:
     elif item.kind == "request":
         line(("  ? ", "yellow"), item.text)
         task = screen.short(item.task_id)
-        screen.command("    let it go out:   ", session.command_line("resume", task))
+        screen.command("    let it go out:   ", session.command_line("resume", task, policy=session.policy))
         screen.command("    refuse it:       ", session.command_line("cancel", task))
     else:
         line(("  ? ", "yellow"), f"{item.tool}({call_arguments(item.arguments)}): {item.text}")

@@ -102,7 +102,7 @@ def judgement(call: CallState) -> JudgeCall:
 def denied_end(call: CallState) -> e.ToolEnded:
     """Return the end of a call that was denied."""
     why = call.permit.reason if call.permit is not None else ""
-    text = f"{call.name} was not run: {why}."
+    text = f"{call.name} was not run: {why.rstrip('.')}."
     return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
 
 
