@@ -415,7 +415,7 @@ def test_a_request_expires_while_no_process_runs_and_a_late_approval_is_refused(
         assert first.pending[0].expires == second.pending[0].expires == clock.now() + 3_600_000_000
         await asyncio.sleep(3_600)
         async with clock.runner(path, agents=[bank.desk()]) as runner:
-            with pytest.raises(AlreadyDecided, match="expired at"):
+            with pytest.raises(AlreadyDecided, match="the request s1-0-ask1 has expired"):
                 await runner.approve("first")
             first = await runner.resume("first")
             assert [execution.outcome for execution in first.tool_executions] == ["denied"]

@@ -6,7 +6,7 @@ from tests.simulation.run import RULES
 from treadle.core.events import END_STATES
 
 STATES = ("created", "running", "answered", "waiting", "paused", "interrupted", *END_STATES)
-OUTCOMES = ("ok", "error", "timeout", "invalid", "refused", "cancelled", "unknown")
+OUTCOMES = ("ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "unknown")
 EVENTS = (
     "tool_stopped",
     "outcome_settled",
@@ -20,6 +20,11 @@ EVENTS = (
     "step_skipped",
     "model_stopped",
     "timer_fired",
+    "call_judged",
+    "approval_requested",
+    "approval_given",
+    "approval_denied",
+    "approval_expired",
     "command_rejected",
 )
 MOMENTS = (

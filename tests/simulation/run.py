@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from tests.simulation.world import LEASE, Process, World
 from treadle import Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.errors import StoreUnavailable, TreadleError
+from treadle.errors import AlreadyDecided, StoreUnavailable, TreadleError
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
@@ -30,6 +31,7 @@ RULES = {
     "cancel": 1,
     "send": 3,
     "settle": 5,
+    "decide": 8,
     "undo": 4,
     "fork": 2,
     "skip": 1,
@@ -152,6 +154,7 @@ class Story:
             "step": lambda: runner.run_step(task),
             "send": lambda: runner.send(task, "words"),
             "settle": lambda: self.settle(process, task),
+            "decide": lambda: self.decide(process, task),
             "undo": lambda: runner.undo_step(task, to=to, force=force),
             "fork": lambda: self.fork(process, task),
             "skip": lambda: runner.skip_step(task),
@@ -172,6 +175,23 @@ class Story:
                 [Happened("so"), NotHappened()]
             )
             await process.runner.settle(task, pending.request_id, verdict)
+
+    async def decide(self, process: Process, task: str) -> None:
+        """Approve or deny what a task asks for, now and then with other arguments, or a second time."""
+        runner = process.runner
+        for pending in await runner.list_pending(task):
+            if pending.kind == "approval":
+                chance = self.world.chance("decide", self.world.name(task), pending.request_id)
+                how = chance.randrange(6)
+                if how < 2:
+                    await runner.deny(task, pending.request_id)
+                elif how == 2:
+                    await runner.approve(task, pending.request_id, arguments={"n": 7})
+                else:
+                    scope = chance.choice(["once", "once", "task"])
+                    await asyncio.gather(
+                        *[runner.approve(task, pending.request_id, scope=scope) for _ in range(how - 2)]
+                    )
 
     async def fork(self, process: Process, task: str) -> None:
         if len(self.tasks) < 6:
@@ -273,7 +293,9 @@ class Story:
             await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
         elif result.pending:
             await self.settle(process, task)
-            return
+            with suppress(AlreadyDecided):
+                await self.decide(process, task)
+                return  # else the request has expired: a resume goes on without it
         try:
             options = RunOptions(limits=Limits(steps=30, tool_calls=60, model_calls=60), on_limit="fail")
             await runner.resume(task, options=options)

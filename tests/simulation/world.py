@@ -197,6 +197,7 @@ class World:
             on_busy_thread=pick(["enqueue", "enqueue", "reject", "interrupt", "parallel"]),
             max_parallel_tools=pick([1, 2, 64]),
             keep_in_thread=pick(["success", "always"]),
+            approval_expires=pick([None, 2.0, 20.0]),
         )
 
     # ------------------------------------------------------------------------------------- processes
@@ -492,6 +493,18 @@ async def pay(n: int, ctx: ToolContext) -> str:
     return await _world().act(ctx, "write", n)
 
 
-TOOLS = (look, put, save, book, pay)
+async def asks(n: int, ctx: ToolContext) -> bool:
+    await asyncio.sleep(
+        _world().chance("asks", _world().name(ctx.task_id), ctx.call_id).choice([0, 0.01, 0.3])
+    )
+    return n > 0
+
+
+@tool(needs_approval=asks)
+async def sign(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "write", n)
+
+
+TOOLS = (look, put, save, book, pay, sign)
 ASKED = (*(tool.spec.name for tool in TOOLS), "missing")
 """Tools that a model asks for; the last one does not exist."""

@@ -70,7 +70,7 @@ from treadle.engine.results import resting_word
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timer
-from treadle.ports import AT_ONCE, JournalStore
+from treadle.ports import JournalStore
 
 MAX_TIMER_WAIT: Final = 60.0
 """Seconds for which a drive waits for a timer; for longer it releases the task, and the process may end."""
@@ -133,9 +133,7 @@ class DriveLoop:
         self._interruption = Interruption(state, running)
         seconds = spec.rules.limits.seconds if spec.goal in ("end", "step") else None
         self._deadline = Deadline(state, seconds, self._subagents) if seconds is not None else None
-        self._inbox = InboxReader(
-            store, writer, state, running, self._subagents, goes_on=was_wanted == AT_ONCE
-        )
+        self._inbox = InboxReader(store, writer, state, running, self._subagents, was_wanted=was_wanted)
         self._callbacks = (
             on_pending.of(state, writer.durable, self._loop_task.wake) if on_pending is not None else None
         )

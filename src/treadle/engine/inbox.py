@@ -6,8 +6,9 @@ once, however often a driver crashes in between.
 
 from __future__ import annotations
 
-from collections.abc import Sized
-from typing import Final
+from collections.abc import Callable, Sized
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 from treadle.core import events as e
 from treadle.core.codec import check_fit, decode_part
@@ -17,7 +18,7 @@ from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.undo_plan import plan
 from treadle.errors import NotFound, TaskStateError
-from treadle.ports import InboxItem, JournalStore
+from treadle.ports import AT_ONCE, InboxItem, JournalStore
 
 SURVIVED: Final = "survived"
 """The kind of item by which a driver that lost a task says that the task did not crash it."""
@@ -36,7 +37,7 @@ class InboxReader:
     Args:
         running: the effects that run.
         subagents: the children of the task, if its agent may call others.
-        goes_on: whether the task is to be driven on at once in any case.
+        was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class InboxReader:
         running: Sized,
         subagents: Subagents | None,
         *,
-        goes_on: bool,
+        was_wanted: int,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -60,7 +61,12 @@ class InboxReader:
         self.undo_waits = False
         """whether an undo waits for the effects that run"""
 
-        self.goes_on = goes_on
+        first_due = state.next_due() if was_wanted > AT_ONCE else None
+        self._ahead = was_wanted - first_due if first_due is not None else None
+        """by how much the system's clock was ahead of the times that the task waited for"""
+
+        self._begun = state.seq
+        self.goes_on = was_wanted == AT_ONCE
         """whether something arrived for which the task is to be driven on after this drive"""
 
     async def read(self, record: Recorder) -> bool:
@@ -81,7 +87,7 @@ class InboxReader:
                 if self._subagents is not None:
                     self._subagents.resting.discard(str(item.data.get("call")))
             else:
-                event = as_event(state, item)
+                event = as_event(state, item, self._expiry)
                 if type(event) is e.UndoRequested:
                     if state.pausing or state.interrupting:
                         writer.record(e.Resumed(event.by))
@@ -90,15 +96,25 @@ class InboxReader:
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT
         return begins_undo
 
+    def _expiry(self, request: e.ApprovalRequested) -> int:
+        """Return when a request expires by the system's clock, which may have been set since it was made."""
+        if self._ahead is not None and request.seq <= self._begun:
+            return request.expires + self._ahead
+        return self._writer.to_system_time(request.expires)
+
     def resume_undo(self) -> None:
         """Read the undo that waited, once no effect runs."""
         self.undo_waits, self.is_unread = False, True
 
 
-def as_event(state: TaskState, item: InboxItem) -> e.Event:
+ExpiryOf: TypeAlias = Callable[[e.ApprovalRequested], int]
+"""Returns when a request for approval expires, by the clock that tells when an item was sent."""
+
+
+def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = attrgetter("expires")) -> e.Event:
     """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
     try:
-        event = _event(state, item)
+        event = _event(state, item, expiry_of)
         check_fit(event)
         return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -106,7 +122,7 @@ def as_event(state: TaskState, item: InboxItem) -> e.Event:
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
 
 
-def _event(state: TaskState, item: InboxItem) -> e.Event:
+def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     inbox, data = item.item_id, item.data
     if item.kind == SURVIVED:
         return e.DriverSurvived(int(data["epoch"]), inbox)
@@ -131,7 +147,7 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
         case "settle":
             return _settled(state, item)
         case "approve" | "deny":
-            return _decided(state, item)
+            return _decided(state, item, expiry_of)
         case "undo":
             return _undone(state, item)
         case _:
@@ -168,7 +184,7 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
     return e.OutcomeSettled(call.step, call.id, verdict, output, by, item.item_id)
 
 
-def _decided(state: TaskState, item: InboxItem) -> e.Event:
+def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     """Return that a call is approved or denied; a request that is decided, expired or foreign stays as it is."""
     data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
     asked = approved_call(request_id)
@@ -176,7 +192,7 @@ def _decided(state: TaskState, item: InboxItem) -> e.Event:
     request = call.permit.request if call is not None and call.permit is not None else None
     if call is None or request is None or asked is None or request.number != asked[1]:
         reason = f"no approval is pending under {request_id}"
-    elif item.created >= request.expires:
+    elif item.created >= expiry_of(request):
         reason = f"the request {request_id} has expired"
     elif not may_decide(request, by):
         reason = f"{by or 'a caller without a name'} may not decide on {request_id}"

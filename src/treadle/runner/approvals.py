@@ -161,11 +161,6 @@ class ApprovalVerbs(ControlVerbs):
         request = call.permit.request if call is not None and call.permit is not None else None
         assert call is not None, "it is pending"
         assert request is not None, "it is pending"
-        if self._clock() >= request.expires:
-            raise AlreadyDecided(
-                f"task {state.task_id}: the request {item.request_id} expired at {results.moment(request.expires)}",
-                task_id=state.task_id,
-            )
         if not may_decide(request, verdict.by):
             allowed = f": only {', '.join(request.approvers)}" if request.approvers else ""
             who = verdict.by or "a caller without by="
@@ -186,8 +181,13 @@ class ApprovalVerbs(ControlVerbs):
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(answer, e.CommandRejected):  # another decision, or the end of the call, was first
-                await self._check_decided([await self._state(state.task_id)], item.request_id, verdict)
+            if isinstance(
+                answer, e.CommandRejected
+            ):  # another decision, its expiry, or the call's end was first
+                now = await self._state(state.task_id)
+                if call.id in now.asked and now.asked[call.id].requests == request.number:
+                    raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
+                await self._check_decided([now], item.request_id, verdict)
         if state.parent is not None:
             await self._commands.tell_parents(await self._cache.row(state.task_id))
 
