@@ -73,6 +73,9 @@ def test_without_the_code_of_an_agent_a_report_says_what_it_lacks(treadle, proje
     assert "of the tools of math only the journal is known" in ended.err
     assert "allow" in ended.out, "the journal tells that add only reads"
     assert treadle("policy", "test", "policy.toml", "--agent", "team:math").err == ""
+    (project / "policy.toml").write_text(POLICY)
+    told = treadle("policy", "test", "policy.toml", "--agent", "team:math").err
+    assert "rule cap: no tool is called 'pay'" in told
 
 
 def test_mistakes_in_a_file_are_told_before_any_task_is_read(treadle, project):
@@ -141,3 +144,16 @@ def test_a_policy_that_is_wrong_starts_no_task(treadle, project):
     assert (refused.code, "policy must be the path of a file" in refused.err) == (2, True)
     assert treadle("run", "payer", "go", "--policy", "gone.toml").code == 2
     assert treadle("tasks").code == 2, "there is no store yet"
+
+
+def test_doctor_checks_the_policy_of_the_project(treadle, project):
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text() + 'policy = "policy.toml"\n')
+    (project / "policy.toml").write_text(POLICY.replace("arguments.a", "arguments.amount"))
+    ended = treadle("doctor")
+    assert "3 rules, default allow" in ended.out
+    assert "rule big-sums: no tool that it is about has an argument 'amount'" in ended.out
+    assert treadle("doctor", "--json").document["policy"] == "3 rules, default allow"
+    (project / "policy.toml").write_text(POLICY.replace('"ask"', '"aks"'))
+    ended = treadle("doctor")
+    assert (ended.code, "did you mean 'ask'?" in ended.out) == (1, True)

@@ -15,10 +15,11 @@ from treadle.cli import agents
 from treadle.cli.command import Session, command
 from treadle.cli.screen import Screen, short, some
 from treadle.core.data import mutable
-from treadle.errors import StoreError
+from treadle.errors import ConfigurationError, StoreError
 from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.llm.providers import installed
 from treadle.llm.registry import PROVIDERS
+from treadle.policy.fitting import misfits
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
@@ -44,6 +45,7 @@ VARIABLES: Final = (
     "TREADLE_STORE",
     "TREADLE_AGENTS",
     "TREADLE_CONTEXT_FACTORY",
+    "TREADLE_POLICY",
 )
 """Variables that are reported as set or not set, never with their values."""
 
@@ -58,6 +60,9 @@ class Diagnosis:
     environment: dict[str, bool]
     model: str | None
     agents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    policy: str | None = None
+    """the policy of the project, in short"""
+
     hints: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -73,7 +78,7 @@ def doctor(session: Session) -> int:
         model=agents.available_model(),
     )
     _check_store(diagnosis, session.store)
-    _check_agents(diagnosis)
+    _check_policy(diagnosis, _check_agents(diagnosis))
     if diagnosis.model is None:
         diagnosis.hints.append(
             "no model can be used: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY, or start Ollama"
@@ -173,7 +178,8 @@ def _check_server(diagnosis: Diagnosis, url: str) -> None:
 # ------------------------------------------------------------------------------------------- agents
 
 
-def _check_agents(diagnosis: Diagnosis) -> None:
+def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
+    """Report on the agents that the project lists, and return them."""
     listed = agents.listed_agents()
     diagnosis.problems += listed.problems.values()
     for agent in listed.agents.values():
@@ -183,6 +189,22 @@ def _check_agents(diagnosis: Diagnosis) -> None:
                 f"agent {agent.name}: tool {tool} does not declare its effects, so it counts as writing. If it only "
                 "reads, @tool(read_only=True) lets it run again after a crash"
             )
+    return list(listed.agents.values())
+
+
+def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
+    """Report on the policy that the project lists, and on its rules that fit no tool of the listed agents."""
+    try:
+        policy = agents.listed_policy(None)
+    except ConfigurationError as error:
+        diagnosis.problems.append(str(error))
+        return
+    if policy is None:
+        return
+    diagnosis.policy = f"{some(len(policy.rules), 'rule')}, default {policy.default}"
+    tools = {tool.spec.name: tool.spec for agent in listed for tool in agent.tools}
+    if tools:
+        diagnosis.hints += [f"policy: {misfit}" for misfit in misfits(policy, tools)]
 
 
 def _facts(agent: Agent[Any]) -> dict[str, Any]:
@@ -220,6 +242,8 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
         tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
         offer = f" (offered by {agent['offer']})" if agent["offer"] else ""
         line("agent", f"{agent['name']} on {agent['model']}: {tools}{offer}")
+    if diagnosis.policy is not None:
+        line("policy", diagnosis.policy)
     for hint in diagnosis.hints:
         line("hint", hint, "yellow")
     for problem in diagnosis.problems:

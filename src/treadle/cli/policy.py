@@ -16,6 +16,7 @@ from treadle.cli.filters import TaskOptions
 from treadle.cli.screen import Screen, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.core.display import clean
+from treadle.policy.fitting import misfits
 from treadle.policy.policy import Policy
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
@@ -100,6 +101,9 @@ async def judge_past(
             if row.agent not in known:
                 unknown.add(row.agent)
     _print_report(session.screen, file, tested, effects, len(rows), every)
+    tools = {tool.spec.name: tool.spec for each in known.values() for tool in each.tools}
+    for misfit in misfits(tested, tools) if tools else ():
+        session.screen.note(("note: ", "yellow"), misfit)
     for name in sorted(unknown):
         session.screen.note(
             ("note: ", "yellow"),

@@ -1,0 +1,51 @@
+"""Whether the rules of a policy fit the tools there are: a rule with a misspelt name restricts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from treadle.core.tools import ToolSpec
+from treadle.core.unknown_names import near_name
+from treadle.policy.patterns import matches, texts
+from treadle.policy.policy import Policy
+from treadle.policy.rule import Rule
+
+
+def misfits(policy: Policy, tools: Mapping[str, ToolSpec]) -> list[str]:
+    """Return what rules of a policy name that no tool has, one sentence each.
+
+    Args:
+        policy: the policy.
+        tools: all tools that its rules may be about, by name; those that call agents among them.
+    """
+    return [
+        f"rule {rule.id}: {text}" for rule in policy.rules if rule.enabled for text in _misfits(rule, tools)
+    ]
+
+
+def _misfits(rule: Rule, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
+    patterns = [*texts(rule.tool or []), *texts(rule.subagent or [])]
+    for pattern in patterns:
+        if not any(matches([pattern], name) for name in tools):
+            yield f"no tool is called {pattern!r}{_near(pattern, list(tools))}"
+    meant = [spec for name, spec in tools.items() if not patterns or matches(patterns, name)]
+    known = {name for spec in meant for name in _arguments(spec)}
+    subjects = [comparison.subject for comparison in rule.conditions()]
+    named = [subject.split(".")[1] for subject in subjects if subject.startswith("arguments.")]
+    for name in dict.fromkeys([*named, *[path.split(".")[0] for path in rule.arguments]]):
+        if meant and name not in known:
+            yield f"no tool that it is about has an argument {name!r}{_near(name, sorted(known))}"
+
+
+def _arguments(spec: ToolSpec) -> list[str]:
+    parameters: Any = spec.parameters
+    properties: Any = (
+        cast("dict[str, Any]", parameters).get("properties") if isinstance(parameters, dict) else None
+    )
+    return list(cast("dict[str, Any]", properties)) if isinstance(properties, dict) else []
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = near_name(name, known)
+    return f"; did you mean {near!r}?" if near else ""
