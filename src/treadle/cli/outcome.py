@@ -112,7 +112,7 @@ def print_pending_item(session: Session, item: Pending) -> None:
         if item.rule is not None:
             line(("    asked by rule:   ", "dim"), item.rule)
         if item.expires is not None:
-            line(("    denied from:     ", "dim"), moment(item.expires))
+            line(("    expires:         ", "dim"), moment(item.expires))
         decide = (screen.short(item.task_id), item.request_id)
         screen.command("    let it run:      ", session.command_line("approve", *decide))
         screen.command("    refuse it:       ", session.command_line("deny", *decide))

@@ -39,9 +39,9 @@ class RecordedVerdicts:
             if isinstance(event, Judged):
                 self._verdicts.setdefault(base_call_id(event.call), deque()).append(event)
 
-    def concerns(self, kind: EffectKind, name: str, agent: str) -> bool:
-        """Return whether calls of this name were judged."""
-        return name in self._names
+    def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
+        """Return whether calls of this name were judged, or any call."""
+        return kind in ("tool", "subagent") and (bool(self._names) if name is None else name in self._names)
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
         """Return nothing: what functions said is part of the recorded verdicts."""
