@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Limits, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import (
+    Agent,
+    Limits,
+    NextStep,
+    Policy,
+    Rule,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
 from treadle.core.events import ApprovalDenied, ApprovalGiven, ModelFailed
 from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused
 from treadle.llm.layers.retry import Retry
@@ -402,3 +414,21 @@ async def test_what_people_decided_is_decided_again_and_a_denied_call_that_is_no
     events = tuple(given if event is denied else event for event in recording.events)
     drifts = (await replay(replace(recording, events=events), shop())).drifts
     assert [drift.kind for drift in drifts if drift.kind != "agent"] == ["result"]
+
+
+@pytest.mark.parametrize("model_calls", [1, 2])
+@pytest.mark.parametrize("verdict", ["allow", "ask", "deny"])
+async def test_what_a_policy_said_of_requests_to_models_is_said_again(verdict: Any, model_calls: int) -> None:
+    asked = Rule("later", verdict, model="*", when={"model_calls": model_calls}, reason="It is dear.")
+    agent = Agent(
+        ScriptedModel([call("stock", item="tea"), call("stock", item="cake"), "Done."]), tools=[stock]
+    )
+    async with Runner("memory:", policy=Policy(asked)) as runner:
+        result = await runner.run(agent, "Go.")
+        if verdict == "ask":
+            assert result.state == "paused"
+            result = await runner.resume(result.task_id)
+        assert result.state == ("failed" if verdict == "deny" else "completed")
+        recording = await record(runner, result.task_id, agent)
+    report = await replay(recording, agent)
+    assert report.ok, report

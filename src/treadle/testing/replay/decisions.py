@@ -27,7 +27,10 @@ _AT_ONCE = 1e-6
 
 
 class RecordedVerdicts:
-    """A policy that repeats the verdicts of a recorded task, in the order in which each of its calls got them."""
+    """A policy that repeats the verdicts of a recorded task, in the order in which each of its calls got them.
+
+    A request to a model that was asked about is allowed: that a person resumed the task is no decision of its agent.
+    """
 
     deadline = 1.0
 
@@ -35,12 +38,17 @@ class RecordedVerdicts:
         self._verdicts: dict[str, deque[Judged]] = {}
         self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
         self._names = {event.tool for event in events if isinstance(event, Judged)}
+        self._requests: dict[str, deque[e.RequestJudged]] = {}
         for event in events:
+            if isinstance(event, e.RequestJudged):
+                self._requests.setdefault(event.step, deque()).append(event)
             if isinstance(event, Judged):
                 self._verdicts.setdefault(base_call_id(event.call), deque()).append(event)
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether calls of this name were judged, or any call."""
+        """Return whether calls of this name were judged, or any call, or requests to models."""
+        if kind == "model":
+            return bool(self._requests)
         return kind in ("tool", "subagent") and (bool(self._names) if name is None else name in self._names)
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
@@ -50,7 +58,13 @@ class RecordedVerdicts:
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
     ) -> PolicyVerdict | None:
-        """Return the next recorded verdict on a call; None if there is none."""
+        """Return the next recorded verdict on a call, or on a request of a step; None if there is none."""
+        if request.kind == "model":
+            requests = self._requests.get(request.step)
+            judged = requests.popleft() if requests else None
+            if judged is None:
+                return None
+            return (Deny if judged.verdict == "deny" else Allow)(judged.rule, judged.reason)
         verdicts = self._verdicts.get(request.call)
         event = verdicts.popleft() if verdicts else None
         if event is None:
