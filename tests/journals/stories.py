@@ -23,7 +23,9 @@ from treadle import (
     Limits,
     NextStep,
     NotHappened,
+    Policy,
     RequestContext,
+    Rule,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -243,6 +245,19 @@ ASKER: Agent[Any] = Agent(
     name="asker",
     tools=[refund],
 )
+RULES = [
+    Rule("no-c", "deny", tool="refund", when={"arguments.order": "c"}, reason="Order c is settled."),
+    Rule("cap", "replace", tool="refund", when={"arguments.amount": {"above": 10}}, arguments={"amount": 10}),
+    Rule("small", "allow", tool="refund", when={"arguments.amount": {"at_most": 10}}),
+    Rule("second", "ask", model="*", when={"model_calls": 1}, reason="It is dear."),
+    Rule("third", "deny", model="*", when={"model_calls": 2}, reason="Enough."),
+]
+JUDGED: Agent[Any] = Agent(
+    ScriptedModel([turn(calls=REFUNDS), call("refund", order="d", amount=70), text("Paid.")]),
+    name="judged",
+    tools=[refund],
+    policy=Policy(*RULES),
+)
 
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
@@ -263,6 +278,7 @@ AGENTS: list[Agent[Any]] = [
     KEEPER,
     KEEPING_STEPS,
     ASKER,
+    JUDGED,
 ]
 
 
@@ -449,6 +465,12 @@ async def with_approvals(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_a_policy(runner: Runner) -> None:
+    name, options = "with_a_policy", RunOptions(max_parallel_tools=1)
+    await runner.run(JUDGED, "Refund.", task_id=name, options=options)
+    await runner.resume(name)
+
+
 async def waiting_for_an_approval(runner: Runner) -> None:
     options = RunOptions(max_parallel_tools=1)
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
@@ -514,6 +536,7 @@ STORIES: list[Story] = [
     with_a_state,
     with_steps_that_change_the_state,
     with_approvals,
+    with_a_policy,
     waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,
