@@ -65,7 +65,7 @@ def slow(folder: Path, die_at: int = 0) -> Agent[Any]:
     turns = int((folder / "slow").read_text())
 
     @tool(read_only=True)
-    async def look() -> str:
+    async def look(turn: int) -> str:
         return "nothing"
 
     async def work(request: Any) -> Any:
@@ -74,7 +74,7 @@ def slow(folder: Path, die_at: int = 0) -> Agent[Any]:
         if request.turn >= turns:
             return turn("done")
         await asyncio.sleep(0.1)
-        return turn("", [call("look")])
+        return turn("", [call("look", turn=request.turn)])
 
     worker = Agent(ScriptedModel(work), name="worker", tools=[look])
     calls = ScriptedModel([call("worker", input="go"), "That is all."])

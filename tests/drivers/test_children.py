@@ -614,6 +614,7 @@ async def test_a_message_to_a_waiting_leaf_reaches_its_tree_at_work(runner: Runn
     await until_state(runner, f"{root}.s1-1", "completed")  # while the other branch is still busy
     branches.busy.let_go.set()
     await until_state(runner, root, "completed")
+    assert (await branches.again).state == "completed"
 
 
 async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runner: Runner) -> None:

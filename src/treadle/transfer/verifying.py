@@ -194,7 +194,8 @@ async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
     findings += _at_the_mark(row, reading)
-    if reading.format > row.format:
+    # A damaged page may leave a row without the number that its schema demands.
+    if row.format is None or reading.format > row.format:  # pyright: ignore[reportUnnecessaryComparison]
         text = f"the row says format {row.format}, the journal needs {reading.format}: older drivers would drive it on"
         findings.append(Finding(row.task_id, reading.state.seq, "row", text))
     return TaskVerified(row.task_id, reading.state.seq, reading.size, tuple(findings), reading.unknown)
