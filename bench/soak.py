@@ -45,7 +45,7 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.errors import TaskNotFound
+from treadle.errors import TaskNotFound, ThreadNotFound
 from treadle.models import call, fail, text
 
 ROUND_SECONDS = 2.5
@@ -122,6 +122,13 @@ class Stories:
             await self.all[name]()
             self.told[name] += 1
 
+    async def delete(self, task_id: str) -> None:
+        """Delete a task, and the thread where what it said would stay."""
+        thread = (await self.runner.get_task(task_id)).thread_id
+        await self.runner.delete_task(task_id)
+        with suppress(ThreadNotFound):  # a cancelled task said nothing
+            await self.runner.delete_thread(thread)
+
     async def run(self) -> None:
         agent = worker(call("look") + call("reckon", a=3), call("write", line="x"), text("Done."))
         result = await self.runner.run(agent, "Go")
@@ -129,12 +136,12 @@ class Stories:
         report = await self.runner.verify(result.task_id)
         assert not report.findings, report
         await self.runner.export_tasks(io.BytesIO(), result.task_id)
-        await self.runner.delete_task(result.task_id)
+        await self.delete(result.task_id)
 
     async def large(self) -> None:
         result = await self.runner.run(worker(call("look", words=40_000), text("Long.")), "Look long")
         assert result.state == "completed", result
-        await self.runner.delete_task(result.task_id)
+        await self.delete(result.task_id)
 
     async def stream(self) -> None:
         agent = worker(call("look"), text("a word " * 50, chunk=5))
@@ -142,7 +149,7 @@ class Stories:
             async for _ in stream:
                 pass
         assert stream.result.state == "completed", stream.result
-        await self.runner.delete_task(stream.task_id)
+        await self.delete(stream.task_id)
 
     async def left(self) -> None:
         agent = worker(call("look"), text("never read " * 20, chunk=5, pause=0.01), text("Read."))
@@ -152,7 +159,7 @@ class Stories:
                     break
         assert stream.result.state == "interrupted", stream.result
         assert (await self.runner.resume(stream.task_id, agent=agent)).state == "completed"
-        await self.runner.delete_task(stream.task_id)
+        await self.delete(stream.task_id)
 
     async def abandoned(self) -> None:
         task_id = f"a{self.chance.getrandbits(64):x}"
@@ -161,14 +168,14 @@ class Stories:
             await asyncio.wait_for(self.runner.run(slow, "Wait", task_id=task_id), 0.5)
         with suppress(TaskNotFound):  # it may have been left before it was made
             assert (await self.runner.resume(task_id, agent=quick)).state == "completed"
-            await self.runner.delete_task(task_id)
+            await self.delete(task_id)
 
     async def cancel(self) -> None:
         handle = await self.runner.start(worker(call("look"), text("Never.", delay=30.0)), "Wait")
         watching = [asyncio.ensure_future(self._watch(handle.task_id, most)) for most in (1, 3, 1_000)]
         assert (await handle.cancel()).state == "cancelled"
         await asyncio.gather(*watching)
-        await self.runner.delete_task(handle.task_id)
+        await self.delete(handle.task_id)
 
     async def _watch(self, task_id: str, most: int) -> None:
         seen = 0
@@ -185,7 +192,7 @@ class Stories:
             assert result.state == "paused", result
             result = await self.runner.resume(handle.task_id, agent=agent)
         assert result.state == "completed", result
-        await self.runner.delete_task(handle.task_id)
+        await self.delete(handle.task_id)
 
     async def undo(self) -> None:
         agent = worker(call("write", line="1"), call("write", line="2"), text("Written."))
@@ -195,7 +202,7 @@ class Stories:
         assert report.complete, report
         await self.runner.run_step(task, agent=agent)
         await self.runner.resume(task, agent=agent)
-        await self.runner.delete_task(task)
+        await self.delete(task.task_id)
 
     async def fork(self) -> None:
         agent = worker(call("look"), call("reckon", a=2), text("One way."))
@@ -207,7 +214,7 @@ class Stories:
         both = [result.task_id, fork.task_id]
         self.chance.shuffle(both)
         for task in both:  # also the one whose words the other shares first
-            await self.runner.delete_task(task)
+            await self.delete(task)
 
     async def thread(self) -> None:
         thread = f"t{self.chance.getrandbits(64):x}"
@@ -226,14 +233,14 @@ class Stories:
         verdict = self.chance.choice([Happened("sent"), NotHappened()])
         await self.runner.settle(result.task_id, result.pending[0].request_id, verdict)
         result = await self.runner.resume(result.task_id, agent=agent)
-        await self.runner.delete_task(result.task_id)
+        await self.delete(result.task_id)
 
     async def fail(self) -> None:
         agent = worker(fail(400), text("Yes."))
         result = await self.runner.run(agent, "Try")
         assert result.state == "failed", result
         assert (await self.runner.resume(result.task_id, agent=agent)).state == "completed"
-        await self.runner.delete_task(result.task_id)
+        await self.delete(result.task_id)
 
     async def feedback(self) -> None:
         agent = worker(call("look"), text("Heard."), text("Heard again."))
@@ -241,7 +248,7 @@ class Stories:
         result = await self.runner.run(agent, "Listen", options=pause)
         await self.runner.send(result.task_id, "Hear this")
         assert (await self.runner.resume(result.task_id, agent=agent)).state == "completed"
-        await self.runner.delete_task(result.task_id)
+        await self.delete(result.task_id)
 
 
 def left_over(url: str) -> dict[str, float]:
