@@ -95,7 +95,7 @@ async def test_pause_lets_the_running_tool_end_and_starts_nothing_new(runner: Ru
 
 
 async def test_pause_lets_a_running_model_call_end(runner: Runner) -> None:
-    agent = Agent(ScriptedModel([turn("Let me see", call("nothing"), delay=0.1), "Done."]))
+    agent = Agent(ScriptedModel([turn("Let me see", call("nothing"), delay=0.6), "Done."]))
     handle = await runner.start(agent, "go")
     await happened(handle, "model_started")
     result = await handle.pause()
