@@ -166,7 +166,7 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
         else RunOptions(on_unknown_outcome="tell_model", max_parallel_steps=2)
     )
     result: RunResult | None = None
-    for _ in range(4):
+    for _ in range(40):
         try:
             async with Runner(store, options=options, agents=[graph.agent]) as runner:
                 result = await runner.run(graph.agent, "go", task_id="t1")
