@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.conftest import wait_for
 from tests.cli.terminal import Terminal
+from tests.drivers.agent_trees import calling
 from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.llm.scripted import fail
 
@@ -135,3 +136,59 @@ def test_watch_on_a_terminal_redraws_the_list_in_place(treadle, project):
         screen = terminal.finished()
     assert "2 tasks · 2 completed" in screen
     assert len(re.findall("^first", screen, re.MULTILINE)) == 1
+
+
+@pytest.fixture
+def team(project):
+    """A store with two trees of three levels, and a task without subagents between them."""
+    path = str(project / "team.db")
+    leaf = Agent(ScriptedModel(lambda request: "leaf"), name="leaf")
+    middle = calling("middle", leaf)
+    root = calling("root", middle, leaf)
+    with Runner(path).sync as runner:
+        for agent, task_id in ((root, "first"), (leaf, "alone"), (root, "second")):
+            runner.run(agent, f"the {task_id} task", task_id=task_id)
+    return path
+
+
+BELOW = [".s1-0", ".s1-0.s1-0", ".s1-1"]
+
+
+def test_trees_are_listed_by_their_roots_each_with_all_below_it(team, treadle):
+    lines = treadle("tasks", "--tree", "--store", team).out.splitlines()
+    ids = [line.split("\t")[0] for line in lines]
+    assert ids == [
+        *(f"second{end}" for end in ["", *BELOW]),
+        "alone",
+        *(f"first{end}" for end in ["", *BELOW]),
+    ]
+    items = treadle("tasks", "--tree", "--store", team, "--json").document["items"]
+    assert [item["task_id"] for item in items] == ["second", "alone", "first"]
+    middle, leaf = items[0]["children"]
+    assert [child["task_id"] for child in middle["children"]] == ["second.s1-0.s1-0"]
+    assert (leaf["agent"], leaf["children"], items[1]["children"]) == ("leaf", [], [])
+    below = treadle("tasks", "--tree", "--parent", "first", "--store", team, "--json").document["items"]
+    assert [item["task_id"] for item in below] == ["first.s1-1", "first.s1-0"]
+
+
+def test_a_page_of_trees_has_as_many_roots_as_asked_for_and_none_is_lost(team, treadle):
+    pages, cursor = [], ()
+    while True:
+        page = treadle("tasks", "--tree", "--limit", "1", *cursor, "--store", team, "--json").document
+        pages.append([item["task_id"] for item in page["items"]])
+        if page["cursor"] is None:
+            break
+        cursor = ("--cursor", page["cursor"])
+    assert pages == [["second"], ["alone"], ["first"]]
+
+
+def test_a_tree_on_a_terminal_is_indented_and_refuses_to_be_watched(team, project, treadle):
+    with Terminal(project, "tasks", "--tree", "--store", team, columns=100) as terminal:
+        rows = terminal.finished().splitlines()
+    assert [row.split("  completed")[0].rstrip() for row in rows[1:5]] == [
+        "second",
+        "└─ second.s1-0",
+        "   └─ second.s1-0.s1-0",
+        "└─ second.s1-1",
+    ]
+    assert treadle("tasks", "--tree", "--watch", "--store", team).code == 2

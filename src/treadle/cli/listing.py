@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from treadle.cli.command import Session, command
-from treadle.cli.filters import NameOption, TaskOptions
+from treadle.cli.filters import NameOption, TaskOptions, all_tasks
 from treadle.cli.json_output import as_json
 from treadle.cli.screen import STYLES, Screen, dollars, short, short_ids, some, styled
 from treadle.cli.timeline import content_text
@@ -23,7 +23,7 @@ from treadle.cli.times import age, short_time
 from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json
 from treadle.engine.results import Pending, Task, TaskSummary, TaskTotals
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import ConfigurationError, JournalCorrupt, TaskNotFound
 from treadle.ports import Driver
 from treadle.runner.runner import TaskRunner
 
@@ -52,17 +52,24 @@ async def tasks(
         bool,
         typer.Option("--watch", help="List again as tasks change, until Ctrl-C; in a pipe, a line a change."),
     ] = False,
+    tree: Annotated[
+        bool,
+        typer.Option(
+            "--tree", help="List tasks without a parent, each with the tasks of its subagents below it."
+        ),
+    ] = False,
 ) -> int:
     """List tasks, newest first, with their totals."""
+    if tree and watch:
+        raise ConfigurationError("tasks takes --tree or --watch, not both")
     async with session.runner() as runner:
         filters = await which.filters(runner, agent)
         if watch:
             return await _watch(session, runner, filters, limit)
-        page = await _Page.read(runner, filters, limit, cursor)
+        page = await (_Page.read_trees if tree else _Page.read)(runner, filters, limit, cursor)
     screen = session.screen
-    screen.document(
-        {"items": [row.as_item() for row in page.rows], "cursor": page.cursor, "totals": page.totals}
-    )
+    items = _nested(page.rows) if tree else [row.as_item() for row in page.rows]
+    screen.document({"items": items, "cursor": page.cursor, "totals": page.totals})
     if screen.out.is_terminal:
         for line in page.lines(screen):
             screen.out.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis")
@@ -70,7 +77,8 @@ async def tasks(
         screen.table((), [row.as_columns() for row in page.rows])
     if page.cursor is not None:
         left = page.totals.tasks - len(page.rows)
-        hint = f"{left} more: --cursor {page.cursor}" if cursor is None else f"more: --cursor {page.cursor}"
+        is_counted = cursor is None and not tree
+        hint = f"{left} more: --cursor {page.cursor}" if is_counted else f"more: --cursor {page.cursor}"
         screen.note(hint)
     return 0
 
@@ -110,6 +118,9 @@ class _Row:
         pending: Sequence[Pending] = (),
     ) -> None:
         self.item = item
+        self.depth = 0
+        """in a list of trees: how many tasks of the list are above it"""
+
         self.is_damaged = is_damaged
         self.waits_for = [f"{each.kind} of {each.tool}" for each in pending]
         self.steps, self.cost = item.steps, item.cost
@@ -133,7 +144,7 @@ class _Row:
         except TaskNotFound:
             return cls(item, None)  # it was deleted meanwhile
 
-    def as_item(self) -> Json:
+    def as_item(self) -> dict[str, Json]:
         """Return the task as `--json` prints it."""
         spent = {"steps": self.steps, "tokens": self.tokens, "cost": self.cost, "input": self.input}
         return {**as_json(self.item), **as_json(spent), "waits_for": list(self.waits_for)}
@@ -179,6 +190,23 @@ class _Page:
         rows = [await _Row.read(runner, item) for item in page.items]
         return cls(rows, page.cursor, await runner.count_tasks(**filters))
 
+    @classmethod
+    async def read_trees(
+        cls, runner: TaskRunner, filters: dict[str, Any], limit: int, cursor: str | None
+    ) -> _Page:
+        """Read whole trees, each from its root down; `limit` counts roots, and the filters are about these."""
+        rows: list[_Row] = []
+        roots = 0
+        while True:
+            page = await runner.list_tasks(**filters, limit=limit - roots, cursor=cursor)
+            cursor = page.cursor
+            for item in page.items:
+                if item.parent == filters.get("parent"):
+                    rows += await _tree(runner, item, 0)
+                    roots += 1
+            if cursor is None or roots == limit:
+                return cls(rows, cursor, await runner.count_tasks(**filters))
+
     def lines(self, screen: Screen) -> list[Text]:
         """Return the page as lines no wider than the screen: columns as wide as needed, the input in what is left."""
         is_wide = screen.out.width >= _WIDE
@@ -210,8 +238,31 @@ class _Page:
         agent = item.agent if len(item.agent) <= size else f"{item.agent[: size - 1]}…"
         cost = "?" if row.cost is None else f"${row.cost:,.4f}" if row.cost < 1 else dollars(row.cost)
         created = short_time(item.created) if is_wide else age(item.created)
-        cells = [shown, item.state_text, agent, cost, created]
+        name = f"{'   ' * (row.depth - 1)}└─ {shown}" if row.depth else shown
+        cells = [name, item.state_text, agent, cost, created]
         return [*cells, "?" if row.steps is None else str(row.steps)] if is_wide else cells
+
+
+async def _tree(runner: TaskRunner, item: TaskSummary, depth: int) -> list[_Row]:
+    """Return a task and all tasks below it, each before those that it called, in the order of their calls."""
+    row = await _Row.read(runner, item)
+    row.depth = depth
+    rows = [row]
+    children = [child async for child in all_tasks(runner, {"parent": item.task_id})]
+    for child in reversed(children):
+        rows += await _tree(runner, child, depth + 1)
+    return rows
+
+
+def _nested(rows: Sequence[_Row]) -> list[Json]:
+    """Return trees as `--json` prints them: each task with the tasks below it as its `children`."""
+    roots: list[Json] = []
+    levels: list[list[Json]] = [roots]
+    for row in rows:
+        children: list[Json] = []
+        levels[row.depth].append({**row.as_item(), "children": children})
+        levels[row.depth + 1 :] = [children]
+    return roots
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
