@@ -1,0 +1,274 @@
+"""What can happen to a task: one closed list of facts, past tense, journalled and never changed.
+
+`seq` is an event's position in its task's journal (from 1) and `time` microseconds since 1970, UTC; neither is a
+field of its own in the stored record. The tag of an event is the snake_case of its class name. `Delta`s are not
+events: they tell watchers what is being written just now and are never journalled.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, get_args
+
+from treadle.core.data import mutable
+from treadle.core.events.approvals import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalGiven,
+    ApprovalRequested,
+    ApprovalScope,
+    ApprovalVoided,
+    CallJudged,
+    JudgedVerdict,
+)
+from treadle.core.events.calls import (
+    CallEdited,
+    Outcome,
+    OutcomeSettled,
+    OutcomeUnresolved,
+    ResultReplaced,
+    ToolEnded,
+    ToolStarted,
+    ToolStopped,
+)
+from treadle.core.events.control import (
+    CancelRequested,
+    CommandRejected,
+    DriverSurvived,
+    InterruptRequested,
+    PauseRequested,
+    Resumed,
+    Rewound,
+    UndoneCall,
+    UndoRequested,
+    UndoVerdict,
+)
+from treadle.core.events.live import (
+    Channel,
+    ChildEvent,
+    Delta,
+    Ephemeral,
+    ModelRestarted,
+    RawChunk,
+    ToolProgress,
+)
+from treadle.core.events.occurrence import (
+    JOURNAL_FORMAT,
+    CallOccurrence,
+    Event,
+    EventOrigin,
+    Failure,
+    IllegalEvent,
+    Occurrence,
+    StateChange,
+    StopReason,
+    explain_names,
+)
+from treadle.core.events.requests import (
+    ModelFailed,
+    ModelReturned,
+    ModelStarted,
+    ModelStopped,
+    RequestJudged,
+    RequestVerdict,
+    TimerFired,
+    TypedAnswer,
+)
+from treadle.core.events.steps import (
+    AnswerFinalized,
+    CallRequested,
+    Join,
+    ModelRequested,
+    NextStep,
+    StateOverwritten,
+    StepCompleted,
+    StepFailed,
+    StepSkipped,
+    StepsPlanned,
+    StepStarted,
+    ValueKept,
+    WorkerFailed,
+)
+from treadle.core.events.tasks import (
+    EndState,
+    InputEdited,
+    InputReceived,
+    InstructionsSet,
+    LimitReached,
+    MessagesImported,
+    OptionsChanged,
+    SummaryRequested,
+    TaskCreated,
+    TaskEnded,
+    TaskForked,
+    TaskReopened,
+    ThreadAwaited,
+    ThreadEntered,
+    VersionChanged,
+)
+from treadle.core.messages import Json
+
+__all__ = [
+    "END_STATES",
+    "EVENTS",
+    "JOURNAL_FORMAT",
+    "AnswerFinalized",
+    "ApprovalDenied",
+    "ApprovalExpired",
+    "ApprovalGiven",
+    "ApprovalRequested",
+    "ApprovalScope",
+    "ApprovalVoided",
+    "CallEdited",
+    "CallJudged",
+    "CallOccurrence",
+    "CallRequested",
+    "CancelRequested",
+    "Channel",
+    "ChildEvent",
+    "CommandRejected",
+    "Delta",
+    "DriverSurvived",
+    "EndState",
+    "Ephemeral",
+    "Event",
+    "EventOrigin",
+    "Failure",
+    "IllegalEvent",
+    "InputEdited",
+    "InputReceived",
+    "InstructionsSet",
+    "InterruptRequested",
+    "Join",
+    "JudgedVerdict",
+    "LimitReached",
+    "MessagesImported",
+    "ModelFailed",
+    "ModelRequested",
+    "ModelRestarted",
+    "ModelReturned",
+    "ModelStarted",
+    "ModelStopped",
+    "NextStep",
+    "Occurrence",
+    "OptionsChanged",
+    "Outcome",
+    "OutcomeSettled",
+    "OutcomeUnresolved",
+    "PauseRequested",
+    "RawChunk",
+    "RequestJudged",
+    "RequestVerdict",
+    "ResultReplaced",
+    "Resumed",
+    "Rewound",
+    "StateChange",
+    "StateOverwritten",
+    "StepCompleted",
+    "StepFailed",
+    "StepSkipped",
+    "StepStarted",
+    "StepsPlanned",
+    "StopReason",
+    "SummaryRequested",
+    "TaskCreated",
+    "TaskEnded",
+    "TaskEvent",
+    "TaskForked",
+    "TaskReopened",
+    "ThreadAwaited",
+    "ThreadEntered",
+    "TimerFired",
+    "ToolEnded",
+    "ToolProgress",
+    "ToolStarted",
+    "ToolStopped",
+    "TypedAnswer",
+    "UndoRequested",
+    "UndoVerdict",
+    "UndoneCall",
+    "UnknownEvent",
+    "ValueKept",
+    "VersionChanged",
+    "WorkerFailed",
+    "explain_names",
+]
+
+
+@mutable
+class UnknownEvent(Event):
+    """An event of a kind that this version does not know, kept as inert data.
+
+    A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
+    """
+
+    says = "an event of the unknown kind {it.tag}"
+
+    tag: str
+    data: Json
+    inert: bool = False
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: one that this version does not, unless the event is inert."""
+        return 1 if self.inert else JOURNAL_FORMAT + 1
+
+
+TaskEvent: TypeAlias = (
+    TaskCreated
+    | TaskForked
+    | ThreadAwaited
+    | ThreadEntered
+    | SummaryRequested
+    | MessagesImported
+    | InstructionsSet
+    | VersionChanged
+    | OptionsChanged
+    | InputReceived
+    | InputEdited
+    | StepsPlanned
+    | StepStarted
+    | ModelRequested
+    | CallRequested
+    | ValueKept
+    | RequestJudged
+    | ModelStarted
+    | ModelReturned
+    | ModelFailed
+    | ModelStopped
+    | TimerFired
+    | CallEdited
+    | CallJudged
+    | ApprovalRequested
+    | ApprovalGiven
+    | ApprovalDenied
+    | ApprovalExpired
+    | ApprovalVoided
+    | ToolStarted
+    | ToolStopped
+    | OutcomeSettled
+    | OutcomeUnresolved
+    | ToolEnded
+    | StateOverwritten
+    | StepCompleted
+    | StepFailed
+    | StepSkipped
+    | WorkerFailed
+    | AnswerFinalized
+    | ResultReplaced
+    | LimitReached
+    | PauseRequested
+    | InterruptRequested
+    | Resumed
+    | CancelRequested
+    | CommandRejected
+    | DriverSurvived
+    | UndoRequested
+    | Rewound
+    | TaskEnded
+    | TaskReopened
+    | UnknownEvent
+)
+"""The closed union of journalled events."""
+EVENTS: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(TaskEvent) if cls is not UnknownEvent}
+"""Every journalled event by its tag."""
+END_STATES: tuple[str, ...] = get_args(EndState)

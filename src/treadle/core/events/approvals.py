@@ -1,0 +1,114 @@
+"""Events of what policies and people decided on calls before they start."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.core.data import mutable
+from treadle.core.events.occurrence import CallOccurrence, Event
+from treadle.core.messages import Json
+
+JudgedVerdict = Literal["allow", "deny", "replace"]
+ApprovalScope = Literal["once", "task"]
+"""What an approval holds for: this call, or every call of the task that the same rule asks about for the same tool."""
+
+
+@mutable
+class CallJudged(Event, CallOccurrence):
+    """A policy decided on a call before it started, by `rule`; None if no rule applies to it.
+
+    With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew.
+    """
+
+    says = "{it.tool} was judged ({it.call}): {it.verdict}"
+
+    since = 4
+    step: str
+    call: str
+    verdict: JudgedVerdict
+    rule: str | None = None
+    reason: str = ""
+    arguments: dict[str, Json] | None = None
+    previous: Json = None
+
+
+@mutable
+class ApprovalRequested(Event, CallOccurrence):
+    """A person is to decide whether a call starts: request `number` of this call, which `rule` asks for.
+
+    `definition` and `digest` bind an approval to the tool as it is defined now, and to the arguments of the call.
+    Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
+    would do. Only `approvers` may decide, if there are any, and none of the `excluded`.
+    """
+
+    says = "{it.tool} needs an approval ({it.call})"
+
+    since = 4
+    step: str
+    call: str
+    number: int
+    definition: str
+    digest: str
+    expires: int
+    rule: str | None = None
+    reason: str = ""
+    preview: Json = None
+    approvers: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@mutable
+class ApprovalGiven(Event, CallOccurrence):
+    """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts."""
+
+    says = "{it.tool} was approved ({it.call})"
+
+    since = 4
+    step: str
+    call: str
+    number: int
+    scope: ApprovalScope = "once"
+    arguments: dict[str, Json] | None = None
+    previous: Json = None
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
+class ApprovalDenied(Event, CallOccurrence):
+    """A call was denied: it does not start, and the model is told the reason."""
+
+    says = "{it.tool} was denied ({it.call})"
+
+    since = 4
+    step: str
+    call: str
+    number: int
+    reason: str | None = None
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
+class ApprovalExpired(Event, CallOccurrence):
+    """A request for approval was not answered in time, so the call is denied."""
+
+    says = "the request to approve {it.tool} expired ({it.call})"
+
+    since = 4
+    step: str
+    call: str
+    number: int
+
+
+@mutable
+class ApprovalVoided(Event, CallOccurrence):
+    """An approval does not hold for what was about to start, for the reason `why`: the call is judged anew."""
+
+    says = "the approval of {it.tool} does not hold ({it.call})"
+
+    since = 4
+    step: str
+    call: str
+    number: int
+    why: str

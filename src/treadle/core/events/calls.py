@@ -1,0 +1,137 @@
+"""Events of calls of tools and of agents."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.core.children import SpentBy
+from treadle.core.data import mutable
+from treadle.core.events.occurrence import (
+    CallOccurrence,
+    Event,
+    Failure,
+    StateChange,
+    StopReason,
+    format_of_changes,
+)
+from treadle.core.messages import Content, File, Json
+from treadle.core.tools import EffectClass
+
+Outcome = Literal[
+    "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
+]
+
+
+@mutable
+class ToolStarted(Event, CallOccurrence):
+    """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
+
+    The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
+    """
+
+    says = "{it.tool} began ({it.call}), attempt {it.attempt}"
+
+    step: str
+    call: str
+    effect: EffectClass = "read"
+    attempt: int = 1
+    undo: bool = False
+    undoes: str | None = None
+    child: str | None = None
+
+
+@mutable
+class ToolStopped(Event, CallOccurrence):
+    """A begun call was given up; unless its `reason` is `error`, it is not known what it did.
+
+    Reads and idempotent calls start again when the task goes on. Of any other call the outcome is unknown.
+
+    That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
+    `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were
+    driven and of which, since a driver was killed, only that task's journal tells.
+    """
+
+    says = "{it.tool} was stopped ({it.call}): {it.reason}"
+
+    step: str
+    call: str
+    reason: StopReason
+    error: Failure | None = None
+    spent: tuple[SpentBy, ...] = ()
+    unseen: int = 0
+
+
+@mutable
+class ToolEnded(Event, CallOccurrence):
+    """The one end of a call, also of one that never ran. `observation` None means: the output as text.
+
+    `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
+    call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
+    `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`.
+    """
+
+    says = "{it.tool} ended ({it.call}): {it.outcome}"
+
+    step: str
+    call: str
+    outcome: Outcome = "ok"
+    output: Json = None
+    observation: tuple[Content, ...] | None = None
+    display: str | None = None
+    error: Failure | None = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
+    spent: tuple[SpentBy, ...] = ()
+    harmless: bool = False
+    unseen: int = 0
+    changes: StateChange | None = None
+    format = format_of_changes
+
+
+@mutable
+class OutcomeSettled(Event, CallOccurrence):
+    """A person or `reconcile=` found out whether a lost call took effect."""
+
+    says = "the outcome of {it.tool} was settled ({it.call}): {it.verdict}"
+
+    step: str
+    call: str
+    verdict: Literal["happened", "not_happened"]
+    output: Json = None
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
+class OutcomeUnresolved(Event, CallOccurrence):
+    """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
+
+    says = "the outcome of {it.tool} is not known ({it.call})"
+
+    step: str
+    call: str
+    error: Failure | None = None
+
+
+@mutable
+class CallEdited(Event, CallOccurrence):
+    """A caller changed the arguments of a call that has not begun."""
+
+    says = "the arguments of {it.tool} were edited ({it.call})"
+
+    step: str
+    call: str
+    arguments: dict[str, Json]
+    previous: Json
+    by: str | None = None
+
+
+@mutable
+class ResultReplaced(Event, CallOccurrence):
+    """In a fork: what if this call had returned something else."""
+
+    says = "the result of {it.tool} was replaced ({it.call})"
+
+    call: str
+    output: Json
+    previous: Json = None

@@ -1,0 +1,111 @@
+"""What watchers are told while it happens: it is never journalled."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from treadle.core.data import mutable
+from treadle.core.events.occurrence import CallOccurrence, Event, Occurrence, OfTask, path_of
+from treadle.core.messages import Json
+
+Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
+"""What is being written: text that may or must be the answer, reasoning, or arguments of a call."""
+
+
+@mutable
+class Delta(OfTask):
+    """Some more of what a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
+
+    `final` is text that can only be the answer to this request, `draft` text after which the model may still
+    call tools, or which a step that is a function asked for.
+    """
+
+    says = "the model is writing: {it.channel}"
+
+    kind: ClassVar[str] = "delta"
+    step: str
+    channel: Channel
+    text: str
+    after: int = 0
+    """sequence number of the last event when this was written"""
+
+    index: int = 0
+    """of `arguments`: which call of the answer, from 0"""
+
+    tool: str = ""
+    """of `arguments`: some more of the called tool's name, which comes first"""
+
+    call: str | None = None
+    """of a function's request: which of them, as in `ModelStarted`"""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is text for people, draft or final."""
+        return self.channel == "draft" or self.channel == "final"
+
+
+@mutable
+class ModelRestarted(OfTask):
+    """What was told of an answer until now is void: another attempt at it begins, with nothing said yet."""
+
+    says = "model {it.model} begins its answer anew, attempt {it.attempt}"
+
+    kind: ClassVar[str] = "model_restarted"
+    step: str
+    model: str
+    attempt: int
+    call: str | None = None
+    after: int = 0
+
+
+@mutable
+class RawChunk(OfTask):
+    """A piece of an answer as the provider sent it, if it was requested: JSON data in the provider's own shape."""
+
+    says = "a piece of the provider's answer"
+
+    kind: ClassVar[str] = "raw_chunk"
+    step: str
+    data: Json
+    call: str | None = None
+    after: int = 0
+
+
+@mutable
+class ToolProgress(CallOccurrence):
+    """A tool says how far it is."""
+
+    says = "{it.tool} tells how far it is ({it.call})"
+
+    kind: ClassVar[str] = "tool_progress"
+    step: str
+    call: str
+    value: Json
+    after: int = 0
+
+
+@mutable
+class ChildEvent(Occurrence):
+    """Something happened in a task below: in `task_id`, which the agents of `path` lead to, from the first below on.
+
+    It comes as it happens and may be missed; the journal of that task has it. `call` is the call of this task's that it
+    belongs to.
+    """
+
+    says = "in task {it.task_id}: {it.event.description}"
+
+    kind: ClassVar[str] = "child_event"
+    step: str
+    call: str
+    task_id: str
+    path: tuple[str, ...]
+    event: Event | Delta | ModelRestarted | ToolProgress
+    after: int = 0
+
+    @property
+    def agent_path(self) -> tuple[str, ...]:
+        """The agents on the path to the task below, from that of the root task on."""
+        return (*path_of(self), *self.path)
+
+
+Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress | ChildEvent

@@ -1,0 +1,198 @@
+"""What every event and delta has: where it comes from, how it is described, and which drivers may know it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, field, fields
+from typing import Any, ClassVar, Final, Literal
+
+from treadle.core.data import frozen, mutable
+from treadle.core.display import LINE, Displayed, View, one_line
+from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_names
+from treadle.errors import PASSING
+
+StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
+JOURNAL_FORMAT: Final = 5
+"""The newest journal format that this version knows: with it, a task can be driven on over every event of a journal.
+
+A release that adds a kind of event raises it, and the class says so in `since`: a driver that does not know the kind
+leaves the task alone, since what it does not know may forbid what it would do next.
+"""
+
+
+@frozen
+class Failure:
+    """An error as it is journalled: its kind, its message and where it came from.
+
+    `model` is who failed, as `provider:model`, if a model did.
+    """
+
+    source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store"]
+    kind: str
+    message: str
+    call: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+    model: str = ""
+
+    @property
+    def provider(self) -> str:
+        """The provider of the model that failed; an empty text if none did."""
+        return self.model.partition(":")[0]
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later: a provider was busy, broken, or not reached."""
+        return self.source == "model" and self.kind in PASSING
+
+
+@frozen
+class StateChange:
+    """What a call changed in the task's `extra_state`: keys with their new values, and keys that are gone."""
+
+    values: dict[str, Json] = field(default_factory=dict[str, Json])
+    removed: tuple[str, ...] = ()
+
+
+@frozen
+class EventOrigin:
+    """Where an event comes from: the task, and the agents on the path to it, from that of the root task on."""
+
+    task_id: str
+    agent_path: tuple[str, ...]
+
+
+class Occurrence(Displayed):
+    """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them.
+
+    Their unknown attributes are explained once `explain_names` was called.
+    """
+
+    __slots__ = ("origin", "tool_name")
+
+    kind: ClassVar[str]
+    says: ClassVar[str] = ""
+    """the description, with `{it.field}` where a field stands"""
+
+    origin: EventOrigin
+    """set when the event is handed out"""
+
+    tool_name: str
+    """set, of events that tell of a call, when they are applied to the task's state or read from its journal"""
+
+    @property
+    def agent_path(self) -> tuple[str, ...]:
+        """The agents on the path to the task, the root's first and its own last; empty if it was not handed out."""
+        return path_of(self)
+
+    @property
+    def description(self) -> str:
+        """What happened, as one plain line: facts alone, no messages, arguments, results or texts of errors."""
+        said = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
+        line = one_line(said, 200)
+        return line if line.isprintable() else "".join([sign if sign.isprintable() else "�" for sign in line])
+
+    def __str__(self) -> str:
+        return self.description
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """Return the fields that do not have their default, by name."""
+        shown: list[tuple[str, Any]] = []
+        for item in fields(self):  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
+            value: Any = getattr(self, item.name)
+            default = item.default_factory() if item.default_factory is not MISSING else item.default
+            if item.repr and value != default:
+                shown.append((item.name, value))
+        return shown
+
+    def _view(self) -> View:
+        shown = [(name, value) for name, value in self._shown() if name not in ("seq", "time", "after")]
+        short = [each for each in shown if len(repr(each[1])) <= LINE]
+        return View(
+            title=type(self).__name__,
+            name=str(getattr(self, "seq", "")),
+            facts=tuple(short),
+            text=self.description,
+            values=tuple([each for each in shown if each not in short]),
+        )
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={one_line(repr(value))}" for name, value in self._shown()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def explain_names() -> None:
+    """Let events explain unknown attributes from now on: call it before a program gets events, or their classes.
+
+    Python then reads every attribute of an event more slowly, and driving a step reads more than a hundred: a process
+    in which no program looks at events is spared that.
+    """
+    if "__getattr__" not in vars(Occurrence):
+        explains_names("event")(Occurrence)
+
+
+def path_of(occurrence: Occurrence) -> tuple[str, ...]:
+    """Return the agents on the path to what an occurrence tells of; empty if it was not handed out."""
+    origin: EventOrigin | None = getattr(occurrence, "origin", None)
+    return origin.agent_path if origin is not None else ()
+
+
+class OfTask(Occurrence):
+    """What happened to the task that it is handed out by."""
+
+    __slots__ = ()
+
+    @property
+    def task_id(self) -> str:
+        """The task it happened to; empty if the event was not handed out."""
+        origin: EventOrigin | None = getattr(self, "origin", None)
+        return origin.task_id if origin is not None else ""
+
+
+class CallOccurrence(OfTask):
+    """What tells of a call: `tool` is the name of the called tool."""
+
+    __slots__ = ()
+
+    call: str
+
+    @property
+    def tool(self) -> str:
+        """The name of the called tool; empty if the event was neither handed out nor applied."""
+        return getattr(self, "tool_name", "")
+
+
+@mutable
+class Event(OfTask):
+    """The envelope of every event.
+
+    A kind added later says in `since` which journal format has it, or that it is `ignorable`: that a driver which does
+    not know it decides right without it. Its documents are marked so, for such drivers.
+    """
+
+    kind: ClassVar[str] = ""
+    since: ClassVar[int] = 1
+    ignorable: ClassVar[bool] = False
+    format: ClassVar[int] = 1
+    """the journal format that a driver must know to drive a task on over this event"""
+
+    seq: int = field(default=0, kw_only=True, compare=False)
+    time: int = field(default=0, kw_only=True, compare=False)
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
+        if "format" not in cls.__dict__:
+            cls.format = 1 if cls.ignorable else cls.since
+
+
+class IllegalEvent(ValueError):
+    """An event that cannot follow what happened before it."""
+
+
+def _changes_state(event: Any) -> int:
+    """Return the journal format of an event that may change the state: older drivers would go on without the change."""
+    return 1 if event.changes is None else 3
+
+
+format_of_changes: Any = property(_changes_state)

@@ -1,0 +1,125 @@
+"""Events of requests to models."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.core.data import frozen, mutable
+from treadle.core.events.occurrence import Event, Failure, StopReason
+from treadle.core.messages import Json, Message
+from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
+
+RequestVerdict = Literal["allow", "ask", "deny"]
+
+
+@mutable
+class ModelStarted(Event):
+    """A request went out to the model. `final` asks for a last answer without tools; `call` is a function's request.
+
+    `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
+    """
+
+    says = "model {it.model} was asked, attempt {it.attempt}"
+
+    step: str
+    model: str
+    attempt: int = 1
+    final: bool = False
+    offered: tuple[str, ...] | None = None
+    call: str | None = None
+
+
+@frozen
+class TypedAnswer:
+    """How an answer reads as the agent's output type: the value, or what is wrong with it, as the model is told.
+
+    `call` is the id of the call that gives the answer, if a tool is there for it; such a call never runs.
+    """
+
+    output: Json = None
+    problem: str | None = None
+    call: str | None = None
+
+
+@mutable
+class ModelReturned(Event):
+    """The model answered; ids of the calls in `message` are their places in the task.
+
+    `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
+    `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way. `cost`
+    is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
+    """
+
+    says = "the model answered ({it.finish}), {it.usage.input_tokens} tokens in, {it.usage.output_tokens} out"
+
+    step: str
+    message: Message
+    finish: Finish = "stop"
+    usage: Usage = NO_USAGE
+    typed: TypedAnswer | None = None
+    call: str | None = None
+    model: str = ""
+    also: tuple[SideCall, ...] = ()
+    cost: int | None = None
+
+
+@mutable
+class ModelFailed(Event):
+    """The model did not answer. With `retry_at` it is asked again, not before that: microseconds since 1970, UTC.
+
+    `model` is who failed, if not the one that was asked; `route` says which of several it was, and `next_route` which
+    is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way. `usage` and `cost`
+    are those of an answer that came and was of no use.
+    """
+
+    says = "the model failed: {it.error.kind}"
+
+    step: str
+    error: Failure
+    call: str | None = None
+    retry_at: int | None = None
+    model: str = ""
+    route: str = ""
+    next_route: str = ""
+    also: tuple[SideCall, ...] = ()
+    usage: Usage = NO_USAGE
+    cost: int | None = None
+
+
+@mutable
+class RequestJudged(Event):
+    """A policy decided on a request to `model` before it went out, by `rule`; `call` is a function's request.
+
+    A request that is asked about goes out once the task, which pauses for it, is resumed.
+    """
+
+    says = "a request to {it.model} was judged: {it.verdict}"
+
+    since = 4
+    step: str
+    verdict: RequestVerdict
+    model: str
+    rule: str | None = None
+    reason: str = ""
+    call: str | None = None
+
+
+@mutable
+class TimerFired(Event):
+    """The time has come at which the model may be asked again; `call` is a function's request."""
+
+    says = "the model may be asked again"
+
+    step: str
+    call: str | None = None
+
+
+@mutable
+class ModelStopped(Event):
+    """A request was given up before its answer arrived: it is asked again when the task goes on."""
+
+    says = "the request to the model was stopped: {it.reason}"
+
+    step: str
+    reason: StopReason
+    call: str | None = None

@@ -1,0 +1,184 @@
+"""Events of steps, and of what steps that are functions asked for."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from treadle.core.data import frozen, mutable
+from treadle.core.events.occurrence import Event, Failure, StateChange, format_of_changes
+from treadle.core.messages import File, Json, Message
+
+
+@mutable
+class StepStarted(Event):
+    """A step began; the only place where unread input enters the conversation."""
+
+    says = "step {it.index} began, attempt {it.attempt}"
+
+    step: str
+    index: int
+    attempt: int = 1
+
+
+Join: TypeAlias = Literal["all", "any", "optional"] | int
+"""Which of the steps that a step waits for have to end well: all, one, none (but all have to end), or so many."""
+
+
+@frozen
+class NextStep:
+    """A step that is to follow. `after` names steps it waits for, of the same plan or that came before.
+
+    `input` is JSON data for it. `join` says how many of those it waits for have to end well: `all`, `any` (one, and the
+    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, however they did.
+    """
+
+    name: str
+    input: Json = None
+    after: tuple[str, ...] = ()
+    join: Join = "all"
+
+
+@mutable
+class StepsPlanned(Event):
+    """The first steps of a task whose steps are functions."""
+
+    says = "the first steps were planned"
+
+    steps: tuple[NextStep, ...]
+
+
+@mutable
+class ModelRequested(Event):
+    """A step that is a function wants the model asked. Without `messages`: with the conversation as the step sees it.
+
+    With `after_conversation`, `messages` follow it, but neither they nor the answer come into it. `key` is how the
+    request is known when the function is entered again, `digest` what was asked; without `tools` the agent's offer
+    chooses. With `follows`, what that request of the same step told, and its answer, come before `messages`.
+    """
+
+    says = "step {it.step} asks the model"
+
+    step: str
+    call: str
+    key: str
+    digest: str
+    messages: tuple[Message, ...] | None = None
+    instructions: str | None = None
+    tools: tuple[str, ...] | None = None
+    after_conversation: bool = False
+    follows: str | None = None
+
+
+@mutable
+class CallRequested(Event):
+    """A step that is a function wants a tool called; `asked` if the model asked for it in this step's own answer."""
+
+    says = "step {it.step} asks for a call of {it.name}"
+
+    step: str
+    call: str
+    key: str
+    digest: str
+    name: str
+    arguments: dict[str, Json]
+    problem: str | None = None
+    asked: bool = False
+
+
+@mutable
+class ValueKept(Event):
+    """A value that a function found, to be the same when it is entered again."""
+
+    says = "step {it.step} stored a value"
+
+    step: str
+    key: str
+    value: Json
+
+
+@mutable
+class WorkerFailed(Event):
+    """A worker could not say what comes first, or have its last look at the answer."""
+
+    says = "the worker failed: {it.error.kind}"
+
+    error: Failure
+
+
+@mutable
+class AnswerFinalized(Event):
+    """A worker had its last look at the task's answer before the task ends."""
+
+    says = "the worker finalized the answer"
+
+    output: Json = None
+
+
+@mutable
+class StateOverwritten(Event):
+    """Two that ran beside each other changed the same `keys` of the task's `extra_state`: the values of `kept` stand.
+
+    `kept` and `lost` are ids of calls, or of steps that are functions; `kept` comes later in call order.
+    """
+
+    says = "{it.kept} overwrote what {it.lost} had set in the extra state"
+
+    since = 3
+    step: str
+    kept: str
+    lost: str
+    keys: tuple[str, ...]
+
+
+@mutable
+class StepCompleted(Event):
+    """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
+
+    Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself, and
+    `changes` what it changed in the task's `extra_state`.
+    """
+
+    says = "step {it.step} completed"
+
+    step: str
+    last: bool = False
+    output: Json = None
+    direct: bool = False
+    reason: str | None = None
+    next: tuple[NextStep, ...] = ()
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
+    changes: StateChange | None = None
+    format = format_of_changes
+
+
+@mutable
+class StepFailed(Event):
+    """A step could not be finished; it stays the next one, unless the steps after it can do without it.
+
+    `degrades`: the task is degraded if it goes on without the step, and no other step takes its place.
+    """
+
+    says = "step {it.step} failed: {it.error.kind}"
+
+    step: str
+    error: Failure
+    degrades: bool = False
+
+
+@mutable
+class StepSkipped(Event):
+    """A step was given up, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
+
+    A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed, and
+    `degrades` is as in `StepFailed`.
+    """
+
+    says = "step {it.step} was given up"
+
+    step: str
+    by: str | None = None
+    inbox: str | None = None
+    reason: str | None = None
+    error: Failure | None = None
+    degrades: bool = False

@@ -1,0 +1,188 @@
+"""Events of a task as a whole: how it began, what it is driven with, its input and its ends."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.core.data import mutable
+from treadle.core.events.occurrence import Event, Failure, StateChange, format_of_changes
+from treadle.core.messages import Content, Json, Message, Role
+
+EndState = Literal["completed", "degraded", "failed", "cancelled"]
+
+
+@mutable
+class TaskCreated(Event):
+    """A task exists. `base` is the version of the thread whose messages it starts from.
+
+    `incarnation` tells apart the tasks that had one id, one after the other: it is part of the idempotency keys. It is
+    empty where the id was made by chance, and in journals that were written before there was one.
+    """
+
+    says = "a task was created for agent {it.agent}"
+
+    agent: str
+    input: tuple[Content, ...]
+    thread: str
+    base: int = 0
+    fingerprint: str = ""
+    options: dict[str, Json] | None = None
+    extra_state: Json = None
+    parent: str | None = None
+    parent_call: str | None = None
+    depth: int = 0
+    incarnation: str = ""
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: without the incarnation it would change the keys of calls."""
+        return 2 if self.incarnation else 1
+
+
+@mutable
+class TaskForked(Event):
+    """All events before this one are those of `parent`; from here on this task goes its own way."""
+
+    says = "forked from task {it.parent}"
+
+    parent: str
+    agent: str
+    thread: str
+    fingerprint: str = ""
+    options: dict[str, Json] | None = None
+
+
+@mutable
+class ThreadAwaited(Event):
+    """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
+
+    says = "waits for its thread"
+
+    holders: tuple[str, ...] = ()
+
+
+@mutable
+class ThreadEntered(Event):
+    """The task has its thread. `base` is the version of the thread it starts from; None: as before."""
+
+    says = "entered its thread"
+
+    base: int | None = None
+
+
+@mutable
+class SummaryRequested(Event):
+    """The task's answer is to replace, for models, what its thread held at `version`, up to version `covers`."""
+
+    says = "is to summarise its thread up to version {it.covers}"
+
+    covers: int
+    version: int
+
+
+@mutable
+class MessagesImported(Event):
+    """Imported messages: all that the task adds to its thread."""
+
+    says = "messages were imported into the thread"
+
+    messages: tuple[Message, ...]
+
+
+@mutable
+class InstructionsSet(Event):
+    """The agent's instructions, as they were worked out for this task, and what that changed in its `extra_state`."""
+
+    says = "the instructions were worked out"
+
+    text: str
+    changes: StateChange | None = None
+    format = format_of_changes
+
+
+@mutable
+class VersionChanged(Event):
+    """The task goes on with another version of its agent."""
+
+    says = "goes on with another version of the agent"
+
+    fingerprint: str
+    previous: str
+
+
+@mutable
+class OptionsChanged(Event):
+    """The task goes on with other options, such as raised limits."""
+
+    says = "goes on with other options"
+
+    options: dict[str, Json] | None
+    by: str | None = None
+
+
+@mutable
+class InputReceived(Event):
+    """Input arrived; the next step that starts reads it."""
+
+    says = "input arrived, as {it.role}"
+
+    parts: tuple[Content, ...]
+    role: Role = "user"
+    observation: bool = False
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
+class InputEdited(Event):
+    """A caller replaced the input that the next step will read."""
+
+    says = "the input of the next step was edited"
+
+    parts: tuple[Content, ...]
+    previous: tuple[Content, ...]
+    by: str | None = None
+
+
+@mutable
+class LimitReached(Event):
+    """A limit was reached: `limit` is the name of the field of `Limits`; `detail` says more, where there is more.
+
+    `room` says whether a last request to the model fits, as far as tasks above and beside it have a say in that.
+    """
+
+    says = "the limit on {it.limit} was reached: {it.used:g} of {it.allowed:g}"
+
+    limit: str
+    allowed: float
+    used: float
+    detail: str | None = None
+    room: bool = True
+
+
+@mutable
+class TaskEnded(Event):
+    """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
+
+    `kept` says that the messages of a task that did not end well stay in its thread.
+    """
+
+    says = "the task ended: {it.state}"
+
+    state: EndState
+    output: Json = None
+    error: Failure | None = None
+    reasons: tuple[str, ...] = ()
+    thread_version: int = 0
+    kept: bool = False
+
+
+@mutable
+class TaskReopened(Event):
+    """An ended task goes on in another attempt; its messages leave its thread."""
+
+    says = "attempt {it.attempt} began: {it.reason}"
+
+    attempt: int
+    reason: str
+    by: str | None = None
