@@ -11,6 +11,7 @@ from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.llm.scripted import call, text
 from treadle.testing import clock
+from treadle.tools import threads
 
 HOUR = 3600
 
@@ -85,6 +86,24 @@ async def test_time_stands_still_while_a_tool_works_in_a_thread_or_a_store_write
     ends = {event.call: event.time - events[0].time for event in events if isinstance(event, e.ToolEnded)}
     assert ends["s1-0"] < 1e6 < HOUR * 1e6 / 2 <= ends["s1-1"]
     assert result.state == "completed"
+
+
+@pytest.mark.anyio
+async def test_time_stands_still_when_work_in_a_thread_ends_while_the_loop_looks_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop looked for what woke it, then for work: what ended in between was late by the time of a jump."""
+    loop = asyncio.get_running_loop()
+    ended, began = asyncio.Event(), loop.time()
+
+    def end_just_now() -> int:
+        loop.call_soon_threadsafe(ended.set)
+        return 0
+
+    monkeypatch.setattr(threads, "at_work", end_just_now)
+    async with asyncio.timeout(HOUR):
+        await ended.wait()
+    assert loop.time() == began
 
 
 @pytest.mark.anyio

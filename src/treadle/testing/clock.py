@@ -47,10 +47,12 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
+        # Work that ends wakes the loop before it stops being counted: what is not at work now has woken it already.
+        at_work = self.loop.outside or threads.at_work() or step_threads.at_work()
         ready = super().select(0)
         if ready:
             return ready
-        if self.loop.outside or threads.at_work() or step_threads.at_work():
+        if at_work:
             return super().select(min(timeout, SLICE))
         self.loop.jump(timeout)
         return []
