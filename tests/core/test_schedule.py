@@ -65,3 +65,24 @@ def test_steps_beside_each_other_are_merged_by_path_whichever_is_faster(order: t
     assert [step.id for step in state.steps] == ["s1", "s2", "s3"]
     assert state.graph is not None
     assert state.graph.unmerged == []
+
+
+def test_input_of_a_step_that_was_given_up_stays_when_a_step_beside_it_is_taken_back() -> None:
+    """It was marked as merged again, and the input that it had read was in no conversation any more."""
+    state = state_after(
+        e.TaskCreated("agent", (Text("go"),), "thread"),
+        e.StepsPlanned((Step("plan"),)),
+        e.StepStarted("s1", 1),
+        e.StepCompleted("s1", next=(Step("quick"), Step("slow"), Step("beside"))),
+        e.StepStarted("s2", 2),
+        e.StepStarted("s4", 4),
+        e.InputReceived((Text("and?"),)),
+        e.StepStarted("s3", 3),
+        e.StepCompleted("s4"),
+        e.InputReceived((Text("more"),)),
+        e.StepCompleted("s2", last=True, output="done"),
+        e.UndoRequested(3, ("s4",)),
+        e.Rewound(3, 2, steps=("s4",)),
+    )
+    assert [message.text for message in state.messages] == ["go", "done", "and?"]
+    assert [received.parts for received in state.unread] == [(Text("more"),)]

@@ -331,8 +331,9 @@ def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
         unended = node.status in ("planned", "ready", "running") or node.id in graph.failed
         if unended and node.round <= newest.round:
             if not node.merged:
-                node.merged, node.since = True, len(state.messages)
+                insort(graph.unmerged, node, key=_by_path)  # the input it read is in no other step
             _mark_unneeded(graph, node, newest.id)
+    _merge(state, graph)
 
 
 def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
