@@ -60,7 +60,7 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep as many cases as a mark `sampled` says, and one store of those that a test runs on.
 
     The mark on a function counts the cases of its matrix; on a class or a module, all its tests and their cases.
-    The choice is another one in each run and the same for the same seed, whatever else is collected.
+    The choice is another one in each run and the same for the same seed, with any other tests beside it.
     """
     samples: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:

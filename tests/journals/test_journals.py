@@ -65,7 +65,7 @@ async def test_a_recorded_journal_is_read_verified_and_driven_on(file: Path, tmp
         assert (events, (await runner.get_task(name)).state) == (wanted["events"], wanted["state"])
         second_export = io.BytesIO()
         await runner.export_tasks(second_export, name)
-        # What an unknown event needs is the format after this version's, whatever it was when it was recorded.
+        # An unknown event needs the format after this version's, also if it was recorded by an older version.
         needs, exported = f'"format":{e.JOURNAL_FORMAT + 1},'.encode(), second_export.getvalue()
         if (name, file.parent.name) == (
             TOO_NEW,

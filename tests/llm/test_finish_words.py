@@ -1,4 +1,4 @@
-"""What servers say when an answer ends: whole in whatever words, and never whole when it is not."""
+"""What servers say when an answer ends: whole in all their words, and never whole when it is not."""
 
 import importlib
 import sys

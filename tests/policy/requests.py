@@ -1,4 +1,4 @@
-"""Effects that tests judge: a refund, and whatever else a test names."""
+"""Effects that tests judge: a refund, or what a test names instead."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """An approval was refused as expired after the machine's clock was set forward, though its task had waited no time.
 
-The verb compared the clock with the expiry, which is a time of the task. A drive has one time, whatever is done to the
-clock meanwhile, and what reads the inbox knows it: it decides whether a decision came in time.
+The verb compared the clock with the expiry, which is a time of the task. A drive has one time, also when a person sets
+the clock meanwhile, and the drive reads the inbox: it decides whether a decision came in time.
 """
 
 import asyncio
