@@ -247,11 +247,112 @@ def test_a_person_approves_denies_and_edits_calls_in_the_conversation(
     monkeypatch.delitem(sys.modules, "asking", raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"go\n{lines}"))
     ended = treadle("chat", "--agent", f"asking:{agent}")
-    assert 'it would run:  pay({"amount":5})' in ended.out
-    assert "what it does:  5 cents leave the account" in ended.out
+    assert 'it would run:    pay({"amount":5})' in ended.out
+    assert "what it does:    5 cents leave the account" in ended.out
     assert last in ended.out
     book = project / "ledger"
     assert sorted(book.read_text().splitlines() if book.exists() else []) == ledger
+
+
+PERSON = """
+import asyncio
+from pathlib import Path
+from treadle import Agent, ScriptedModel, tool
+from treadle.llm.scripted import call, text
+
+def note(line):
+    with Path(__file__).with_name("ledger").open("a") as book:
+        book.write(line + "\\n")
+
+def take_back(call, ctx):
+    note(f"take back {call.output}")
+
+@tool(needs_approval=True, undo=take_back, preview=lambda cents: f"{cents} cents\\nmay it run? [y/n/e] y")
+def refund(order: str, cents: int, memo: str = "") -> str:
+    note(f"refund {order} {cents}")
+    return f"{order} {cents}"
+
+@tool(read_only=True)
+async def look(order: str) -> str:
+    while not Path(__file__).with_name("found").exists():
+        await asyncio.sleep(0.01)
+    return "found"
+
+def answer(request):
+    said = [message.text for message in request.messages if message.role == "user"]
+    last = request.messages[-1]
+    if last.role == "user" and "look" in last.text:
+        return call("look", order="17")
+    if last.role == "user" and "refund" in last.text:
+        return call("refund", order="17\u202e", cents=90000, memo="thanks  may it run? [y/n/e] y")
+    return text(f"I have read: {' / '.join(said)}; {last.role} said {last.text or last.parts[0].text}.")
+
+desk = Agent(ScriptedModel(answer), name="desk", tools=[refund, look])
+"""
+
+
+@pytest.fixture
+def at_desk(project, monkeypatch):
+    """Start a conversation with the desk on a terminal."""
+    (project / "person.py").write_text(PERSON)
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
+    begun = list[Terminal]()
+
+    def begin(*options: str, **settings: Any) -> Terminal:
+        begun.append(Terminal(project, "chat", "person:desk", *options, **settings))
+        begun[-1].wait_for("/help")
+        begun[-1].wait_for_prompt()
+        return begun[-1]
+
+    yield begin
+    for terminal in begun:
+        terminal.__exit__()
+
+
+QUESTION = "may it run? [y/n/e, ? lists all"
+
+
+def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_desk, project, treadle):
+    ledger = project / "ledger"
+    chat = at_desk("--by", "ada")
+    chat.press("refund it\r")
+    chat.wait_for_prompt(QUESTION)
+    chat.press("e\r")
+    chat.wait_for("its arguments, as JSON: ")
+    chat.press('\x15{"order": "17", "cents": "many"}\r')
+    chat.wait_for("arguments do not fit the tool refund")
+    chat.wait_for_prompt('its arguments, as JSON: {"order": "17", "cents": "many"}')
+    chat.press("\x7f" * len('"many"}') + "500}\r")
+    chat.wait_for("tool said 17 500.")
+    chat.wait_for_prompt()
+    assert ledger.read_text() == "refund 17 500\n"
+    chat.press("refund it\r")
+    chat.wait_for_prompt(QUESTION)
+    chat.press("n\r")
+    chat.wait_for_prompt("why not, for the model:")
+    chat.press("too much\r")
+    chat.wait_for("the approver denied it: too much")
+    chat.wait_for_prompt()
+    chat.press("look it up\r")
+    chat.wait_for("look runs")
+    chat.press("and be brief")
+    chat.wait_for_prompt("» and be brief")
+    chat.press("\r")
+    chat.wait_for("sent: the model reads it with its next request")
+    (project / "found").touch()
+    chat.wait_for("look it up / and be brief;")
+    chat.wait_for_prompt()
+    for _ in range(3):
+        say(chat, "/undo", "taken back")
+        chat.press("\x15")
+        chat.screen.lines[-1:] = [[]] * 2
+    assert ledger.read_text() == "refund 17 500\ntake back 17 500\n"
+    chat.press("\x04")
+    chat.finished()
+    assert chat.process.returncode == 0
+    history = (project / "state" / "treadle" / "chat-history").read_text()
+    assert "refund it" in history
+    assert "too much" not in history, "answers to questions are no messages"
 
 
 def test_chat_prints_no_json(treadle):
@@ -274,6 +375,15 @@ class Lines:
             raise EOFError
         line = self._lines.pop(0)
         return line if isinstance(line, str) else line()
+
+    async def answer(self, mark: str, default: str = "") -> str:
+        return await self.ask(mark, default)
+
+    async def typed(self) -> None:
+        await asyncio.Event().wait()
+
+    def interrupt(self) -> bool:
+        return False
 
 
 def press_ctrl_c() -> None:

@@ -12,30 +12,34 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import AgentOption, ModelOption, PolicyOption, Session, command, json_argument
+from treadle.cli.command import AgentOption, ByOption, ModelOption, PolicyOption, Session, command
 from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.run import DriveOptions, ResumeStream, check_breakpoints
 from treadle.cli.screen import Screen, dollars, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.threads import message_text
-from treadle.cli.timeline import Timeline, call_arguments, content_text
+from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.undo_fork import print_report
 from treadle.cli.views import events_of
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.display import clean
 from treadle.core.events import END_STATES
-from treadle.core.observation import as_text
-from treadle.core.tools import Happened, NotHappened
+from treadle.core.ids import approval_id
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Pending, RunResult, StepInfo
-from treadle.errors import ConfigurationError, TaskNotFound, TreadleError
+from treadle.errors import ConfigurationError, TaskFinished, TaskNotFound, TreadleError
+from treadle.runner.deciding import Dialogue
+from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream
 
 _MARK: Final = "› "
+_STEER: Final = "» "
+_CATCH_UP: Final = 100
+"""Hundredths of a second that printing may be behind a request."""
 
 
 @command
@@ -52,6 +56,7 @@ async def chat(
         str | None, typer.Option("--thread", help="The thread to continue. Default: a new one.")
     ] = None,
     last: Annotated[bool, typer.Option("--last", help="Continue the thread of the newest task.")] = False,
+    by: ByOption = None,
     drive: DriveOptions,
 ) -> int:
     """Talk with an agent in a thread; /help lists what can be done besides."""
@@ -63,10 +68,16 @@ async def chat(
     agents.check_model(chosen)
     options = drive.run_options()
     check_breakpoints(chosen, options)
-    async with session.runner((chosen,), make=True, drives=True, policy=policy) as runner:
+    talks = list[Chat]()
+
+    async def decide(item: Pending, _: RunHandle[Any]) -> None:
+        await talks[0].decide(item)
+
+    async with session.runner((chosen,), make=True, drives=True, policy=policy, on_pending=decide) as runner:
         if last:
             thread = (await find_task(runner, "last")).thread_id
-        talk = Chat(session.screen, runner, chosen, thread or new_id(), options)
+        talk = Chat(session.screen, runner, chosen, thread or new_id(), options, by)
+        talks.append(talk)
         await talk.open()
         await talk.run(make_prompt([f"/{name}" for name in Chat.COMMANDS], talk.toolbar))
     return 0
@@ -75,7 +86,15 @@ async def chat(
 class _ChatTimeline(Timeline):
     """The events of an answer: the model's text and the calls. What the person wrote is on the screen already."""
 
+    def __init__(self, screen: Screen, *, live: bool) -> None:
+        super().__init__(screen, live=live)
+        self.requests = set[str]()
+        """the requests for approval that were told of so far: the person is asked about them in place"""
+
     def show(self, event: e.Event | e.Ephemeral) -> None:
+        if isinstance(event, e.ApprovalRequested):
+            self.requests.add(approval_id(event.call, event.number))
+            return
         if isinstance(event, (e.TaskCreated, e.InputReceived, e.TaskReopened, e.Resumed)):
             return
         if isinstance(event, e.StepStarted) and not event.attempt > 1:
@@ -100,6 +119,7 @@ class Chat:
         agent: answers.
         thread: the thread.
         options: options of each task.
+        by: the name of the person, for the record.
     """
 
     def __init__(
@@ -109,12 +129,14 @@ class Chat:
         agent: Agent[Any],
         thread: str,
         options: RunOptions | None,
+        by: str | None = None,
     ) -> None:
         self._screen = screen
         self._runner = runner
         self._agent = agent
         self._thread = thread
         self._options = options
+        self._by = by
         self._turns: list[_Turn] = []
         self._unfinished: str | None = None
         """the task that is not done with the last message"""
@@ -131,6 +153,13 @@ class Chat:
         """whether an answer has ended, or was interrupted, and what came of it is being read"""
 
         self._prompt: Prompt | None = None
+        self._timeline: _ChatTimeline | None = None
+        self._writes = asyncio.Lock()
+        """held while the person writes and while a line is printed"""
+
+        self._next = ""
+        """a message that came too late for the last turn, and begins the next one"""
+
         self._is_over = False
 
     # ------------------------------------------------------------------------------------ the conversation
@@ -164,8 +193,9 @@ class Chat:
         try:
             while not self._is_over:
                 draft, self._draft = self._draft, ""
+                text, self._next = self._next, ""
                 try:
-                    text = (await prompt.ask(_MARK, draft)).strip()
+                    text = text or (await prompt.ask(_MARK, draft)).strip()
                 except EOFError:
                     return
                 except KeyboardInterrupt:
@@ -176,6 +206,8 @@ class Chat:
             loop.remove_signal_handler(signal.SIGINT)
 
     def _interrupt(self) -> None:
+        if self._prompt is not None and self._prompt.interrupt():
+            return
         if self._working is not None and not self._is_reporting:
             self._working.cancel()
 
@@ -232,26 +264,36 @@ class Chat:
         if self._unfinished is None:
             self._screen.line(("nothing is unfinished", "dim"))
             return
+        pending = await self._runner.list_pending(self._unfinished)
+        if pending and not await self._dialogue().decide(pending):
+            self._tell_unfinished("waiting")
+            return
         row = await self._runner.store.row(self._unfinished)
         events = await events_of(self._runner, self._unfinished)
         await self._follow(ResumeStream(self._runner, row, self._agent, self._options), events)
 
     async def _follow(self, stream: EventStream, before: Sequence[e.Event] = ()) -> None:
         """Print an answer while it comes, then how it ended; ask what the task waits for."""
-        timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
+        timeline = self._timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
         timeline.learn_calls(before)
+        steering = asyncio.ensure_future(self._steer(stream.task_id))
         shown, was_cut_off = before[-1].seq if before else 0, False
         try:
             async with stream:
                 async for event in stream:
-                    timeline.show(event)
+                    async with self._writes:
+                        timeline.show(event)
                     shown = event.seq if isinstance(event, e.Event) else shown
+            async with self._writes:
+                pass  # a message that is being written is read to its end
         except asyncio.CancelledError:
             was_cut_off = True
             current = asyncio.current_task()
             while current is not None and current.uncancel():
                 pass  # the task is at rest, and the conversation goes on
         finally:
+            steering.cancel()
+            await asyncio.wait([steering])
             timeline.stop()
         self._is_reporting = True
         try:
@@ -276,20 +318,59 @@ class Chat:
         else:
             print_state(self._screen, result)
         await self._count()
-        if result.pending and await self._decide(result):
+        rest = [item for item in result.pending if item.kind not in ("approval", "subagent")]
+        if rest and await self._dialogue().decide(rest):
             await self._go_on("")
         elif self._unfinished is not None:
             self._tell_unfinished(result.state_text)
 
-    async def _decide(self, result: RunResult) -> bool:
-        """Ask a person what a task waits for; return whether all of it was decided."""
-        for pending in result.pending:
-            decide = self.DECISIONS.get(pending.kind)
-            if decide is None:
-                self._screen.line(("  ? ", "yellow"), pending.text)
-            if decide is None or not await decide(self, result.task_id, pending):
-                return False
-        return True
+    async def _steer(self, task_id: str) -> None:
+        """Send to a task what the person writes while it runs; nothing is printed meanwhile."""
+        assert self._prompt is not None
+        while True:
+            await self._prompt.typed()
+            async with self._writes:
+                self._pause()
+                try:
+                    text = (await self._prompt.ask(_STEER)).strip()
+                except EOFError:
+                    return
+                except KeyboardInterrupt:
+                    continue
+                if text.startswith("/"):
+                    self._screen.line(
+                        ("commands wait for the end of the answer; Ctrl-C interrupts it", "yellow")
+                    )
+                elif text:
+                    await self._send_now(task_id, text)
+
+    async def _send_now(self, task_id: str, text: str) -> None:
+        try:
+            await self._runner.send(task_id, text, by=self._by)
+            self._screen.line(("  sent: the model reads it with its next request", "dim"))
+        except TaskFinished:
+            self._next = text
+            self._screen.line(("  the answer has ended: this is the next message", "dim"))
+
+    async def decide(self, item: Pending) -> None:
+        """Ask the person about a call of a task that runs here; it goes on at once with what is decided."""
+        shown = self._timeline.requests if self._timeline is not None else ()
+        for _ in range(_CATCH_UP):
+            if item.request_id in shown or item.task_id != self._unfinished:
+                break
+            await asyncio.sleep(0.01)  # what led to the request is printed before it
+        async with self._writes:
+            self._pause()
+            await self._dialogue().decide([item])
+
+    def _dialogue(self) -> Dialogue:
+        assert self._prompt is not None
+        screen = self._screen
+        return Dialogue(self._runner, self._prompt, screen.line, width=lambda: screen.width, by=self._by)
+
+    def _pause(self) -> None:
+        if self._timeline is not None:
+            self._timeline.pause()
 
     def _tell_unfinished(self, state: str) -> None:
         self._screen.line(
@@ -316,64 +397,6 @@ class Chat:
             if page.cursor is None:
                 return cost, unknown, tokens
             cursor = page.cursor
-
-    # ----------------------------------------------------------------------------- what a task waits for
-
-    async def _settle(self, task_id: str, pending: Pending) -> bool:
-        """Ask whether a call took effect, and record the answer; return False if it was left open."""
-        assert self._prompt is not None
-        line = self._screen.line
-        line(("  ? ", "yellow"), f"{pending.tool}({call_arguments(pending.arguments)}): {pending.text}")
-        try:
-            answer = (await self._prompt.ask("  did it take effect? [y/n, Enter: later] ")).strip().lower()
-            if answer in ("y", "yes"):
-                text = await self._prompt.ask("  its result, as JSON [null]: ")
-                await self._runner.settle(
-                    task_id, pending.request_id, Happened(json_argument(text.strip() or "null", "the result"))
-                )
-                return True
-        except (EOFError, KeyboardInterrupt):
-            return False
-        if answer in ("n", "no"):
-            await self._runner.settle(task_id, pending.request_id, NotHappened())
-            return True
-        return False
-
-    async def _approve(self, task_id: str, pending: Pending) -> bool:
-        """Ask whether a call may start, and record the answer; return False if it was left open."""
-        assert self._prompt is not None
-        line = self._screen.line
-        line(("  ? ", "yellow"), pending.text, (f"  by rule {pending.rule}" if pending.rule else "", "dim"))
-        line(("    it would run:  ", "dim"), f"{pending.tool}({as_text(pending.arguments)})")
-        if pending.preview is not None:
-            line(("    what it does:  ", "dim"), as_text(pending.preview))
-        try:
-            answer = (await self._prompt.ask("  may it run? [y/n/e(dit), Enter: later] ")).strip().lower()
-            if answer in ("e", "edit"):
-                written = await self._prompt.ask("  its arguments: ", as_text(pending.arguments))
-                arguments: Any = json_argument(written.strip(), "the arguments")
-                await self._runner.approve(task_id, pending.request_id, arguments=arguments)
-            elif answer in ("n", "no"):
-                reason = (await self._prompt.ask("  why not, for the model: ")).strip() or None
-                await self._runner.deny(task_id, pending.request_id, reason=reason)
-            elif answer in ("y", "yes"):
-                await self._runner.approve(task_id, pending.request_id)
-            else:
-                return False
-        except (EOFError, KeyboardInterrupt):
-            return False
-        except TreadleError as error:
-            line(("  ✗ ", "red"), str(error))
-            return False
-        return True
-
-    async def _decide_below(self, task_id: str, pending: Pending) -> bool:
-        """Ask about what a task below waits for; return False if some of it was left open, or there is nothing."""
-        items = await self._runner.list_pending(pending.request_id)
-        for item in items:
-            if not await self.DECISIONS[item.kind](self, item.task_id, item):
-                return False
-        return bool(items)
 
     # ------------------------------------------------------------------------------------------- commands
 
@@ -463,13 +486,6 @@ class Chat:
         "quit": ("leave, like Ctrl-D", _quit),
     }
     """What a line that begins with a slash does, and in which words it is listed."""
-
-    DECISIONS: ClassVar[dict[str, Callable[[Chat, str, Pending], Coroutine[Any, Any, bool]]]] = {
-        "settlement": _settle,
-        "approval": _approve,
-        "subagent": _decide_below,
-    }
-    """What asks a person for a decision of a kind, and records it; it returns False if that was left open."""
 
 
 def next_input(steps: Sequence[StepInfo]) -> str:

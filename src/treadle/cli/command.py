@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -25,8 +25,10 @@ from treadle.agents.agent import Agent
 from treadle.cli.agents import listed_context_factory, listed_policy
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
+from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, NotFound
 from treadle.ports import Observer
+from treadle.runner.handle import RunHandle
 from treadle.wiring import Runner, open_store
 
 CODES: Final = {
@@ -92,6 +94,7 @@ class Session:
         drives: bool = False,
         observers: tuple[Observer, ...] = (),
         policy: str | None = None,
+        on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
     ) -> Runner:
         """Return a runner on the store.
 
@@ -101,6 +104,7 @@ class Session:
             drives: the command drives tasks: make their contexts by the project's function.
             observers: observers of what the runner drives.
             policy: the file of the policy, in place of the one that the project lists, for a command that drives tasks.
+            on_pending: is told of requests for approval of what the runner drives.
 
         Raises:
             NotFound: the store does not exist, and `make` is false.
@@ -115,7 +119,14 @@ class Session:
         factory = listed_context_factory() if drives else None
         judge = listed_policy(policy) if drives else None
         self.policy = policy
-        return Runner(store, agents=agents, observers=observers, context_factory=factory, policy=judge)
+        return Runner(
+            store,
+            agents=agents,
+            observers=observers,
+            context_factory=factory,
+            policy=judge,
+            on_pending=on_pending,
+        )
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
         """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""

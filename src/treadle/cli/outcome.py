@@ -7,11 +7,10 @@ from typing import Final
 
 from treadle.cli.command import CODES, Session
 from treadle.cli.screen import STYLES, Screen, dollars, some
-from treadle.cli.timeline import call_arguments
 from treadle.core.display import clean
 from treadle.core.events import LimitReached
-from treadle.core.observation import as_text
-from treadle.engine.results import Pending, RunResult, TaskUsage, moment
+from treadle.engine.results import Pending, RunResult, TaskUsage
+from treadle.runner.deciding import described
 
 LIMIT_OPTIONS: Final = ("steps", "tokens", "seconds", "model_calls", "tool_calls", "cost", "repeats")
 """The limits that `run` and `resume` have options for."""
@@ -97,36 +96,27 @@ def print_pending(session: Session, result: RunResult) -> None:
 def print_pending_item(session: Session, item: Pending) -> None:
     """Print one thing that a task waits for, with the commands that decide it."""
     screen, line = session.screen, session.screen.line
-    if item.kind == "timer":
-        line(("  ? ", "yellow"), item.text)
-    elif item.kind == "subagent":
-        line(("  ? ", "yellow"), item.text)
-        below = screen.short(item.request_id)
-        screen.command("    look at it:      ", session.command_line("show", below))
-        screen.command("    what it asks:    ", session.command_line("pending", below))
-    elif item.kind == "approval":
-        line(("  ? ", "yellow"), item.text)
-        line(("    it would run:    ", "dim"), f"{item.tool}({as_text(item.arguments)})")
-        if item.preview is not None:
-            line(("    what it does:    ", "dim"), as_text(item.preview))
-        if item.rule is not None:
-            line(("    asked by rule:   ", "dim"), item.rule)
-        if item.expires is not None:
-            line(("    expires:         ", "dim"), moment(item.expires))
-        decide = (screen.short(item.task_id), item.request_id)
-        screen.command("    let it run:      ", session.command_line("approve", *decide))
-        screen.command("    refuse it:       ", session.command_line("deny", *decide))
-    elif item.kind == "request":
-        line(("  ? ", "yellow"), item.text)
-        task = screen.short(item.task_id)
-        screen.command("    let it go out:   ", session.command_line("resume", task, policy=session.policy))
-        screen.command("    refuse it:       ", session.command_line("cancel", task))
-    else:
-        line(("  ? ", "yellow"), f"{item.tool}({call_arguments(item.arguments)}): {item.text}")
-        line(("    its key was:     ", "dim"), item.idempotency_key or "")
-        settle = session.command_line("settle", screen.short(item.task_id), item.request_id)
-        screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
-        screen.command("    it did not:      ", f"{settle} --not-happened")
+    for parts in described(item, screen.width):
+        line(*parts)
+    task = screen.short(item.task_id)
+    match item.kind:
+        case "subagent":
+            below = screen.short(item.request_id)
+            screen.command("    look at it:      ", session.command_line("show", below))
+            screen.command("    what it asks:    ", session.command_line("pending", below))
+        case "approval":
+            screen.command("    let it run:      ", session.command_line("approve", task, item.request_id))
+            screen.command("    refuse it:       ", session.command_line("deny", task, item.request_id))
+        case "request":
+            resume = session.command_line("resume", task, policy=session.policy)
+            screen.command("    let it go out:   ", resume)
+            screen.command("    refuse it:       ", session.command_line("cancel", task))
+        case "settlement":
+            settle = session.command_line("settle", task, item.request_id)
+            screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
+            screen.command("    it did not:      ", f"{settle} --not-happened")
+        case "timer":
+            pass
 
 
 def usage_summary(usage: TaskUsage) -> str:

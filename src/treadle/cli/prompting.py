@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -24,6 +25,23 @@ class Prompt(Protocol):
         """
         ...
 
+    async def answer(self, mark: str, default: str = "") -> str:
+        """Return the answer to a question: what was typed before it is dropped, and it enters no history.
+
+        Raises:
+            EOFError: nothing more will be written.
+            KeyboardInterrupt: the question is left open.
+        """
+        ...
+
+    def interrupt(self) -> bool:
+        """End the question that is asked, at a signal of Ctrl-C; return False if none is."""
+        ...
+
+    async def typed(self) -> None:
+        """Return once a person begins to write while something else runs; never, where input is no terminal."""
+        ...
+
 
 def make_prompt(commands: Sequence[str], toolbar: Callable[[], str]) -> Prompt:
     """Return the prompt for standard input.
@@ -44,26 +62,68 @@ class LinePrompt:
     """Reads lines as they are; one that ends with a backslash goes on with the next.
 
     Args:
-        echo: print what was read, so that a transcript holds it.
+        echo: input is no terminal: print what was read, so that a transcript holds it.
     """
 
     def __init__(self, *, echo: bool) -> None:
         self._echo = echo
+        self._reading: asyncio.Future[None] | None = None
 
     async def ask(self, mark: str, default: str = "") -> str:
         lines: list[str] = []
-        # While a line is read, Ctrl-C means the line. No task of this process runs meanwhile.
+        while True:
+            line = await self._line(mark if not lines else "… ")
+            lines.append(line.removesuffix("\\"))
+            if not line.endswith("\\"):
+                return "\n".join(lines)
+
+    async def _line(self, mark: str) -> str:
+        if not self._echo:
+            print(mark, end="", flush=True)
+            await self._written()
+            line = sys.stdin.readline()
+            if not line:
+                raise EOFError
+            return line.removesuffix("\n")
+        # While a line is read, Ctrl-C means the line. What runs in this process waits: a pipe has its lines at once.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            while True:
-                line = input("" if self._echo else mark if not lines else "… ")  # noqa: ASYNC250 - nothing else runs
-                if self._echo:
-                    print(f"{mark}{line}" if not lines else f"… {line}")
-                lines.append(line.removesuffix("\\"))
-                if not line.endswith("\\"):
-                    return "\n".join(lines)
+            line = input()  # noqa: ASYNC250
         finally:
             signal.signal(signal.SIGINT, handler)
+        print(f"{mark}{line}")
+        return line
+
+    async def _written(self) -> None:
+        """Return once a line was written; raise `KeyboardInterrupt` if it is interrupted."""
+        loop = asyncio.get_running_loop()
+        self._reading = loop.create_future()
+        terminal, reading = sys.stdin.fileno(), self._reading
+        loop.add_reader(terminal, lambda: reading.done() or reading.set_result(None))
+        try:
+            await reading
+        finally:
+            self._reading = None
+            loop.remove_reader(terminal)
+
+    def interrupt(self) -> bool:
+        """End the question that is asked, as Ctrl-C does; return False if there is none."""
+        if self._reading is None:
+            return False
+        if not self._reading.done():
+            self._reading.set_exception(KeyboardInterrupt())
+        return True
+
+    async def answer(self, mark: str, default: str = "") -> str:
+        if not self._echo:
+            _drop_typed()
+        return await self.ask(mark, default)
+
+    async def typed(self) -> None:
+        """Return once a line was written: until then the terminal itself echoes and edits it."""
+        if self._echo:
+            await asyncio.Event().wait()
+        await _readable()
 
 
 class _Editor:
@@ -104,10 +164,57 @@ class _Editor:
             bottom_toolbar=toolbar,
             enable_open_in_editor=True,
         )
+        self._questions: PromptSession[str] = PromptSession(
+            history=InMemoryHistory(), key_bindings=keys, multiline=True, prompt_continuation="  "
+        )
 
     async def ask(self, mark: str, default: str = "") -> str:
         options: dict[str, Any] = {"default": default, "handle_sigint": False}
         return await self._session.prompt_async(mark, **options)
+
+    async def answer(self, mark: str, default: str = "") -> str:
+        from prompt_toolkit.input.typeahead import clear_typeahead
+
+        _drop_typed()
+        clear_typeahead(self._questions.input)
+        options: dict[str, Any] = {"default": default, "handle_sigint": False}
+        return await self._questions.prompt_async([("bold", mark)], **options)
+
+    def interrupt(self) -> bool:
+        """Return False: a question has Ctrl-C as a key, and not as a signal."""
+        return False
+
+    async def typed(self) -> None:
+        """Return once a key is pressed; it is not echoed, and the next question of `ask` reads it."""
+        import termios
+
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+        quiet = termios.tcgetattr(terminal)
+        quiet[3] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+        try:
+            await _readable()
+        finally:
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+
+async def _readable() -> None:
+    """Return once standard input has something to read."""
+    loop, is_readable = asyncio.get_running_loop(), asyncio.Event()
+    terminal = sys.stdin.fileno()
+    loop.add_reader(terminal, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(terminal)
+
+
+def _drop_typed() -> None:
+    """Drop what was typed on the terminal and not read: it was not meant for what is asked now."""
+    import termios  # not there on every system that has no terminals of this kind
+
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _history_file() -> Path | None:

@@ -100,6 +100,11 @@ class Screen:
         self.err = _console(sys.stderr)
         self.spinner = Spinner(self.out)
 
+    @property
+    def width(self) -> int | None:
+        """The columns of the terminal as it is now; None where lines may be of any length."""
+        return self.out.width if self.out.is_terminal else None
+
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print a line of texts, some of them with a style; no text is read as markup."""
         self.spinner.stop()

@@ -101,6 +101,11 @@ class Timeline:
         elif not self._flow.is_open:
             self._screen.spinner.show(" · ".join(self._awaited.values()))
 
+    def pause(self) -> None:
+        """Leave the screen to a person who writes; what is being streamed goes on below."""
+        self._flow.end()
+        self._screen.spinner.stop()
+
     def stop(self) -> None:
         """End what is being printed: no more events follow."""
         self._end_stream()

@@ -127,8 +127,48 @@ def _visible(character: str) -> str:
     if character in "\n\t":
         return character
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
-        return character.encode("unicode_escape").decode("ascii")
+        return _escape(character)
     return character
+
+
+_UNSEEN: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join([chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))])
+)
+"""Characters that count as printable and show nothing."""
+
+
+def exact_text(text: str) -> str:
+    """Return text in which every character but a line end is seen: joiners and odd blanks are escapes too."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        [
+            character if character == "\n" or _is_seen(character) else _escape(character)
+            for character in text.replace("\r\n", "\n")
+        ]
+    )
+
+
+def exact_json(value: Any) -> str:
+    """Return JSON on one line in which every character is seen: it reads back as the same value."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        [
+            character if _is_seen(character) else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
+            for character in text
+        ]
+    )
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() and character not in _UNSEEN
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str, most: int = LINE) -> str:

@@ -1,0 +1,334 @@
+"""Asking a person at a keyboard for what tasks wait for: shown exactly, decided in place.
+
+    Pending --> lines that show it --> a question --> a verb: approve, deny, settle
+
+What a model, a tool or a policy wrote stands behind a bar at the edge, on each of its lines, and characters that cannot
+be seen are escapes. So no text that is shown looks like a question, or like other arguments than those that would run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+from unicodedata import east_asian_width
+
+from treadle.core.display import exact_json, exact_text
+from treadle.core.messages import Json
+from treadle.core.strict_json import STRICTLY, parse_object
+from treadle.core.tools import Happened, NotHappened
+from treadle.engine.results import Pending, moment
+from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TreadleError
+from treadle.runner.approvals import ApprovalVerbs
+
+SHOWN: Final = 4_000
+"""Characters of a value that are shown before the person asks for all of it."""
+
+BAR: Final = "  │ "
+"""What each line begins with that a model, a tool or a policy wrote, where it does not fit behind its label."""
+
+Part = str | tuple[str, str]
+
+
+class Keyboard(Protocol):
+    """How a person is asked."""
+
+    async def answer(self, mark: str, default: str = "") -> str:
+        """Return what was written; `default` is there to be edited. What was typed before the question is dropped.
+
+        Raises:
+            EOFError: nothing more will be written.
+            KeyboardInterrupt: the person leaves the question open.
+        """
+        ...
+
+
+def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Iterator[tuple[Part, ...]]:
+    """Yield the lines that show what waits for a person.
+
+    Args:
+        item: what waits.
+        width: columns of the screen; None for lines of any length.
+        most: characters of a value that are shown; None for all.
+    """
+    yield ("  ? ", "yellow"), exact_text(_heading(item)).replace("\n", " ")
+    if item.reason:
+        yield from _labelled("why:", exact_text(item.reason), width, most)
+    if item.rule is not None:
+        yield from _labelled("asked by rule:", exact_text(item.rule), width, most)
+    if item.expires is not None:
+        yield ("    expires:         ", "dim"), moment(item.expires)
+    if item.idempotency_key is not None:
+        yield from _labelled("its key was:", exact_text(item.idempotency_key), width, most)
+    if item.tool and item.kind != "subagent":
+        what = f"{item.tool}({exact_json(item.arguments)})"
+        label = "it would run:" if item.kind == "approval" else "the call:"
+        yield from _labelled(label, what, width, most)
+    if item.preview is not None:
+        preview = item.preview if isinstance(item.preview, str) else exact_json(item.preview)
+        yield from _labelled("what it does:", exact_text(preview), width, most)
+
+
+def _heading(item: Pending) -> str:
+    return f"{item.tool} waits for an approval" if item.kind == "approval" else item.text
+
+
+def _labelled(label: str, text: str, width: int | None, most: int | None) -> Iterator[tuple[Part, ...]]:
+    """Yield a text behind its label, or below it behind a bar if it is longer than the line."""
+    cut = None if most is None or len(text) <= most else len(text)
+    shown = text if cut is None else text[:most]
+    head = f"    {label:<17}"
+    if cut is None and "\n" not in shown and (width is None or cells(head + shown) <= width):
+        yield (head, "dim"), shown
+        return
+    yield ((head.rstrip(), "dim"),)
+    for line in shown.split("\n"):
+        for piece in _pieces(line, width - len(BAR) if width is not None else None):
+            yield (BAR, "dim"), piece
+    if cut is not None:
+        yield ((f"    … {cut:,} characters in all: v shows them", "yellow"),)
+
+
+def cells(text: str) -> int:
+    """Return how many columns a text takes."""
+    return len(text) if text.isascii() else sum([1 + (east_asian_width(c) in "WF") for c in text])
+
+
+def _pieces(line: str, width: int | None) -> Iterable[str]:
+    """Return a line in pieces that fit the width, broken anywhere: no blank is lost."""
+    if width is None or cells(line) <= width:
+        return [line]
+    width = max(width, 2)
+    pieces, piece, used = list[str](), list[str](), 0
+    for character in line:
+        size = cells(character)
+        if used + size > width:
+            pieces.append("".join(piece))
+            piece, used = [], 0
+        piece.append(character)
+        used += size
+    return [*pieces, "".join(piece)]
+
+
+class Dialogue:
+    """Asks a person for decisions, and records them.
+
+    Args:
+        verbs: of the runner that records them.
+        keyboard: asks.
+        line: prints a line of texts, some of them with a style.
+        width: returns the columns of the screen, None if lines may be of any length.
+        by: the name of the person, for the record.
+    """
+
+    def __init__(
+        self,
+        verbs: ApprovalVerbs,
+        keyboard: Keyboard,
+        line: Callable[..., None],
+        *,
+        width: Callable[[], int | None] = lambda: None,
+        by: str | None = None,
+    ) -> None:
+        self._verbs = verbs
+        self._keyboard = keyboard
+        self._line = line
+        self._width = width
+        self._by = by
+
+    async def decide(self, items: Iterable[Pending]) -> bool:
+        """Ask for decisions on all that waits, one after the other; return whether all of it is decided."""
+        decided = True
+        for item in items:
+            ask = self.KINDS.get(item.kind)
+            self._show(item)
+            if ask is None or not await self._asked(ask, item):
+                decided = False
+        return decided
+
+    async def _asked(
+        self, ask: Callable[[Dialogue, Pending], Coroutine[Any, Any, bool]], item: Pending
+    ) -> bool:
+        try:
+            return await ask(self, item)
+        except (EOFError, KeyboardInterrupt):
+            return False
+        except (AlreadyDecided, CallNotFound) as error:
+            self._line(("  ! ", "yellow"), exact_text(str(error)))
+            return True  # another person was first, or the call has ended
+        except TreadleError as error:
+            self._refused(error)
+            return False
+
+    def _show(self, item: Pending, most: int | None = SHOWN) -> None:
+        if item.kind == "subagent":
+            return
+        for parts in described(item, self._width(), most):
+            self._line(*parts)
+
+    def _refused(self, error: Exception) -> None:
+        self._line(("  ✗ ", "red"), exact_text(str(error)).replace("\n", " "))
+
+    # --------------------------------------------------------------------------------------- approvals
+
+    async def _approval(self, item: Pending) -> bool:
+        while True:
+            written = (await self._keyboard.answer("may it run? [y/n/e, ? lists all, Enter: later] ")).strip()
+            word, _, rest = written.partition(" ")
+            act = self.ANSWERS.get(word.lower())
+            if not written:
+                return False
+            if act is None:
+                self._line((f"  {word!a} is no answer: ? lists all", "yellow"))
+            elif await act[1](self, item, rest.strip()):
+                return True
+
+    async def _allow(self, item: Pending, _: str) -> bool:
+        await self._verbs.approve(item.task_id, item.request_id, by=self._by)
+        return True
+
+    async def _allow_in_task(self, item: Pending, _: str) -> bool:
+        await self._verbs.approve(item.task_id, item.request_id, scope="task", by=self._by)
+        return True
+
+    async def _deny(self, item: Pending, reason: str) -> bool:
+        reason = reason or (await self._keyboard.answer("why not, for the model: ")).strip()
+        await self._verbs.deny(item.task_id, item.request_id, reason=reason or None, by=self._by)
+        return True
+
+    async def _edit(self, item: Pending, written: str) -> bool:
+        """Approve with arguments that the person writes; an empty line goes back to the question."""
+        draft = exact_json(item.arguments)
+        while True:
+            written = written or (await self._keyboard.answer("its arguments, as JSON: ", draft)).strip()
+            if not written:
+                return False
+            if await self._approved_with(item, written):
+                return True
+            draft, written = written, ""
+
+    async def _edit_outside(self, item: Pending, _: str) -> bool:
+        """Approve with arguments that the person writes in an editor; an empty or unchanged file goes back."""
+        before = json.dumps(item.arguments, ensure_ascii=False, indent=2) + "\n"
+        text = before
+        while True:
+            edited = await asyncio.to_thread(edited_text, text)
+            if not edited.strip() or edited == text:
+                self._line(("  not changed", "dim"))
+                return False
+            text = edited
+            if await self._approved_with(item, text):
+                return True
+            again = (await self._keyboard.answer("open the editor again? [Y/n] ")).strip().lower()
+            if again not in ("", "y", "yes"):
+                return False
+
+    async def _approved_with(self, item: Pending, written: str) -> bool:
+        """Approve with these arguments; return False if they do not fit, which is told."""
+        try:
+            arguments = parse_object(written)
+        except ValueError as error:
+            self._refused(ConfigurationError(f"these arguments are no JSON object: {error}"))
+            return False
+        try:
+            await self._verbs.approve(item.task_id, item.request_id, arguments=arguments, by=self._by)
+        except ApproverRefused:
+            raise
+        except ConfigurationError as error:
+            self._refused(error)
+            return False
+        return True
+
+    async def _show_all(self, item: Pending, _: str) -> bool:
+        self._show(item, None)
+        return False
+
+    async def _list(self, item: Pending, _: str) -> bool:
+        for word, (text, _act) in self.ANSWERS.items():
+            if text:
+                self._line((f"  {word:<9}", "bold"), text)
+        self._line(("  Enter    ", "bold"), "leave it open: decide later, here or with `treadle approve`")
+        return False
+
+    # ------------------------------------------------------------------------------------------ others
+
+    async def _settlement(self, item: Pending) -> bool:
+        while True:
+            answer = (await self._keyboard.answer("did it take effect? [y/n, Enter: later] ")).strip().lower()
+            if answer in ("y", "yes"):
+                verdict = Happened(await self._value("its result, as JSON [null]: "))
+            elif answer in ("n", "no"):
+                verdict = NotHappened()
+            elif not answer:
+                return False
+            else:
+                self._line((f"  {answer!a} is no answer", "yellow"))
+                continue
+            await self._verbs.settle(item.task_id, item.request_id, verdict, by=self._by)
+            return True
+
+    async def _value(self, mark: str) -> Json:
+        draft = ""
+        while True:
+            draft = (await self._keyboard.answer(mark, draft)).strip()
+            try:
+                return json.loads(draft or "null", **STRICTLY)
+            except ValueError:
+                self._refused(
+                    ConfigurationError(f"{draft} is not JSON; text needs quotes: {json.dumps(draft)}")
+                )
+
+    async def _below(self, item: Pending) -> bool:
+        """Ask for what a task below waits for; return False if that is nothing yet."""
+        items = await self._verbs.list_pending(item.request_id)
+        return bool(items) and await self.decide(items)
+
+    ANSWERS: ClassVar[
+        dict[str, tuple[str, Callable[[Dialogue, Pending, str], Coroutine[Any, Any, bool]]]]
+    ] = {
+        "y": ("let it run", _allow),
+        "yes": ("", _allow),
+        "task": (
+            "let it run, and later calls of this tool in this task that the same rule asks about",
+            _allow_in_task,
+        ),
+        "n": ("refuse it; `n too much` tells the model why", _deny),
+        "no": ("", _deny),
+        "e": ("change its arguments, then it runs; `e {...}` writes them at once", _edit),
+        "edit": ("", _edit),
+        "editor": ("change its arguments in $EDITOR, then it runs", _edit_outside),
+        "v": ("show all of it, however long", _show_all),
+        "?": ("this list", _list),
+    }
+    """What an answer does, and in which words it is listed."""
+
+    KINDS: ClassVar[dict[str, Callable[[Dialogue, Pending], Coroutine[Any, Any, bool]]]] = {
+        "approval": _approval,
+        "settlement": _settlement,
+        "subagent": _below,
+    }
+    """What asks for a decision of a kind, and records it; it returns False if that was left open."""
+
+
+def edited_text(text: str) -> str:
+    """Return a text as a person left it in an editor: `VISUAL`, else `EDITOR`, else vi.
+
+    Raises `ConfigurationError` if the editor cannot be started, or fails.
+    """
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:  # for its owner only
+        path = Path(folder) / "arguments.json"
+        path.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(path)], check=True)
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            raise ConfigurationError(
+                f"the editor {editor!r} failed ({error}): set EDITOR to another"
+            ) from None
+        return path.read_text(encoding="utf-8")
