@@ -86,3 +86,27 @@ def test_input_of_a_step_that_was_given_up_stays_when_a_step_beside_it_is_taken_
     )
     assert [message.text for message in state.messages] == ["go", "done", "and?"]
     assert [received.parts for received in state.unread] == [(Text("more"),)]
+
+
+def test_steps_of_a_later_round_are_given_up_when_input_overtakes_an_answer_of_an_earlier_one() -> None:
+    """They stayed planned, and the task failed, since no step was ready and none ran."""
+    first_steps = (Step("look"), Step("answer", after=("look",)))
+    state = state_after(
+        e.TaskCreated("agent", (Text("go"),), "thread"),
+        e.StepsPlanned(first_steps),
+        e.StepStarted("s1", 1),
+        e.StepCompleted("s1"),
+        e.StepStarted("s2", 2),
+        e.StepCompleted("s2", last=True),
+        e.InputReceived((Text("and?"),)),
+        e.StepsPlanned(first_steps),
+        e.StepStarted("s3", 3),
+        e.UndoRequested(1, ("s2",)),
+        e.Rewound(1, 1, steps=("s2",)),
+        e.StepStarted("s2b1", 2),
+        e.StepCompleted("s2b1", last=True),
+        e.StepSkipped("s3", by="join"),
+        e.InputReceived((Text("more"),)),
+    )
+    assert state.graph is not None
+    assert (state.answered, list(state.graph.unneeded)) == (False, ["s4"])

@@ -77,8 +77,8 @@ class StepNode:
     inherited: bool = False
     """a fork took it over from its parent"""
 
-    overtaken: bool = False
-    """the step answered, and then input came that no step had read"""
+    overtaken: int | None = None
+    """the step answered, and then input came that no step had read: how often the task had begun again until then"""
 
     alone: bool = False
     """nothing ran or was to run beside it: its messages go into the conversation at once"""

@@ -316,23 +316,23 @@ def begin_again(state: TaskState, graph: Graph) -> None:
     for step in state.steps:
         if step.last:
             step.last = False
-            graph.nodes[step.id].overtaken = True
+            graph.nodes[step.id].overtaken = graph.round
     graph.round += 1
     _give_up_overtaken(state, graph)
 
 
 def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
     """Mark the steps as unneeded that were planned before the task began again and have not ended."""
-    overtaken = [node for node in graph.nodes.values() if node.overtaken]
-    newest = max(overtaken, key=lambda node: node.round, default=None)
-    if newest is None:
+    overtaken = {node.overtaken: node for node in graph.nodes.values() if node.overtaken is not None}
+    if not overtaken:
         return
+    newest = max(overtaken)
     for node in graph.nodes.values():
         unended = node.status in ("planned", "ready", "running") or node.id in graph.failed
-        if unended and node.round <= newest.round:
+        if unended and node.round <= newest:
             if not node.merged:
                 insort(graph.unmerged, node, key=_by_path)  # the input it read is in no other step
-            _mark_unneeded(graph, node, newest.id)
+            _mark_unneeded(graph, node, overtaken[newest].id)
     _merge(state, graph)
 
 
@@ -680,8 +680,8 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
     answer was taken back too: the steps that gave it read the input.
     """
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
-    overtaken = {node.round for node in gone if node.overtaken}
-    overtaken -= {node.round for node in graph.nodes.values() if node.overtaken}
+    overtaken = {node.overtaken for node in gone if node.overtaken is not None}
+    overtaken -= {node.overtaken for node in graph.nodes.values()}
     first = min(overtaken, default=None)
     if first is not None and all(node.round <= first for node in graph.nodes.values()):
         again = [node for node in again if node.round <= first]
