@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
+    from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
     from treadle.agents.workers.node import Ask, NodeContext
     from treadle.agents.workers.pipeline import Node, Pipeline
     from treadle.agents.workers.plan_refine import PlanRefine
@@ -65,6 +66,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "Policy": "treadle.policy.policy",
     "Replace": "treadle.policy.verdicts",
     "Rule": "treadle.policy.rule",
+    "NextLayer": "treadle.agents.middleware",
     "NextStep": "treadle.core.events",
     "Node": "treadle.agents.workers.pipeline",
     "NodeContext": "treadle.agents.workers.node",
@@ -76,6 +78,8 @@ _HOMES = {  # what few agents need is imported by those that do
     "Reading": "treadle.agents.dialects.dialect",
     "RequestContext": "treadle.agents.context",
     "ToolIndex": "treadle.tools.index",
+    "ToolInvocation": "treadle.agents.middleware",
+    "ToolMiddleware": "treadle.agents.middleware",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",
 }
@@ -99,6 +103,7 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "ModelSettings",
+    "NextLayer",
     "NextStep",
     "Node",
     "NodeContext",
@@ -133,6 +138,8 @@ __all__ = [
     "ToolCallDelta",
     "ToolContext",
     "ToolIndex",
+    "ToolInvocation",
+    "ToolMiddleware",
     "ToolOutput",
     "ToolResult",
     "ToolSpec",

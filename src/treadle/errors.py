@@ -36,6 +36,7 @@ TreadleError
 └── ToolError                       a tool could not be called
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     │   └── SubagentFailed          an agent that a step ran did not
+    ├── MiddlewareError             a middleware broke the rules, as by calling `next` twice
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
@@ -423,6 +424,10 @@ class SubagentFailed(ToolCallFailed):
 
 class ToolDefinitionError(ToolError, ConfigurationError):
     """A function cannot be made a tool."""
+
+
+class MiddlewareError(ToolError):
+    """A middleware broke the rules of its kind: it called `next` twice, say, or returned no `ToolOutput`."""
 
 
 class ToolArgumentsInvalid(ToolError):

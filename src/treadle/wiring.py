@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from treadle.agents.agent import Agent, ModelText
+from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
 from treadle.core.unknown_names import explains_arguments
@@ -48,6 +49,8 @@ class Runner(TaskRunner):
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
+        middleware: async functions `(call, next)` around each tool call in every task of this runner, the first
+            outermost: see `ToolInvocation`.
         on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
             drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
@@ -76,6 +79,7 @@ class Runner(TaskRunner):
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
         policy: Judge | None = None,
+        middleware: Sequence[ToolMiddleware] = (),
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
@@ -116,6 +120,7 @@ class Runner(TaskRunner):
                 pricing(prices),
                 copied(extra_state),
                 checked_judge("Runner: policy", policy),
+                checked_middleware("Runner: middleware", middleware),
                 self._told_of(on_pending),
             )
         )

@@ -60,6 +60,10 @@ st.register_type_strategy(e.TypedAnswer, st.builds(e.TypedAnswer, JSON, st.none(
 st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothing, so it cannot be compared
 st.register_type_strategy(int, st.integers(1 - codec.WHOLE, codec.WHOLE - 1))
 st.register_type_strategy(
+    e.CallReport,
+    st.builds(e.CallReport, st.none() | WORDS, st.dictionaries(KEYS, JSON, max_size=3)),
+)
+st.register_type_strategy(
     e.StateChange,
     st.builds(e.StateChange, st.dictionaries(KEYS, JSON, max_size=3), st.lists(WORDS, max_size=2).map(tuple)),
 )

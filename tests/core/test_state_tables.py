@@ -125,6 +125,7 @@ def tool_event(name: str, call: str = "s1-0") -> e.Event:
     name, _, how = name.partition(": ")
     made: dict[str, Callable[[], e.Event]] = {
         "ToolStarted": lambda: started(how or "write"),
+        "ArgumentsRewritten": lambda: e.ArgumentsRewritten("s1", call, 1, {"n": 2}),
         "ToolStopped": lambda: e.ToolStopped("s1", call, "crash"),
         "OutcomeSettled": lambda: e.OutcomeSettled(
             "s1", call, "happened" if how == "happened" else "not_happened"

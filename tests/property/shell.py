@@ -158,6 +158,9 @@ class Shell:
                 self.record(e.ApprovalVoided(call.step, call.id, call.requests, "the tool changed"))
                 return
             self.record(e.ToolStarted(call.step, call.id, spec.effect, call.attempt + 1, spec.undoable))
+            if self.clock % 7 == 0 and (permit is None or permit.request is None):
+                self.fired["rewritten"] += 1
+                self.record(e.ArgumentsRewritten(call.step, call.id, call.attempt, {"n": 9}, ("m",)))
             if spec.effect != "read":
                 self.commit()
             self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect))

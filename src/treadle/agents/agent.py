@@ -23,6 +23,7 @@ from typing import (
 
 from treadle.agents.context import RequestContext, RunContext
 from treadle.agents.context_type import ContextNeed, is_checkable, is_type, type_named_by
+from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
 from treadle.core.messages import Json
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         worker: WorkerChoice[Any]
         limits: Limits | None
         policy: Judge | None
+        middleware: Sequence[ToolMiddleware]
         model_settings: ModelSettings | None
         metadata: Json
 
@@ -105,6 +107,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         limits: hard limits of each task.
         policy: judges each tool call before it starts, beside the policy of the runner; the stricter verdict holds.
             It holds for the agents that this one calls, too.
+        middleware: async functions `(call, next)` around each call that its model makes, the first outermost; inside
+            of those of the runner, and around those of the tool.
         model_settings: sent with each request.
         metadata: JSON data for the application; Treadle does not read it.
 
@@ -123,6 +127,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "instructions",
         "limits",
         "metadata",
+        "middleware",
         "model",
         "model_settings",
         "name",
@@ -167,6 +172,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
 
     limits: Limits
     policy: Judge | None
+    middleware: tuple[ToolMiddleware, ...]
     model_settings: ModelSettings
     metadata: Json
     _fingerprint: str
@@ -189,6 +195,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
         policy: Judge | None = ...,
+        middleware: Sequence[ToolMiddleware] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -210,6 +217,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
         policy: Judge | None = ...,
+        middleware: Sequence[ToolMiddleware] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -231,6 +239,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         worker: WorkerChoice[ContextT] = ...,
         limits: Limits | None = ...,
         policy: Judge | None = ...,
+        middleware: Sequence[ToolMiddleware] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -251,6 +260,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         worker: WorkerChoice[Any] = "function_calling",
         limits: Limits | None = None,
         policy: Judge | None = None,
+        middleware: Sequence[ToolMiddleware] = (),
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
@@ -286,6 +296,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "worker": worker,
             "limits": _checked(name, "limits", limits, Limits),
             "policy": checked_judge(f"Agent {name!r}: policy", policy),
+            "middleware": checked_middleware(f"Agent {name!r}: middleware", middleware) if middleware else (),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",

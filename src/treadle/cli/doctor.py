@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.agents.middleware import layers_of
 from treadle.cli import agents
 from treadle.cli.command import Session, command
 from treadle.cli.screen import Screen, short, some
@@ -213,6 +214,11 @@ def _facts(agent: Agent[Any]) -> dict[str, Any]:
         "name": agent.name,
         "model": agent.model_name,
         "tools": [spec.name for spec in specs],
+        "middleware": {
+            tool.spec.name: [str(layer) for layer in layers]
+            for tool in agent.tools
+            if (layers := layers_of(tool, (), agent.middleware))
+        },
         "offer": None if offer is None else getattr(offer, "__qualname__", None) or repr(offer),
         "undeclared_tools": [
             spec.name for spec in specs if not (spec.declared or spec.undoable or spec.reconcilable)
@@ -242,6 +248,8 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
         tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
         offer = f" (offered by {agent['offer']})" if agent["offer"] else ""
         line("agent", f"{agent['name']} on {agent['model']}: {tools}{offer}")
+        for tool, layers in agent["middleware"].items():
+            line("", f"{tool}: {' > '.join(layers)} > {tool}")
     if diagnosis.policy is not None:
         line("policy", diagnosis.policy)
     for hint in diagnosis.hints:

@@ -271,7 +271,13 @@ class Timeline:
                 self._line((f"  {why_skipped(event)}", "yellow"), _by(event.by if is_named else None))
             case e.ToolStarted() | e.ToolStopped() | e.ToolEnded():
                 self._tool(event)
-            case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
+            case (
+                e.OutcomeSettled()
+                | e.OutcomeUnresolved()
+                | e.CallEdited()
+                | e.ArgumentsRewritten()
+                | e.ResultReplaced()
+            ):
                 self._show_call_change(event)
             case e.CallJudged() | e.ApprovalRequested() | e.ApprovalVoided():
                 self._show_judgement(event)
@@ -355,6 +361,8 @@ class Timeline:
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), where)
+            if event.report is not None and event.report.answered_by is not None:
+                self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
             self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
@@ -395,7 +403,12 @@ class Timeline:
             )
 
     def _show_call_change(
-        self, event: e.OutcomeSettled | e.OutcomeUnresolved | e.CallEdited | e.ResultReplaced
+        self,
+        event: e.OutcomeSettled
+        | e.OutcomeUnresolved
+        | e.CallEdited
+        | e.ArgumentsRewritten
+        | e.ResultReplaced,
     ) -> None:
         name = f"{self._name(event.call)} ({event.call})"
         match event:
@@ -409,6 +422,12 @@ class Timeline:
                     ("  ! ", "yellow"),
                     f"{name} changed to ({call_arguments(event.arguments)})",
                     _by(event.by),
+                )
+            case e.ArgumentsRewritten():
+                self._line(
+                    ("  ! ", "yellow"),
+                    f"{name} runs as ({call_arguments(event.arguments)})",
+                    _by(f"middleware {', '.join(event.by)}"),
                 )
             case e.ResultReplaced():
                 self._line(("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}")

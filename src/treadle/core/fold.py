@@ -316,12 +316,21 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
+    call.rewritten = None
     if not call.started:
         call.started, call.began = event.time, call.began or event.seq
     if event.child is not None:
         if call.child is None:
             call.child, call.since = event.child, state.driven
         state.children.setdefault(event.child, ())
+
+
+def _arguments_rewritten(state: TaskState, event: e.ArgumentsRewritten) -> None:
+    _, call = _open_call(state, event.call)
+    event.tool_name = call.name
+    if call.status != "begun":
+        raise _illegal(state, event, call.status)
+    call.rewritten = event.arguments
 
 
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
@@ -397,6 +406,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if event.report is not None:
+        call.report = event.report
     if event.changes is not None:
         _change_by_call(state, step, call, event.changes)
     if event.outcome == "ok":
@@ -735,6 +746,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ApprovalExpired: approvals.expire,
     e.ApprovalVoided: approvals.void,
     e.ToolStarted: _tool_started,
+    e.ArgumentsRewritten: _arguments_rewritten,
     e.ToolStopped: _tool_stopped,
     e.OutcomeSettled: _outcome_settled,
     e.OutcomeUnresolved: _outcome_unresolved,
@@ -773,6 +785,7 @@ _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
         e.ModelStarted,
         e.ModelStopped,
         e.ToolStarted,
+        e.ArgumentsRewritten,
         e.ToolStopped,
         e.OutcomeUnresolved,
     }

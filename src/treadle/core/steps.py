@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from treadle.core.data import mutable
 from treadle.core.events import (
+    CallReport,
     Failure,
     InputReceived,
     ModelRequested,
@@ -131,6 +132,12 @@ class CallState:
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
     changes: StateChange | None = None
+    rewritten: dict[str, Json] | None = None
+    """the arguments that the last attempt ran with, if middleware changed them"""
+
+    report: CallReport | None = None
+    """what else there is to tell of how it ran"""
+
     stopped: Failure | None = None
     """why the last attempt stopped, if it failed"""
 
@@ -184,8 +191,9 @@ class CallState:
 
     @property
     def as_tool_call(self) -> ToolCall:
-        """The call as `undo=` and `reconcile=` receive it."""
-        return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
+        """The call as `undo=` and `reconcile=` receive it: with the arguments that its tool ran with."""
+        arguments = self.arguments if self.rewritten is None else self.rewritten
+        return ToolCall(self.id, self.name, copied(arguments), output=copied(self.output))
 
 
 def repeat_call(step: StepState, call: CallState) -> CallState:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import arguments
@@ -32,11 +33,18 @@ class AgentRegistry:
     Args:
         resolve_model: makes a model from its name.
         price: what models cost.
+        middleware: that of the runner.
     """
 
-    def __init__(self, resolve_model: Callable[[str | Model], Model], price: Pricing) -> None:
+    def __init__(
+        self,
+        resolve_model: Callable[[str | Model], Model],
+        price: Pricing,
+        middleware: tuple[ToolMiddleware, ...] = (),
+    ) -> None:
         self._resolve_model = resolve_model
         self._price = price
+        self._middleware = middleware
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
@@ -175,6 +183,11 @@ class AgentRegistry:
 
         return DialectModel(model, agent.dialect)
 
+    def layers_of(self, agent: Agent[Any]) -> dict[str, tuple[Layer, ...]]:
+        """Return the middleware of each tool of an agent that has any, the outermost first."""
+        layers = {tool.spec.name: layers_of(tool, self._middleware, agent.middleware) for tool in agent.tools}
+        return {name: each for name, each in layers.items() if each}
+
     def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
         """Return what an agent brings to a drive under the task's options."""
         cached = self._runtimes.get(agent)
@@ -204,6 +217,7 @@ class AgentRegistry:
             else options.model_settings.over(agent.model_settings),
             typed,
             final,
+            self.layers_of(agent) or None,
         )
         self._runtimes[agent] = state.options, runtime
         if len(self._runtimes) > MAX_VERSIONS:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide import function_calling
+from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
@@ -65,6 +66,7 @@ class Dependencies:
     price: Pricing = no_price
     extra_state: dict[str, Json] | None = None
     policy: Judge | None = None
+    middleware: tuple[ToolMiddleware, ...] = ()
     on_pending: OnPending | None = None
 
 
@@ -94,7 +96,7 @@ class TaskDriver:
         self.store = store = dependencies.store
         self.clock = clock = dependencies.clock
         self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
-        self.agents = AgentRegistry(dependencies.resolve_model, dependencies.price)
+        self.agents = AgentRegistry(dependencies.resolve_model, dependencies.price, dependencies.middleware)
         for agent in dependencies.agents:
             self.agents.register(agent)
         self.cache = TaskCache(store)
@@ -231,6 +233,10 @@ class TaskDriver:
             effects.judges = inherited.judges
             effects.exposure = Exposure(runtime.rules.tools, inherited.exposed)
             effects.labels = (await self.cache.row(state.task_id)).labels if labels is None else labels
+        if runtime.layers is not None:
+            from treadle.engine.judging import refusal_of
+
+            effects.refusal_of = refusal_of
         if agent.function_worker is not None:
             from treadle.engine.step_requests import StepRequests
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide.rules import Rules
+from treadle.agents.middleware import Layer
 from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import Effect
-from treadle.core.messages import Message
+from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
 """Cancels the task that a call is, for a reason, and returns its state at its end; None if it was never made."""
+
+
+RefusalOf = Callable[[Any, CallState, dict[str, Json], Any], Awaitable[str | None]]
+"""Returns why a begun call may not run with other arguments than it was judged with; None if it may."""
 
 
 class Subagents(Protocol):
@@ -97,7 +102,8 @@ class AgentRuntime:
     """An agent resolved under certain options; computed once for all its tasks.
 
     `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
-    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer.
+    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer. `layers` is
+    the middleware of each tool that has any, by name; None if no tool has.
     """
 
     agent: Agent[Any]
@@ -111,6 +117,7 @@ class AgentRuntime:
     settings: ModelSettings
     typed: TypedAnswers | None = None
     final_specs: tuple[ToolSpec, ...] = ()
+    layers: Mapping[str, tuple[Layer, ...]] | None = None
 
     def offering(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
         """Return the tools of a request that offers these of the agent's; None for all."""
@@ -154,6 +161,9 @@ class EffectContext:
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """of the task; only where policies hold"""
+
+    refusal_of: RefusalOf | None = None
+    """judges the arguments that middleware wrote for a judged call; only where there is middleware"""
 
     def passed_on(self) -> Inherited:
         """Return what a child takes over that is called now."""

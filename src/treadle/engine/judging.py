@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -84,8 +85,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         """Judge the call, and return what was decided."""
         try:
             self.enter()
-            verdict = await self._verdict()
-            return [await self._event(verdict)]
+            return [await self.judged_with(self._arguments)]
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
         except Exception as error:  # noqa: BLE001  what keeps a call from being judged denies it
@@ -105,6 +105,11 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return state.open_call(call.id) is not call or not _is_open_to_judgement(call)
 
     # ------------------------------------------------------------------------------------- verdicts
+
+    async def judged_with(self, validated: Any) -> e.CallJudged | e.ApprovalRequested:
+        """Return what is decided on a call whose arguments, as its tool takes them, were validated already."""
+        self._arguments = validated
+        return await self._event(await self._verdict())
 
     async def _verdict(self) -> PolicyVerdict | None:
         context, call = self.context, self.effect.call
@@ -142,7 +147,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
     # --------------------------------------------------------------------------------------- events
 
-    async def _event(self, verdict: PolicyVerdict | None) -> e.Event:
+    async def _event(self, verdict: PolicyVerdict | None) -> e.CallJudged | e.ApprovalRequested:
         if not isinstance(verdict, AskPerson):
             return self._judged(verdict)
         context, call = self.context, self.effect.call
@@ -205,6 +210,30 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return plain(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
         except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
             return f"[no preview: {_error(error, TOOL_SECONDS)}]"
+
+
+async def refusal_of(
+    in_flight: EffectInFlight[Any], call: CallState, arguments: dict[str, Json], validated: Any
+) -> str | None:
+    """Return why a call that was judged may not run with other arguments than it was judged with; None if it may.
+
+    What a person approved is bound to what that person saw. What a policy allowed is judged anew.
+
+    Args:
+        in_flight: the call, begun.
+        call: its record.
+        arguments: the other arguments.
+        validated: the same as its tool takes them.
+    """
+    permit = call.permit
+    if permit is not None and permit.request is not None:
+        return f"a person approved others{f' ({permit.by})' if permit.by else ''}: rewrite them by a policy, before"
+    rewritten = replace(call, arguments=arguments, permit=None)
+    judgement = JudgementInFlight(JudgeCall(call.id, rewritten), in_flight.context, in_flight.stop_child)
+    judged = await judgement.judged_with(validated)
+    if isinstance(judged, e.ApprovalRequested):
+        return f"these need an approval: {judged.reason or 'a policy asks for it'}"
+    return None if judged.verdict == "allow" else judged.reason or f"a policy says {judged.verdict}"
 
 
 def _is_open_to_judgement(call: CallState) -> bool:

@@ -153,7 +153,8 @@ class ToolExecution(Displayed):
     """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended.
 
     `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
-    that agent's task: `call_id` is unique within it.
+    that agent's task: `call_id` is unique within it. `rewritten` are the arguments that the tool ran with where
+    middleware changed them, and `report` tells what else middleware did.
     """
 
     name: str
@@ -169,8 +170,11 @@ class ToolExecution(Displayed):
     path: tuple[str, ...] = ()
     display: str | None = None
     task_id: str = ""
+    rewritten: dict[str, Json] | None = None
+    report: e.CallReport | None = None
 
     def _view(self) -> View:
+        answered_by = self.report.answered_by if self.report is not None else None
         return View(
             title="ToolExecution",
             name=self.name,
@@ -178,6 +182,8 @@ class ToolExecution(Displayed):
             facts=(
                 ("call", self.call_id),
                 ("arguments", self.arguments),
+                ("rewritten", self.rewritten),
+                ("answered_by", answered_by),
                 ("took", seconds(self.latency)),
                 ("attempt", _later(self.attempt)),
             ),
@@ -881,6 +887,8 @@ def execution(state: TaskState, call: CallState, above: tuple[str, ...] = ()) ->
         (*above, state.agent),
         call.display,
         state.task_id,
+        call.rewritten,
+        call.report,
     )
 
 

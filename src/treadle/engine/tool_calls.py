@@ -5,37 +5,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
-from treadle.core.codec import flaw
+from treadle.core.codec import flaw, plain
 from treadle.core.effects import CallTool, Reconcile, UndoCall
 from treadle.core.ends import failed_end, withheld_end
 from treadle.core.ids import base_call_id
-from treadle.core.messages import Content, File, Image, Text, copied
+from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
+from treadle.core.permits import digest_of
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
-from treadle.engine.approval_binding import is_void
+from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
+from treadle.engine.middleware import Execution, ToolCut
 from treadle.engine.tree_limits import allows_call
-from treadle.errors import ToolArgumentsInvalid
+from treadle.errors import MiddlewareError, ToolArgumentsInvalid
 from treadle.ports import Tool, ToolContext, ToolOutput
 
 
 class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
-    __slots__ = ("_access", "_arguments", "_tool")
+    __slots__ = ("_access", "_arguments", "_execution", "_record", "_tool")
 
     _tool: Tool
+    _record: Recorder
+    _execution: Execution | None
+    """its way through the middleware of its tool, if there is any"""
+
     _access: StateAccess | None
     """the call's access to the task's state, once it looks"""
 
@@ -53,7 +61,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
         self._tool = tool = context.runtime.tools[call.name]
-        self._access = None
+        self._access = self._execution = None
+        self._record = record
         spec = tool.spec
         self.timeout = spec.timeout
         record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
@@ -68,23 +77,115 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             if call.effect != "read":
                 # If the answer that asked for it were lost, its place and key might go to another call.
                 await context.durable()
-            self.enter()
-            if context.enter_call is not None:
-                context.enter_call(call.id, call.attempt)
-            result = await self._tool.call(self._arguments, ctx)
+            if context.runtime.layers is None:
+                self.enter()
+                if context.enter_call is not None:
+                    context.enter_call(call.id, call.attempt)
+                result = await self._tool.call(self._arguments, ctx)
+            else:
+                result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
             end = tool_end(call, result, context.runtime.max_chars)
             if self._access is not None:
                 end.changes = self._access.close()
+            if self._execution is not None:
+                end.report = self._report(end)
             return [end]
         except asyncio.CancelledError:
-            return self._failed("the tool cancelled itself") if self.cancelled_itself() else self.cut_off()
+            if not self.cancelled_itself():
+                return self.cut_off()
+            if self._execution is not None and self._execution.was_cut and call.effect != "read":
+                return self._cut_by_middleware("it was cancelled")
+            return self._failed("the tool cancelled itself")
+        except ToolCut as cut:
+            return self._cut_by_middleware(str(cut))
         except Exception as error:  # noqa: BLE001  what a tool raises is the call's error
             return self._failed(error_text(error))
+
+    # ----------------------------------------------------------------------------------- middleware
+
+    async def _through(self, layers: Sequence[Layer], ctx: ToolContext[Any]) -> ToolOutput:
+        """Run the tool inside of its middleware; the timeout counts from here, for both."""
+        context, call, tool = self.context, self.effect.call, self._tool
+        if self.on_entry is not None:
+            self.on_entry()
+        if context.enter_call is not None:
+            context.enter_call(call.id, call.attempt)
+        self._execution = Execution(layers, self._reach)
+        definition = partial(definition_of, context.runtime, call.name)
+        return await self._execution.run(ToolInvocation(tool, copied(call.arguments), ctx, definition))
+
+    async def _reach(self, passed: ToolInvocation[Any], by: Sequence[str]) -> ToolOutput:
+        """Run the tool as its innermost middleware says."""
+        execution, ctx, arguments = self._execution, passed.context, self._arguments
+        assert execution is not None, "middleware runs as one"
+        if by:
+            arguments = await self._rewritten(passed.arguments, tuple(by))
+        if self.cancel_reason is not None or self.ends is not None:
+            raise asyncio.CancelledError  # a middleware turned its cancellation into something else
+        if (rewrite := passed.on_progress) is not None:
+
+            def progress(value: Any) -> None:
+                passed.context.progress(rewrite(value))
+
+            ctx = replace(ctx, on_progress=progress)
+        self.entered = execution.reached = True
+        return await self._tool.call(arguments, ctx)
+
+    async def _rewritten(self, arguments: dict[str, Json], by: tuple[str, ...]) -> Any:
+        """Return rewritten arguments as the tool takes them, once they are checked, judged and journalled.
+
+        Raises:
+            ToolArgumentsInvalid: they do not fit the tool.
+            MiddlewareError: they are not what was approved, or a policy does not allow them.
+        """
+        call, names = self.effect.call, ", ".join(by)
+        try:
+            arguments = plain(arguments)
+            if (beyond := flaw(arguments)) is not None:
+                raise ValueError(f"they are {beyond}")
+            if digest_of(arguments) == digest_of(call.arguments):
+                return self._arguments
+            validated = self._tool.validate(copied(arguments))
+        except (ToolArgumentsInvalid, ValueError, TypeError) as error:
+            text = f"{call.name} was not run: the arguments that its middleware {names} wrote do not fit: {error}"
+            raise ToolArgumentsInvalid(text) from None
+        if call.permit is not None:
+            assert self.context.refusal_of is not None, "the driver gives it where there is middleware"
+            if (why := await self.context.refusal_of(self, call, arguments, validated)) is not None:
+                raise MiddlewareError(
+                    f"{call.name} was not run: its middleware {names} changed its arguments, and {why}"
+                )
+        self._record(e.ArgumentsRewritten(call.step, call.id, call.attempt, arguments, by))
+        if call.effect != "read":
+            await self.context.durable()
+        return validated
+
+    def _cut_by_middleware(self, text: str) -> list[e.Event]:
+        """Return what a call comes to whose tool was stopped by its middleware, so that its outcome is not known."""
+        if self.cancel_reason is not None:
+            return self.cut_off()
+        call = self.effect.call
+        failure = e.Failure("tool", "timeout", f"{call.name} was stopped by its middleware: {text}", call.id)
+        if call.effect != "write" and call.attempt > self._tool.spec.retries:
+            end = failed_end(call, failure, cut_off=True)
+            end.report = self._report(end)
+            return [end]
+        return [e.ToolStopped(call.step, call.id, "timeout", failure)]
+
+    def _report(self, end: e.ToolEnded) -> e.CallReport | None:
+        """Return what the middleware of a call did and noted."""
+        execution = self._execution
+        if execution is None or (execution.answered_by is None and not execution.notes):
+            return None
+        return e.CallReport(execution.answered_by if end.outcome == "ok" else None, dict(execution.notes))
 
     def cut_off(self) -> list[e.Event]:
         """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
         call, reason = self.effect.call, self.cancel_reason or "interrupted"
         if not self.entered:
+            if reason != "interrupted":
+                how = "did not stop" if reason == "abandoned" else f"took longer than {self.timeout:g} s"
+                return self._failed(f"the middleware of {call.name} {how}, and had not called the tool")
             stopped = e.ToolStopped(call.step, call.id, reason)
             if call.effect == "read":
                 return [stopped]
@@ -106,7 +207,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     def broken(self, text: str) -> list[e.Event]:
         """Return that the call failed, and is not repeated."""
         call = self.effect.call
-        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+        end = failed_end(call, e.Failure("tool", "error", text, call.id))
+        end.report = self._report(end)
+        return [end]
 
     def _open_state(self) -> StateView:
         if self._access is None:

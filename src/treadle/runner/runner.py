@@ -53,6 +53,16 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         """Reports on this runner's observers: what they were told, what was dropped, and how often they raised."""
         return self._driver.observers.reports() if self._driver.observers is not None else ()
 
+    def middleware_of(self, agent: Agent[Any]) -> dict[str, tuple[str, ...]]:
+        """Return by which middleware each tool of an agent is wrapped in tasks of this runner, the outermost first.
+
+        Args:
+            agent: its tools without middleware are left out.
+        """
+        arguments.agent("middleware_of: agent", agent)
+        layers = self._driver.agents.layers_of(agent)
+        return {tool: tuple([str(layer) for layer in each]) for tool, each in layers.items()}
+
     async def __aenter__(self) -> Self:
         await self._cache.open(again=True)
         return self

@@ -41,6 +41,10 @@ class WrappedTool(Tool):
     def spec(self) -> ToolSpec:
         return self._tool.spec
 
+    @property
+    def middleware(self) -> tuple[Any, ...]:
+        return getattr(self._tool, "middleware", ())
+
     def validate(self, arguments: dict[str, Json]) -> Any:
         return self._tool.validate(arguments)
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, update_wrapper
@@ -25,10 +25,11 @@ from typing import (
     overload,
 )
 
+from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_names, near_name
-from treadle.errors import ToolDefinitionError, ToolError
+from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
 from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
 from treadle.tools.faults import contained, from_outside
@@ -62,6 +63,8 @@ class ToolOptions(TypedDict, total=False):
             returns it. It takes those of the tool's arguments that it names, and `ctx`, the `ToolContext`.
         preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
             approver sees it.
+        middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
+            and of the agent.
     """
 
     name: str | None
@@ -81,6 +84,7 @@ class ToolOptions(TypedDict, total=False):
     reconcile: Reconcile | None
     needs_approval: bool | Callable[..., bool | Awaitable[bool]]
     preview: Callable[..., Any] | None
+    middleware: Sequence[ToolMiddleware]
 
 
 _EFFECTS = (
@@ -111,6 +115,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         self._arguments: Arguments = arguments_of(fn, name, frame=frame)
         self.function: Callable[P, R] = fn
         self.options: ToolOptions = options
+        self.middleware: tuple[ToolMiddleware, ...] = _middleware(options, name)
         self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
         self._asks, self._preview = options.get("needs_approval", False), options.get("preview")
         known = {*self._arguments.parameters["properties"], CONTEXT}
@@ -411,6 +416,13 @@ def _names_taken(fn: Callable[..., Any], known: set[str], option: str, name: str
     if isinstance(taken, str):
         raise ToolDefinitionError(f"tool {name!r}: {option}: the function {taken}")
     return taken
+
+
+def _middleware(options: ToolOptions, name: str) -> tuple[ToolMiddleware, ...]:
+    try:
+        return checked_middleware(f"tool {name!r}: middleware", options.get("middleware", ()))
+    except ConfigurationError as error:
+        raise ToolDefinitionError(str(error)) from None
 
 
 def _an_object(value: object) -> str:

@@ -184,6 +184,8 @@ def may_have_acted(call: CallState) -> bool:
         return True
     if call.effect == "read" or not call.attempt:
         return False
+    if call.report is not None and call.report.answered_by is not None:
+        return False  # its tool did not run
     if call.child is not None:
         return True  # however its task ended, calls in it may have changed something
     # A call found not to have happened may begin again, or was ended like a call that never began.

@@ -21,7 +21,9 @@ from treadle.core.events.approvals import (
     JudgedVerdict,
 )
 from treadle.core.events.calls import (
+    ArgumentsRewritten,
     CallEdited,
+    CallReport,
     Outcome,
     OutcomeSettled,
     OutcomeUnresolved,
@@ -118,9 +120,11 @@ __all__ = [
     "ApprovalRequested",
     "ApprovalScope",
     "ApprovalVoided",
+    "ArgumentsRewritten",
     "CallEdited",
     "CallJudged",
     "CallOccurrence",
+    "CallReport",
     "CallRequested",
     "CancelRequested",
     "Channel",
@@ -244,6 +248,7 @@ TaskEvent: TypeAlias = (
     | ApprovalExpired
     | ApprovalVoided
     | ToolStarted
+    | ArgumentsRewritten
     | ToolStopped
     | OutcomeSettled
     | OutcomeUnresolved

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import field
+from typing import Any, Literal
 
 from treadle.core.children import SpentBy
-from treadle.core.data import mutable
+from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import (
     CallOccurrence,
     Event,
     Failure,
     StateChange,
     StopReason,
-    format_of_changes,
 )
 from treadle.core.messages import Content, File, Json
 from treadle.core.tools import EffectClass
@@ -41,6 +41,23 @@ class ToolStarted(Event, CallOccurrence):
 
 
 @mutable
+class ArgumentsRewritten(Event, CallOccurrence):
+    """The tool of a begun call runs with other `arguments` than were asked for: middleware `by` these names wrote them.
+
+    It is durable before a tool that may write runs. The next start of the call begins with what was asked for again.
+    """
+
+    says = "the arguments of {it.tool} were rewritten ({it.call})"
+
+    since = 5
+    step: str
+    call: str
+    attempt: int
+    arguments: dict[str, Json]
+    by: tuple[str, ...] = ()
+
+
+@mutable
 class ToolStopped(Event, CallOccurrence):
     """A begun call was given up; unless its `reason` is `error`, it is not known what it did.
 
@@ -61,13 +78,36 @@ class ToolStopped(Event, CallOccurrence):
     unseen: int = 0
 
 
+@frozen
+class CallReport:
+    """What else there is to tell of how a call ran.
+
+    `answered_by` is the middleware whose answer the result is, without the tool having run; `notes` are what middleware
+    noted, by name.
+    """
+
+    answered_by: str | None = None
+    notes: dict[str, Json] = field(default_factory=dict[str, Json])
+
+
+def _reads_end(event: Any) -> int:
+    """Return the journal format of a call's end: older versions cannot read one with a report."""
+    if event.report is not None:
+        return 5
+    return 1 if event.changes is None else 3
+
+
+_format_of_end: Any = property(_reads_end)
+
+
 @mutable
 class ToolEnded(Event, CallOccurrence):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text.
 
     `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
     call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
-    `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`.
+    `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`, and
+    `report` tells of the part that middleware had.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -85,7 +125,8 @@ class ToolEnded(Event, CallOccurrence):
     harmless: bool = False
     unseen: int = 0
     changes: StateChange | None = None
-    format = format_of_changes
+    report: CallReport | None = None
+    format = _format_of_end
 
 
 @mutable

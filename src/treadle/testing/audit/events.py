@@ -327,6 +327,8 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
             request = event.call, asked.get(event.call, 0)
             if event.call in denied or (request[1] and decided.get(request) != "approval_given"):
                 problem = f"{event.call} starts, and is {decided.get(request, 'not approved')}"
+        elif isinstance(event, e.ArgumentsRewritten) and asked.get(event.call):
+            problem = f"{event.call} runs with other arguments than were approved"
         if problem is not None:
             yield Violation("approved_starts", task, event.seq, problem)
 
@@ -417,6 +419,9 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
             offered = ends.get(asking_id(event.call))
             calls[event.call] = _CallStatus(event.step, offered=offered is None or event.name in offered)
+        elif isinstance(event, e.ArgumentsRewritten):
+            if event.call not in calls or calls[event.call].status != "begun":
+                problem = f"the arguments of {event.call} are rewritten, and it was not begun"
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):

@@ -103,7 +103,11 @@ async def replay(
         for tool in agent.tools
         if not (subagents and tool.spec.name in agent.subagents_by_tool)
     ]
-    actor = agent.replace(model=model, tools=tools, worker=worker, subagents=subagents, policy=None)
+    # What was recorded went through middleware already.
+    middleware = agent.middleware if run_tools else ()
+    actor = agent.replace(
+        model=model, tools=tools, worker=worker, subagents=subagents, policy=None, middleware=middleware
+    )
     policy = RecordedVerdicts(recording.events)
     async with Runner("memory:", agents=[actor], policy=policy) as runner:
         task_id = await _run(runner, actor, then, recording, context)

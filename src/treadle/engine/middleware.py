@@ -1,0 +1,224 @@
+"""One execution of a call through its middleware.
+
+Theory of operation
+-------------------
+
+    run --> layer 1 --next--> layer 2 --next--> the tool
+                                                  |  returns, or raises an error: back through all layers
+                                                  |  raises what ends the attempt (a question, a deferral): past them
+                                                  |  is cancelled: noted, since it is not known what it did
+
+Each layer may call `next` once, as long as the call is not over. A layer may make anything of a result or of an error,
+but not of two other ends. What ends the attempt is raised here again after the layers. And the outcome of a tool that
+was cut off, such as by a time limit of a layer, is not known, even if a layer returns a result for it.
+
+A layer may run `next` in an asyncio task of its own. If it ends without awaiting that, the tool is stopped first: no
+tool outlives its call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from treadle.agents.middleware import Layer, ToolInvocation
+from treadle.core.messages import Json
+from treadle.core.observation import error_text
+from treadle.core.permits import digest_of
+from treadle.engine.abandoned import give_up
+from treadle.errors import MiddlewareError
+from treadle.ports import ToolOutput
+
+PATIENCE: Final = (2.0, 0.2)
+"""Seconds that a tool has to end after a layer left it running, and after it is cancelled once more."""
+
+RunTool = Callable[[ToolInvocation[Any], Sequence[str]], Awaitable[ToolOutput]]
+"""Runs the tool with the arguments of an invocation; the names are those of the layers that changed them."""
+
+
+class ToolCut(Exception):
+    """The tool was stopped by a layer, or left running by it, and may have taken effect."""
+
+
+class Execution:
+    """One attempt of a call, through the layers of its tool.
+
+    Args:
+        layers: the middleware, the outermost first.
+        run_tool: runs the tool itself.
+    """
+
+    __slots__ = (
+        "_control",
+        "_layers",
+        "_over",
+        "_run_tool",
+        "_task",
+        "answered_by",
+        "notes",
+        "reached",
+        "was_cut",
+    )
+
+    def __init__(self, layers: Sequence[Layer], run_tool: RunTool) -> None:
+        self._layers = layers
+        self._run_tool = run_tool
+        self._over = False
+        self._task: asyncio.Task[Any] | None = None
+        """in which the tool runs, until it ends"""
+
+        self._control: BaseException | None = None
+        """what ended the attempt, neither an error nor a cancellation"""
+
+        self.reached = False
+        """whether the tool began"""
+
+        self.was_cut = False
+        """whether the tool began and was stopped before its end"""
+
+        self.answered_by: str | None = None
+        """the layer that answered without calling the tool"""
+
+        self.notes: dict[str, Json] = {}
+
+    async def run(self, call: ToolInvocation[Any]) -> ToolOutput:
+        """Return what the outermost layer returns, or raise what it raises.
+
+        Raises:
+            ToolCut: the tool may have taken effect, and did not end.
+        """
+        self.notes = call.notes
+        try:
+            result = await self._enter(0, call, ())
+        except (Exception, asyncio.CancelledError) as error:
+            await self._close(call)
+            if self._control is not None:
+                raise self._control from None
+            if self.was_cut and call.effect != "read" and not isinstance(error, asyncio.CancelledError):
+                raise ToolCut(error_text(error)) from error
+            raise
+        except BaseException:
+            self._over = True
+            raise
+        await self._close(call)
+        if self._control is not None:
+            raise self._control
+        if self.was_cut and call.effect != "read":
+            raise ToolCut("a middleware returned before the tool had ended")
+        return result
+
+    async def _enter(self, at: int, call: ToolInvocation[Any], changed: tuple[str, ...]) -> ToolOutput:
+        """Run the layers from one on, and the tool inside of them."""
+        if at == len(self._layers):
+            return await self._reach(call, changed)
+        layer, before = self._layers[at], digest_of(call.arguments)
+        was_called = False
+        inside: list[BaseException] = []
+
+        async def next_layer(passed: ToolInvocation[Any]) -> ToolOutput:
+            nonlocal was_called
+            self._check_next(layer, passed, was_called)
+            was_called = True
+            # Only arguments and progress are a layer's to change: the ids and the key of a call are not.
+            inner = ToolInvocation(
+                call.tool, passed.arguments, call.context, call.definition, passed.on_progress, call.notes
+            )
+            names = changed if _is_same(passed.arguments, before) else (*changed, layer.name)
+            try:
+                return await self._enter(at + 1, inner, names)
+            except BaseException as error:
+                inside.append(error)
+                raise
+
+        try:
+            result = await layer.middleware(call, next_layer)
+        except Exception as error:
+            if error not in inside:
+                _say_where(error, layer, self.reached, bool(inside))
+            raise
+        if not isinstance(result, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MiddlewareError(
+                f"the middleware {layer.name} of tool {call.name!r} returned a {type(result).__name__}, not a "
+                "ToolOutput: return what `await next(call)` returns, or ToolOutput(value)"
+            )
+        if not self.reached and self.answered_by is None:
+            self.answered_by = layer.name
+        if inside and self.reached:
+            self.notes.setdefault("replaced_error", error_text(inside[0]))
+        return result
+
+    def _check_next(self, layer: Layer, passed: Any, was_called: bool) -> None:
+        """Raise `MiddlewareError` if a layer may not call `next`, or not with this."""
+        problem = None
+        if self._over:
+            problem = "called next after its call had ended"
+        elif was_called:
+            problem = "called next twice; to try a call again, give a read-only or idempotent tool retries="
+        elif not isinstance(passed, ToolInvocation):
+            problem = (
+                f"called next with a {type(passed).__name__}: pass the call, or call.with_arguments(...)"
+            )
+        elif not isinstance(passed.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            problem = "called next with arguments that are no dict"
+        if problem is not None:
+            raise MiddlewareError(f"the middleware {layer.name} {problem}")
+
+    async def _reach(self, call: ToolInvocation[Any], changed: tuple[str, ...]) -> ToolOutput:
+        """Run the tool, and note how it ended."""
+        self._task = asyncio.current_task()
+        try:
+            return await self._run_tool(call, changed)
+        except asyncio.CancelledError:
+            self.was_cut = self.reached
+            raise
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as control:
+            self._control = control
+            raise
+        finally:
+            self._task = None
+
+    async def _close(self, call: ToolInvocation[Any]) -> None:
+        """Let no layer begin anything more, and stop the tool if a layer left it running."""
+        self._over = True
+        task = self._task
+        if task is None or task is asyncio.current_task():
+            return
+        self.was_cut = self.reached
+        task.add_done_callback(_collect)
+        try:
+            for seconds in PATIENCE:
+                task.cancel()
+                if (await asyncio.wait({task}, timeout=seconds))[0]:
+                    return
+        finally:
+            if not task.done():
+                give_up(task, call.name, call.context.task_id, call.context.call_id)
+
+
+def _is_same(arguments: Any, digest: str) -> bool:
+    try:
+        return digest_of(arguments) == digest
+    except (
+        TypeError,
+        ValueError,
+    ):  # what is no JSON is another value, and is refused where the tool is reached
+        return False
+
+
+def _say_where(error: Exception, layer: Layer, reached: bool, failed: bool) -> None:
+    """Add to an error which layer raised it, and what had become of the tool by then."""
+    when = "before the tool ran"
+    if reached:
+        when = "after the tool had failed" if failed else "after the tool had run: its result is withheld"
+    note = f"(raised by the middleware {layer.name} {when})"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _collect(task: asyncio.Future[Any]) -> None:
+    """Take the error of a tool whose call is over."""
+    if not task.cancelled():
+        task.exception()
