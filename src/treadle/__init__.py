@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
     from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
+    from treadle.agents.subagent import Subagent
     from treadle.agents.workers.node import Ask, NodeContext
     from treadle.agents.workers.pipeline import Node, Pipeline
     from treadle.agents.workers.plan_refine import PlanRefine
@@ -82,6 +83,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "ToolMiddleware": "treadle.agents.middleware",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",
+    "Subagent": "treadle.agents.subagent",
 }
 
 __all__ = [
@@ -129,6 +131,7 @@ __all__ = [
     "ScriptedModel",
     "StepContext",
     "StepResult",
+    "Subagent",
     "Task",
     "TaskStepOutput",
     "TaskUsage",

@@ -1,13 +1,17 @@
 """Subagents as tools: which values may be a subagent, and the arguments of its calls."""
 
+from typing import Any
+
 import pytest
 
 from tests.drivers.agent_trees import answering
 from tests.runner.acts import Gate
 from treadle import (
     Agent,
+    Quorum,
     Runner,
     ScriptedModel,
+    Subagent,
 )
 from treadle.errors import (
     ConfigurationError,
@@ -33,6 +37,66 @@ def test_an_agent_with_other_subagents_is_another_version() -> None:
     assert boss.fingerprint != alone.fingerprint
     assert [spec.spec.name for spec in boss.replace(name="chief").tools] == ["writer"]
     assert boss.replace(subagents=[]).fingerprint == alone.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("terms", "problem"),
+    [
+        ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+        ({"timeout": float("inf")}, "timeout must be"),
+        ({"timeout": True}, "timeout must be"),
+        ({"retries": -1}, "retries must be a whole number"),
+        ({"retries": 1.5}, "retries must be a whole number"),
+        ({"context": "tenant"}, "context must be 'all', a list of keys"),
+        ({"context": [1]}, "context must be"),
+        ({"state": "ticket"}, "state must be a list of keys"),
+        ({"on_failure": "ignore"}, "on_failure must be one of continue, fail, degrade, pause"),
+    ],
+)
+def test_terms_that_cannot_be_are_refused_by_name(terms: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"Subagent 'writer': {problem}"):
+        Subagent(answering("writer"), **terms)
+
+
+def test_an_agent_keeps_the_terms_of_its_subagents_when_it_is_changed() -> None:
+    terms = Subagent(answering("writer"), timeout=5, retries=2)
+    boss = Agent("openai:none", name="boss", subagents=[terms, answering("critic")], join=Quorum(1))
+    for agent in (boss, boss.replace(name="chief")):
+        assert (agent.subagent_terms, agent.join) == ({"writer": terms}, 1)
+        assert [tool.spec.timeout for tool in agent.tools] == [5, None]
+    with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
+        Agent("openai:none", subagents=[Subagent(3)])
+    for join in ("first", 0, True, None):
+        with pytest.raises(ConfigurationError, match="join must be 'all', 'any', 'optional' or Quorum"):
+            Agent("openai:none", name="boss", join=join)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("terms", "given"),
+    [
+        ("all", {"tenant": 1, "secret": 2}),
+        (None, None),
+        (["tenant"], {"tenant": 1}),
+        ([], {}),
+        (lambda context: context["tenant"] + 1, 2),
+    ],
+)
+def test_a_subagent_gets_of_the_context_what_its_terms_say(terms: Any, given: Any) -> None:
+    assert Subagent("writer", context=terms).context_of({"tenant": 1, "secret": 2}) == given
+
+
+@pytest.mark.parametrize(
+    ("terms", "context", "problem"),
+    [
+        (["tenant"], None, "context= names keys, and there is none"),
+        (["tenant"], object(), "the context is of type object"),
+        (["tenant", "user"], {"tenant": 1}, "names user, which the context does not have"),
+        (lambda context: context.tenant, {}, "the function of context= failed: .*tenant"),
+    ],
+)
+def test_a_context_that_does_not_fit_the_terms_is_an_error(terms: Any, context: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Subagent 'writer': .*{problem}"):
+        Subagent("writer", context=terms).context_of(context)
 
 
 async def test_a_call_of_an_agent_with_empty_input_creates_no_task(runner: Runner) -> None:

@@ -126,7 +126,11 @@ def tool_event(name: str, call: str = "s1-0") -> e.Event:
     made: dict[str, Callable[[], e.Event]] = {
         "ToolStarted": lambda: started(how or "write"),
         "ArgumentsRewritten": lambda: e.ArgumentsRewritten("s1", call, 1, {"n": 2}),
-        "ToolStopped": lambda: e.ToolStopped("s1", call, "crash"),
+        "ToolStopped": lambda: (
+            e.ToolStopped("s1", call, "error", GIVEN_UP, failed="t.s1-0")
+            if how == "agent, to retry"
+            else e.ToolStopped("s1", call, "crash")
+        ),
         "OutcomeSettled": lambda: e.OutcomeSettled(
             "s1", call, "happened" if how == "happened" else "not_happened"
         ),
@@ -166,7 +170,7 @@ def tool_call_of(state: TaskState) -> str:
 def test_a_tool_call(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
     if before == "begun" and event.startswith("ToolStopped: "):
-        way = [started(event.removeprefix("ToolStopped: "))]
+        way = [started(event.removeprefix("ToolStopped: ").removesuffix(", to retry"))]
     assert tool_call_of(state_after(*CALLED, *way)) == before
     assert drive((*CALLED, *way), tool_event(event), tool_call_of) == after
 

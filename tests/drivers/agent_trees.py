@@ -7,6 +7,7 @@ from treadle import (
     Agent,
     Runner,
     ScriptedModel,
+    Subagent,
 )
 from treadle.core.model import Usage
 from treadle.llm.scripted import call, text, turn
@@ -16,16 +17,31 @@ def answering(name: str, answer: str = "a poem", **options: Any) -> Agent[Any]:
     return Agent(ScriptedModel([turn(answer, usage=Usage(10, 5))]), name=name, **options)
 
 
-def calling(name: str, *below: Agent[Any], times: int = 1, **options: Any) -> Agent[Any]:
+def calling(name: str, *below: Agent[Any] | Subagent, times: int = 1, **options: Any) -> Agent[Any]:
     """Return an agent that calls all agents below it at once, and answers with their answers."""
+
+    names = [str((other.agent if isinstance(other, Subagent) else other).name) for other in below]
 
     def say(request: Any) -> Any:
         if request.turn:
             return turn(" + ".join(results_seen(request.messages)), usage=Usage(20, 5))
-        calls = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
+        calls = [call(other, input=f"{name} asks {n}") for other in names for n in range(times)]
         return turn("", calls, usage=Usage(20, 5))
 
     return Agent(ScriptedModel(say), name=name, subagents=below, **options)
+
+
+def by_task(*scripts: Any) -> ScriptedModel:
+    """Return a model that answers the nth task that asks it with the nth script: a list of turns."""
+    tasks: list[str] = []
+
+    def say(request: Any) -> Any:
+        if request.task_id not in tasks:
+            tasks.append(request.task_id)
+        script = scripts[min(tasks.index(request.task_id), len(scripts) - 1)]
+        return script[min(request.turn, len(script) - 1)]
+
+    return ScriptedModel(say)
 
 
 def requests(agent: Agent[Any]) -> list[Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.drivers.agent_trees import Tree, answering, calling, requests, states
+from tests.drivers.agent_trees import Tree, answering, by_task, calling, requests, states
 from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only, results_seen, until
+from tests.runner.cases import both
 from treadle import (
     Agent,
     FailurePolicy,
@@ -25,6 +26,8 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    Subagent,
+    ToolContext,
     tool,
 )
 from treadle.core.events import ChildEvent, Delta, Event
@@ -32,6 +35,7 @@ from treadle.drivers import adoption
 from treadle.engine import in_flight
 from treadle.errors import (
     ChildTask,
+    ConfigurationError,
     ForkPointBusy,
     SubagentFailed,
     TaskBusy,
@@ -676,3 +680,77 @@ async def test_an_undo_of_a_step_whose_agent_is_at_work_does_not_wait_for_it(run
     report = await asyncio.wait_for(runner.undo_step(root, force=True), 5)
     assert (report.complete, report.steps, tree.gate.cancelled) == (True, ("s1",), 1)
     assert await states(runner, tree.ids(root)[1:]) == ["cancelled"] * 2
+
+
+# --------------------------------------------------------------------------------------- terms of a call
+
+
+async def test_a_child_gets_of_the_context_what_its_terms_let_through(runner: Runner) -> None:
+    seen: dict[str, Any] = {}
+
+    def writer(name: str) -> Agent[Any]:
+        def note(ctx: Any) -> str:
+            seen[name] = ctx.context
+            return "Write."
+
+        return Agent(ScriptedModel([text("a poem")]), name=name, instructions=note)
+
+    boss = calling(
+        "boss",
+        writer("trusted"),
+        Subagent(writer("narrow"), context=["tenant"]),
+        Subagent(writer("mapped"), context=lambda context: context["tenant"].upper()),
+        Subagent(calling("between", writer("below")), context=["key"]),
+        Subagent(writer("blind"), context=None),
+    )
+    await runner.run(boss, "go", context={"tenant": "acme", "key": 7})
+    assert seen == {
+        "trusted": {"tenant": "acme", "key": 7},
+        "narrow": {"tenant": "acme"},
+        "mapped": "ACME",
+        "below": {"key": 7},
+        "blind": None,
+    }
+
+
+async def test_a_context_that_a_child_cannot_be_given_is_an_error_before_any_request(runner: Runner) -> None:
+    writer = answering("writer", context_type=City)
+    for terms, problem in (
+        (["tenant"], r"agent 'boss': Subagent 'writer': context= names tenant, which"),
+        (lambda context: context["x"], r"agent 'boss': Subagent 'writer': the function of context= failed"),
+        (lambda _: 3, "agent 'writer': it needs a context of type City"),
+    ):
+        boss = calling("boss", Subagent(writer, context=terms))
+        with pytest.raises(ConfigurationError, match=problem):
+            await runner.run(boss, "go", context={"name": "Rome"})
+        assert requests(boss) == []
+
+
+async def test_a_child_begins_with_the_state_that_its_terms_name(runner: Runner) -> None:
+    seen: list[Any] = []
+
+    @tool(read_only=True)
+    def look(ctx: ToolContext[Any]) -> str:
+        """Look at the state."""
+        seen.append(dict(ctx.state))
+        return "looked"
+
+    @tool(read_only=True)
+    def book(ctx: ToolContext[Any]) -> str:
+        """Change the state."""
+        ctx.state["ticket"] = 8
+        return "booked"
+
+    writer = Agent(by_task([call("look"), text("a poem")]), name="writer", tools=[look])
+    script = [call("book"), both(call("plain", input="x"), call("writer", input="x")), text("done")]
+    plain = writer.replace(name="plain")
+    boss = Agent(
+        ScriptedModel(script),
+        name="boss",
+        tools=[book],
+        subagents=[plain, Subagent(writer, state=["ticket", "missing"])],
+    )
+    result = await runner.run(boss, "go", extra_state={"ticket": 7, "secret": 1})
+    assert result.state == "completed"
+    assert sorted(seen, key=len) == [{}, {"ticket": 8}]
+    assert result.extra_state == {"ticket": 8, "secret": 1}

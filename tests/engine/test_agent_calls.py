@@ -5,20 +5,26 @@ from typing import Any
 
 import pytest
 
-from tests.drivers.agent_trees import Tree, answering, calling, states
+from tests.drivers.agent_trees import Tree, answering, by_task, calling, states
 from tests.runner.acts import Gate, assert_journal_makes_sense, happened, only
 from treadle import (
     Agent,
     FailurePolicy,
+    Quorum,
     Runner,
     RunOptions,
     ScriptedModel,
+    StepContext,
+    StepResult,
+    Subagent,
+    tool,
 )
 from treadle.errors import (
     IrreversibleStep,
 )
 from treadle.llm import providers
 from treadle.llm.scripted import call, fail, text
+from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +94,212 @@ async def test_a_subagent_without_its_model_is_an_error_that_the_caller_sees(
     assert result.state == "completed"
     assert "treadle[groq]" in result.final_text
     assert not (await runner.list_tasks(parent=result.task_id)).items
+
+
+# ------------------------------------------------------------------------------------ timeouts and retries
+
+
+@tool(read_only=True)
+async def sleep(seconds: float) -> str:
+    """Sleep."""
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+def sleeper(*seconds: float, **more: Any) -> Agent[Any]:
+    """Return an agent of which the nth task sleeps so many seconds, and answers."""
+    scripts = [[call("sleep", seconds=nap), text("rested")] for nap in seconds]
+    return Agent(by_task(*scripts), name="sleeper", tools=[sleep], **more)
+
+
+def test_a_subagent_that_takes_too_long_is_cancelled_and_its_call_fails() -> None:
+    async def work() -> Any:
+        async with clock.runner() as runner:
+            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
+            began = clock.now()
+            result = await runner.run(boss, "go")
+            assert clock.now() - began < 61_000_000
+            assert await states(runner, (f"{result.task_id}.s1-0",)) == ["cancelled"]
+            await assert_journal_makes_sense(runner, result.task_id)
+            return result
+
+    result = clock.run(work())
+    [execution] = result.subagent_executions
+    assert (result.state, execution.outcome) == ("completed", "timeout")
+    assert result.final_text == "sleeper was stopped: it took longer than 60 s."
+
+
+def test_time_in_which_a_subagent_waits_for_a_person_does_not_count() -> None:
+    async def work() -> Any:
+        async with clock.runner() as runner:
+
+            @tool(needs_approval=True, read_only=True)
+            async def look() -> str:
+                """Look."""
+                await asyncio.sleep(40)
+                return "seen"
+
+            looker = Agent(ScriptedModel([call("look"), text("ok"), text("ok")]), name="looker", tools=[look])
+            boss = calling("boss", Subagent(looker, timeout=60))
+            result = await runner.run(boss, "go")
+            await asyncio.sleep(600)
+            await runner.approve(result.task_id)
+            return await runner.resume(result.task_id)
+
+    assert [call.outcome for call in clock.run(work()).subagent_executions] == ["ok"]
+
+
+def test_time_in_which_a_subagent_ran_before_an_interruption_counts() -> None:
+    async def work() -> Any:
+        async with clock.runner() as runner:
+            boss = calling("boss", Subagent(sleeper(100), timeout=60))
+            handle = await runner.start(boss, "go")
+            await asyncio.sleep(40)
+            await runner.interrupt(handle.task_id)
+            await asyncio.sleep(600)
+            began = clock.now()
+            result = await runner.resume(handle.task_id)
+            return result, (clock.now() - began) / 1e6
+
+    result, took = clock.run(work())
+    assert [call.outcome for call in result.subagent_executions] == ["timeout"]
+    assert 19 < took < 22
+
+
+@pytest.mark.parametrize(
+    ("seconds", "outcomes", "said"),
+    [
+        ((100, 1), ["timeout", "ok"], "rested"),
+        ((100, 100, 1), ["timeout", "timeout", "ok"], "rested"),
+        ((100,), ["timeout"] * 3, "sleeper was stopped: it took longer than 60 s."),
+    ],
+)
+def test_a_subagent_that_took_too_long_is_tried_again_as_a_new_task(
+    seconds: tuple[float, ...], outcomes: list[str], said: str
+) -> None:
+    async def work() -> Any:
+        async with clock.runner() as runner:
+            boss = calling("boss", Subagent(sleeper(*seconds), timeout=60, retries=2))
+            result = await runner.run(boss, "go")
+            for task_id in [result.task_id, *[call.task_id for call in result.subagent_executions]]:
+                await assert_journal_makes_sense(runner, task_id)
+            return result
+
+    result = clock.run(work())
+    assert [call.outcome for call in result.subagent_executions] == outcomes
+    ends = ["", "t2", "t3"][: len(outcomes)]
+    assert [call.task_id for call in result.subagent_executions] == [
+        f"{result.task_id}.s1-0{end}" for end in ends
+    ]
+    assert result.final_text == said
+    assert result.usage.per_agent["sleeper"].model_calls == sum(
+        1 if outcome == "timeout" else 2 for outcome in outcomes
+    )
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+@pytest.mark.parametrize("failures", [1, 2, 3])
+async def test_a_subagent_that_failed_is_tried_again_as_often_as_its_terms_say(
+    runner: Runner, retries: int, failures: int
+) -> None:
+    writer = Agent(by_task(*[[fail(400)]] * failures, [text("a poem")]), name="writer")
+    result = await runner.run(calling("boss", Subagent(writer, retries=retries)), "go")
+    tasks = [call.outcome for call in result.subagent_executions]
+    assert tasks == ["error"] * min(failures, retries + 1) + ["ok"] * (retries >= failures)
+    assert ("a poem" in result.final_text) is (retries >= failures)
+    [ended] = await only(runner, result.task_id, "tool_ended")
+    assert ended.outcome == ("ok" if retries >= failures else "error")
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_a_step_function_gets_the_answer_of_the_subagent_that_was_tried_again(runner: Runner) -> None:
+    writer = Agent(by_task([fail(400)], [text("a poem")]), name="writer")
+
+    async def ask(ctx: StepContext[Any]) -> StepResult:
+        return StepResult(await ctx.run_agent("writer", "go"), is_last=True)
+
+    boss = Agent(ScriptedModel([]), name="boss", worker=ask, subagents=[Subagent(writer, retries=1)])
+    result = await runner.run(boss, "go")
+    assert (result.state, result.final_text) == ("completed", "a poem")
+
+
+async def test_what_a_failed_subagent_changed_keeps_its_step_from_being_taken_back(runner: Runner) -> None:
+    gate = Gate("send")
+    gate.let_go.set()
+    sender = Agent(by_task([call("send"), fail(400)], [text("all well")]), name="sender", tools=[gate.tool])
+    result = await runner.run(calling("boss", Subagent(sender, retries=1)), "go")
+    assert [call.outcome for call in result.subagent_executions] == ["error", "ok"]
+    assert [call.name for call in result.tool_executions] == ["sender", "send"]
+    with pytest.raises(IrreversibleStep, match="may have changed"):
+        await runner.undo_step(result.task_id, to=0)
+
+
+async def test_a_failed_subagent_has_a_policy_of_its_own(runner: Runner) -> None:
+    broken = Agent(ScriptedModel([fail(400), fail(400)]), name="broken")
+    boss = calling("boss", Subagent(broken, on_failure="degrade"), answering("writer"))
+    result = await runner.run(boss, "go", options=RunOptions(on_failure=FailurePolicy(subagent="fail")))
+    assert result.state == "degraded"
+    assert "broken failed" in result.degraded_reasons[0]
+
+
+# ------------------------------------------------------------------------------------------------- joins
+
+
+@pytest.mark.parametrize(("join", "stopped"), [("any", 2), (Quorum(2), 1), ("all", 0)])
+def test_once_enough_agents_answered_the_others_are_stopped_for_good(join: Any, stopped: int) -> None:
+    async def work() -> tuple[Any, float, list[str]]:
+        async with clock.runner() as runner:
+            naps = [
+                Agent(
+                    ScriptedModel([call("sleep", seconds=s), text(f"{s:g} s")]), name=f"nap{n}", tools=[sleep]
+                )
+                for n, s in enumerate((30.0, 10.0, 20.0))
+            ]
+            began = clock.now()
+            result = await runner.run(calling("boss", *naps, join=join), "go")
+            took = (clock.now() - began) / 1e6
+            ids = tuple(call.task_id for call in result.subagent_executions)
+            for task_id in (result.task_id, *ids):
+                await assert_journal_makes_sense(runner, task_id)
+            return result, took, await states(runner, ids)
+
+    result, took, ended = clock.run(work())
+    assert result.state == "completed"
+    assert ended.count("cancelled") == stopped
+    assert ended[1] == "completed"
+    assert took < {"any": 11, Quorum(2): 21, "all": 31}[join]
+
+
+@pytest.mark.parametrize(
+    ("join", "policy", "state"),
+    [
+        ("any", "fail", "completed"),
+        (Quorum(2), "fail", "failed"),
+        (Quorum(2), "degrade", "degraded"),
+        ("optional", "fail", "completed"),
+        ("all", "fail", "failed"),
+    ],
+)
+async def test_a_join_decides_whether_failures_count(
+    runner: Runner, join: Any, policy: Any, state: str
+) -> None:
+    broken = [Agent(ScriptedModel([fail(400)] * 3), name=f"broken{n}") for n in range(2)]
+    boss = calling("boss", *broken, answering("writer"), join=join)
+    result = await runner.run(boss, "go", options=RunOptions(on_failure=FailurePolicy(subagent=policy)))
+    assert result.state == state
+    if state == "failed" and isinstance(join, int):
+        assert result.error is not None
+        assert "1 of 3 agents answered, and 2 had to: broken0 failed" in result.error.message
+
+
+async def test_an_agent_that_waits_for_a_person_is_stopped_when_enough_others_answered(
+    runner: Runner,
+) -> None:
+    gate = Gate("look", read_only=True, needs_approval=True)
+    looker = Agent(ScriptedModel([call("look"), text("seen")]), name="looker", tools=[gate.tool])
+    result = await runner.run(calling("boss", looker, answering("writer"), join="any"), "go")
+    assert (result.state, gate.starts) == ("completed", 0)
+    assert [call.outcome for call in result.subagent_executions] == ["cancelled", "ok"]
 
 
 async def test_a_step_that_called_a_harmless_agent_is_taken_back(runner: Runner) -> None:

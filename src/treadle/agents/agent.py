@@ -26,6 +26,7 @@ from treadle.agents.context_type import ContextNeed, is_checkable, is_type, type
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
+from treadle.core.events import Join
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
 from treadle.core.unknown_names import explains_arguments, explains_names
@@ -37,6 +38,7 @@ from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co,
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.output import OutputType
+    from treadle.agents.subagent import Subagent
     from treadle.agents.tool_selection import ToolSelector
     from treadle.agents.worker_choice import WorkerChoice
     from treadle.agents.workers.worker import Decider, FunctionWorker
@@ -49,7 +51,8 @@ if TYPE_CHECKING:
         description: str
         instructions: Instructions[Any] | Path
         tools: Sequence[Tool[Any]]
-        subagents: Sequence[Agent[Any] | str]
+        subagents: Sequence[Agent[Any] | Subagent | str]
+        join: Join
         offer: ToolSelector[Any] | None
         output_mode: OutputMode
         output_retries: int
@@ -70,7 +73,15 @@ Instructions = str | Callable[[RunContext[ContextT]], str | Awaitable[str]]
 _UNSTATED: Any = None
 """The default of `context_type=`: of type Any, so that the context is Any for type checkers where nothing names it."""
 
-_DERIVED: Final = ("_fingerprint", "_typed", "context_needs", "custom_worker", "dialect", "subagents_by_tool")
+_DERIVED: Final = (
+    "_fingerprint",
+    "_typed",
+    "context_needs",
+    "custom_worker",
+    "dialect",
+    "subagent_terms",
+    "subagents_by_tool",
+)
 """The fields of an agent that follow from the others."""
 
 
@@ -91,7 +102,11 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         tools: functions decorated with `@tool`; their names must differ.
         subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
             a text. A call runs as a task of its own below this one; its answer is the call's result. A name stands
-            for the agent that the runner knows by it, so an agent may call itself.
+            for the agent that the runner knows by it, so an agent may call itself. `Subagent(agent, timeout=...)` says
+            on which terms it is called.
+        join: how many of the subagents that one answer of the model calls have to answer before its step goes on:
+            `all`; `any` or `Quorum(n)`, then the others are stopped and failures of a few do not count; or `optional`:
+            all have to end, and no failure counts.
         offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
         context_type: the type of the `context` that tasks of this agent are given. It is checked before anything is
@@ -125,6 +140,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "description",
         "dialect",
         "instructions",
+        "join",
         "limits",
         "metadata",
         "middleware",
@@ -136,6 +152,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "output_retries",
         "output_type",
         "policy",
+        "subagent_terms",
         "subagents",
         "subagents_by_tool",
         "tools",
@@ -149,9 +166,14 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     tools: tuple[Tool, ...]
     """all tools that its model may call, with those that call its subagents"""
 
-    subagents: tuple[Agent[Any] | str, ...]
+    subagents: tuple[Agent[Any] | Subagent | str, ...]
     subagents_by_tool: Mapping[str, Agent[Any] | str]
     """the subagents by the names of the tools that call them"""
+
+    subagent_terms: Mapping[str, Subagent]
+    """of those that are called on terms of their own, by the names of these tools"""
+
+    join: Join
 
     offer: ToolSelector[Any] | None
     context_type: Any
@@ -187,7 +209,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
         tools: Sequence[Tool[ContextT]] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
+        join: Join = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_mode: OutputMode = ...,
@@ -208,7 +231,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
         tools: Sequence[Tool[ContextT]] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
+        join: Join = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: type[OutputT],
@@ -230,7 +254,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
         tools: Sequence[Tool[ContextT]] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | str] = ...,
+        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
+        join: Join = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: Any,
@@ -251,7 +276,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         description: str = "",
         instructions: Instructions[Any] | Path = "",
         tools: Sequence[Tool[Any]] = (),
-        subagents: Sequence[Agent[Any] | str] = (),
+        subagents: Sequence[Agent[Any] | Subagent | str] = (),
+        join: Join = "all",
         offer: ToolSelector[Any] | None = None,
         context_type: type[Any] | None = None,
         output_type: Any = str,
@@ -264,22 +290,12 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
-        if isinstance(instructions, Path):
-            instructions = _read(name, instructions)
-        if not isinstance(instructions, str) and not callable(instructions):
-            raise ConfigurationError(
-                f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
-            )
-        if not isinstance(instructions, str):
-            _check_takes_context(name, instructions)
-        if isinstance(instructions, str) and (beyond := flaw(instructions)) is not None:
-            raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
+        instructions = _checked_instructions(name, instructions)
         if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
-        checked_tools = _checked_tools(name, tools)
-        subagents_by_tool: dict[str, Agent[Any] | str] = {}
-        if subagents:
-            checked_tools, subagents_by_tool = _with_subagents(name, checked_tools, subagents)
+        checked_tools, subagents_by_tool, subagent_terms = _with_subagents(
+            name, _checked_tools(name, tools), subagents
+        )
         values: dict[str, Any] = {
             "name": _checked_name(name),
             "model": _checked_model(name, model),
@@ -288,6 +304,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "tools": checked_tools,
             "subagents": tuple(subagents),
             "subagents_by_tool": subagents_by_tool,
+            "subagent_terms": subagent_terms,
+            "join": join if join == "all" else _checked_join(name, join),
             "offer": None if offer is None else _checked_offer(name, offer, checked_tools),
             "context_type": context_type,
             "output_type": output_type,
@@ -421,6 +439,22 @@ def _name_of(function: Any) -> str:
     return getattr(inner, "__qualname__", type(inner).__qualname__)
 
 
+def _checked_instructions(name: str, instructions: Any) -> Instructions[Any]:
+    """Return instructions as text or a function; raises `ConfigurationError` for anything else."""
+    if isinstance(instructions, Path):
+        instructions = _read(name, instructions)
+    if isinstance(instructions, str):
+        if (beyond := flaw(instructions)) is not None:
+            raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
+        return instructions
+    if not callable(instructions):
+        raise ConfigurationError(
+            f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
+        )
+    _check_takes_context(name, instructions)
+    return cast("Instructions[Any]", instructions)
+
+
 def _read(name: str, path: Path) -> str:
     """Return the instructions in a file, without white space around them."""
     try:
@@ -508,30 +542,45 @@ def _check_no_direct_result(name: str, tools: Sequence[Tool]) -> None:
 
 def _with_subagents(
     name: str, tools: tuple[Tool, ...], subagents: Any
-) -> tuple[tuple[Tool, ...], dict[str, Agent[Any] | str]]:
-    """Return an agent's tools with those that call its subagents, and the subagents by the names of these tools."""
-    from treadle.agents.subagent import SubagentTool
+) -> tuple[tuple[Tool, ...], dict[str, Agent[Any] | str], dict[str, Subagent]]:
+    """Return an agent's tools with those that call its subagents, and by their names these and their terms."""
+    if not subagents:
+        return tools, {}, {}
+    from treadle.agents.subagent import Subagent, SubagentTool
 
     if isinstance(subagents, (str, bytes)) or not isinstance(subagents, Sequence):
         raise ConfigurationError(f"Agent {name!r}: subagents must be a list, got {subagents!r}")
     by_name: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
     by_tool: dict[str, Agent[Any] | str] = {}
+    terms_by_tool: dict[str, Subagent] = {}
     for index, subagent in enumerate(cast("Sequence[Any]", subagents)):
-        if not isinstance(subagent, (Agent, str)) or not subagent:
+        terms = subagent if isinstance(subagent, Subagent) else None
+        agent: Any = subagent if terms is None else terms.agent
+        if not isinstance(agent, (Agent, str)) or not agent:
             raise ConfigurationError(
-                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {subagent!r}; "
+                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {agent!r}; "
                 "functions are listed under tools=[...]"
             )
-        agent = cast("Agent[Any] | str", subagent)
-        tool = (
-            SubagentTool(agent, "") if isinstance(agent, str) else SubagentTool(agent.name, agent.description)
-        )
+        called = (agent, "") if isinstance(agent, str) else (agent.name, agent.description)
+        tool = SubagentTool(*called, terms)
         if tool.spec.name in by_name:
             raise ConfigurationError(
                 f"Agent {name!r}: its subagent {tool.agent_name!r} has the name of another of its tools"
             )
         by_name[tool.spec.name], by_tool[tool.spec.name] = tool, agent
-    return tuple(by_name.values()), by_tool
+        if terms is not None:
+            terms_by_tool[tool.spec.name] = terms
+    return tuple(by_name.values()), by_tool, terms_by_tool
+
+
+def _checked_join(name: str, join: Any) -> Join:
+    """Return how many of its subagents an agent waits for; raises `ConfigurationError`."""
+    is_number = isinstance(join, int) and not isinstance(join, bool) and join > 0
+    if join not in ("any", "optional") and not is_number:
+        raise ConfigurationError(
+            f"Agent {name!r}: join must be 'all', 'any', 'optional' or Quorum(n), got {join!r}"
+        )
+    return join
 
 
 def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> tuple[ContextNeed, ...]:

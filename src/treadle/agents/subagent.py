@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal, TypeAlias, cast, get_args
 
+from treadle.agents.decide.rules import ToolFailurePolicy
+from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
+from treadle.core.observation import error_text
 from treadle.core.tools import ToolSpec, Unknown, Verdict
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
 from treadle.ports import ToolContext, ToolOutput
 
@@ -21,15 +27,102 @@ _PARAMETERS: Json = {
 }
 
 
+ContextTerms: TypeAlias = Literal["all"] | Sequence[str] | Callable[[Any], Any] | None
+"""What a subagent gets of its caller's context: all of it, some keys, what a function makes of it, or nothing."""
+
+
+@explains_arguments
+@frozen
+class Subagent:
+    """An agent that another may call, and on which terms.
+
+    Args:
+        agent: the `Agent`, or the name of one that the runner knows.
+        timeout: seconds for which one task of a call may run; then it is cancelled and the call fails. While that task
+            waits for a person, the time stands still. None is no limit.
+        retries: how many further tasks a call may begin, each anew, after one that failed or took too long.
+        context: what the agent's tools and functions get of the context of the run: `all`; the named keys of a
+            mapping; what a function of the context returns, which must have no effects; or None for nothing.
+        state: the keys of the caller's `ctx.state` whose values its task begins with, where they are set.
+        on_failure: what a failure does to the caller's task, in place of `FailurePolicy(subagent=)`.
+
+    Raises:
+        ConfigurationError: a value is not valid; the message names the field.
+    """
+
+    agent: Any
+    timeout: float | None = field(default=None, kw_only=True)
+    retries: int = field(default=0, kw_only=True)
+    context: ContextTerms = field(default="all", kw_only=True)
+    state: tuple[str, ...] = field(default=(), kw_only=True)
+    on_failure: ToolFailurePolicy | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        timeout, retries, context, state = self.timeout, self.retries, self.context, self.state
+        if timeout is not None and (not _is_number(timeout) or not 0 < timeout < float("inf")):
+            raise self._error(f"timeout must be a number of seconds above 0, or None, got {timeout!r}")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._error(f"retries must be a whole number from 0 up, got {retries!r}")
+        if not (context is None or context == "all" or callable(context) or _are_names(context)):
+            raise self._error(
+                f"context must be 'all', a list of keys, a function of the context, or None, got {context!r}"
+            )
+        if not _are_names(state):
+            raise self._error(f"state must be a list of keys of ctx.state, got {state!r}")
+        if self.on_failure not in (None, *get_args(ToolFailurePolicy)):
+            known = ", ".join(get_args(ToolFailurePolicy))
+            raise self._error(f"on_failure must be one of {known}, or None, got {self.on_failure!r}")
+
+    def context_of(self, context: Any) -> Any:
+        """Return what the agent gets of its caller's context.
+
+        Raises:
+            ConfigurationError: the context has no keys, or not these, or the function raised.
+        """
+        terms = self.context
+        if terms is None or terms == "all":
+            return context if terms == "all" else None
+        if callable(terms):
+            try:
+                return terms(context)
+            except Exception as error:
+                raise self._error(f"the function of context= failed: {error_text(error)}") from error
+        if not isinstance(context, Mapping):
+            given = "there is none" if context is None else f"the context is of type {type(context).__name__}"
+            raise self._error(
+                f"context= names keys, and {given}: pass a mapping, or write a function, context=lambda context: ..."
+            )
+        values = cast("Mapping[str, Any]", context)
+        missing = [name for name in terms if name not in values]
+        if missing:
+            raise self._error(f"context= names {', '.join(missing)}, which the context does not have")
+        return {name: values[name] for name in terms}
+
+    def _error(self, text: str) -> ConfigurationError:
+        name = self.agent if isinstance(self.agent, str) else getattr(self.agent, "name", self.agent)
+        return ConfigurationError(f"Subagent {name!r}: {text}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_names(value: Any) -> bool:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        return False
+    return all(isinstance(name, str) for name in cast("Sequence[Any]", value))
+
+
 class SubagentTool:
     """A subagent as the tool that its caller's model is offered.
 
     Args:
         agent_name: the agent's.
         description: what the agent is for; empty for one that is known by name only.
+        terms: on which it is called.
     """
 
-    def __init__(self, agent_name: str, description: str) -> None:
+    def __init__(self, agent_name: str, description: str, terms: Subagent | None = None) -> None:
         self.agent_name = agent_name
         description = description or f"Hands work to the agent {agent_name}."
         self.spec = ToolSpec(
@@ -37,6 +130,8 @@ class SubagentTool:
             description=f"{description}\n\n{ALONE}",
             parameters=_PARAMETERS,
             idempotent=True,  # a second start goes on with the task that the first one began
+            timeout=None if terms is None else terms.timeout,
+            retries=0 if terms is None else terms.retries,
             declared=True,
         )
 

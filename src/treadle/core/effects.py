@@ -75,12 +75,16 @@ class RunAgent:
 
 @mutable
 class StopAgent:
-    """End the task of an agent that was called, for good, and with it the call: by this outcome, and why."""
+    """End the task of an agent that was called, for good, and with it the call: by this outcome, and why.
+
+    With `retries`, the call does not end and begins again with a new task.
+    """
 
     id: str
     call: CallState
     outcome: Outcome
     why: str
+    retries: bool = False
 
 
 @mutable

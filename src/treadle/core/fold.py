@@ -45,7 +45,7 @@ from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import results, spoken
 from treadle.core.state import TaskState, UndoState, change_extra_state, end_undo, not_running
-from treadle.core.steps import CallState, Checkpoint, StepState, repeat_call
+from treadle.core.steps import CallState, Checkpoint, FailedChild, StepState, repeat_call
 
 E = TypeVar("E", bound=e.Event)
 
@@ -322,6 +322,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.child is not None:
         if call.child is None:
             call.child, call.since = event.child, state.driven
+        call.began_at = state.driven
         state.children.setdefault(event.child, ())
 
 
@@ -343,17 +344,27 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
-    if call.status != "begun":
+    may_stop = call.status == "begun" or (call.status == "parked" and event.failed is not None)
+    if not may_stop or event.failed not in (None, call.child):
         raise _illegal(state, event, call.status)
     call.stopped = event.error
-    if call.child is None:
-        call.cut_off += event.reason != "error"
-    else:
-        call.status = "parked"
-        state.driven += event.unseen
-        state.children[call.child] = event.spent or state.children[call.child]
+    if call.child is not None:
+        _child_stopped(state, call, call.child, event)
         return
+    call.cut_off += event.reason != "error"
     call.status = "lost" if call.effect == "write" else "proposed"
+
+
+def _child_stopped(state: TaskState, call: CallState, child: str, event: e.ToolStopped) -> None:
+    state.driven += event.unseen
+    state.children[child] = event.spent or state.children[child]
+    if event.failed is None:
+        call.status = "parked"
+        call.ran += state.driven - call.began_at
+        return
+    call.status, call.child, call.ran = "proposed", None, 0
+    call.failed_children += (FailedChild(child, event.error),)
+    call.acted = call.acted or not event.harmless
 
 
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
@@ -417,7 +428,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if call.child is not None:
         state.children[call.child] = event.spent or state.children[call.child]
         state.driven += event.unseen
-        if event.harmless:
+        if event.harmless and not call.acted:
             call.effect = "read"
     del step.open[call.id]
     if state.asked:

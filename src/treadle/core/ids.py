@@ -13,6 +13,7 @@
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
     order.s3-0    the child of task `order` that performs its call s3-0
+    order.s3-0t2  the second child that does, after the first one failed
     t4-s3-0       call s3-0 of the fourth member of a thread, as later members see it
     order/s3-0    the idempotency key of call s3-0 of task `order`
     pause-17      the inbox item by which a task that was paused at event 17 pauses its children
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 _RETRY: Final = "r"
+_TRY: Final = "t"
 _UNDO: Final = "-undo"
 _ASK: Final = "-ask"
 
@@ -112,9 +114,9 @@ def approved_call(request: str) -> tuple[str, int] | None:
     return (call, int(number)) if call and number.isascii() and number.isdigit() else None
 
 
-def child_id(parent: str, call: str) -> str:
-    """Return the id of the task that performs the call of an agent."""
-    return f"{parent}.{call}"
+def child_id(parent: str, call: str, number: int = 1) -> str:
+    """Return the id of the task that performs the call of an agent: the `number`th, if those before it failed."""
+    return f"{parent}.{call}" if number == 1 else f"{parent}.{call}{_TRY}{number}"
 
 
 def id_in_thread(version: int, call: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Final, Literal
 
-from treadle.core.data import mutable
+from treadle.core.data import frozen, mutable
 from treadle.core.events import (
     CallReport,
     Failure,
@@ -106,6 +106,14 @@ class ModelCall:
         return self.request is None or self.request.messages is None or self.request.after_conversation
 
 
+@frozen
+class FailedChild:
+    """A task that performed the call of an agent and failed, before another one took its place."""
+
+    task: str
+    error: Failure | None
+
+
 @mutable
 class CallState:
     """One tool call on the task's present branch."""
@@ -168,6 +176,18 @@ class CallState:
     since: int = 0
     """the driven time of this task when the child began, in microseconds"""
 
+    began_at: int = 0
+    """the driven time of this task when the newest attempt to run the child began"""
+
+    ran: int = 0
+    """for how many microseconds the earlier attempts to run this child lasted"""
+
+    failed_children: tuple[FailedChild, ...] = ()
+    """the tasks that performed the call before this child, and failed"""
+
+    acted: bool = False
+    """whether one of them may have changed something outside"""
+
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
     undo_error: str | None = None
@@ -180,7 +200,7 @@ class CallState:
     @property
     def doubts(self) -> int:
         """How many attempts may have taken effect, for the call that replaces this one."""
-        return self.cut_off or int(self.child is not None and self.effect != "read")
+        return self.cut_off or int(self.acted or (self.child is not None and self.effect != "read"))
 
     @property
     def failed(self) -> bool:
@@ -188,6 +208,12 @@ class CallState:
         if self.outcome == "unknown":
             return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
         return self.outcome in ("error", "timeout")
+
+    @property
+    def tasks(self) -> list[str]:
+        """The ids of the tasks that performed the call of an agent: those that failed, then its child."""
+        failed = [failed.task for failed in self.failed_children]
+        return failed if self.child is None else [*failed, self.child]
 
     @property
     def as_tool_call(self) -> ToolCall:

@@ -54,7 +54,7 @@ class AgentRegistry:
         """Register an agent by its name, and the agents that it may call where their names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
-        for other in agent.subagents:
+        for other in agent.subagents_by_tool.values():
             if not isinstance(other, str) and other.name not in self._agents:
                 self.register(other)
         version = agent.fingerprint
@@ -168,11 +168,13 @@ class AgentRegistry:
         """Return an agent and all registered agents that it may call, directly or not."""
         reachable = [agent]
         for caller in reachable:
-            called = [
-                self._agents.get(other) if isinstance(other, str) else other for other in caller.subagents
-            ]
+            called = [self.found(other) for other in caller.subagents_by_tool.values()]
             reachable += [other for other in called if other is not None and other not in reachable]
         return reachable
+
+    def found(self, subagent: Agent[Any] | str) -> Agent[Any] | None:
+        """Return an agent that another may call; None if it is only named and not registered."""
+        return self._agents.get(subagent) if isinstance(subagent, str) else subagent
 
     def _model_in_dialect(self, agent: Agent[Any]) -> Model:
         """Return the agent's model, behind an interpreter if the agent has a dialect."""

@@ -14,13 +14,16 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from treadle.agents.agent import Agent
+from treadle.agents.subagent import Subagent
 from treadle.core import events as e
 from treadle.core import ids
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.effects import Effect, RunAgent
 from treadle.core.events import END_STATES
+from treadle.core.messages import copied
 from treadle.core.state import TaskState
+from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.arguments import parts_of
@@ -92,7 +95,7 @@ class ChildTasks:
             account.learn(child_id, spending)
         if above is not None:
             above.open(state.task_id, account)
-        return Family(self, account, agents, owned.channel, unseen, passed_on)
+        return Family(self, account, agents, agent.subagent_terms, owned.channel, unseen, passed_on)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
         """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
@@ -177,6 +180,7 @@ class Family:
         tasks: runs them.
         account: the parent's.
         agents: by the names of the tools that they are.
+        terms: on which some of them are called, by these names.
         channel: the parent's, whose watchers hear of its children.
         unseen: microseconds for which children were driven before a crash and that only their own journals tell.
         passed_on: returns what a child takes over that is called now.
@@ -187,6 +191,7 @@ class Family:
         tasks: ChildTasks,
         account: Account,
         agents: Mapping[str, Agent[Any]],
+        terms: Mapping[str, Subagent],
         channel: Channel,
         unseen: int,
         passed_on: Callable[[], Inherited],
@@ -197,6 +202,7 @@ class Family:
         self.account = account
         self.state = account.state
         self._agents = agents
+        self._terms = terms
         self.unseen = unseen
         self.resting: set[str] = set()
         """the calls whose tasks stopped by themselves in this drive: they are left at rest until a command arrives"""
@@ -242,6 +248,9 @@ class Family:
 
     async def run(self, call: CallState, told: str, context: Any) -> TaskState:
         """Drive the task that a call is to its next stop and return its state."""
+        terms = self._terms.get(call.name)
+        if terms is not None:
+            context = terms.context_of(context)
         state = await self._tasks.to_next_stop(
             str(call.child),
             may_exist=call.attempt > 1,
@@ -264,8 +273,12 @@ class Family:
     def _new(self, call: CallState, told: str) -> NewRun:
         parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
-        agent, task_id = self._agents[call.name], str(call.child)
-        return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
+        agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
+        new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
+        if terms is not None and terms.state:
+            seen = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))
+            new.extra_state = copied({key: seen[key] for key in terms.state if key in seen})
+        return new
 
     async def _drive(self, call: CallState, context: Any, owned: OwnedTask) -> TaskState:
         state = owned.state

@@ -90,11 +90,20 @@ class UserContexts:
     def _check(self, agent: Agent[Any], context: Any, owned: OwnedTask | None = None) -> None:
         if not agent.context_needs and not agent.subagents:
             return
-        for each in self._agents.reachable(agent):
-            for need in each.context_needs:
-                if not fits(context, need.type):
-                    where = "" if owned is None else f"task {owned.state.task_id}: "
-                    raise ConfigurationError(f"{where}agent {each.name!r}: {_problem(need, context)}")
+        where = "" if owned is None else f"task {owned.state.task_id}: "
+        checked = [(agent, context)]
+        for caller, its in checked:
+            for need in caller.context_needs:
+                if not fits(its, need.type):
+                    raise ConfigurationError(f"{where}agent {caller.name!r}: {_problem(need, its)}")
+            for tool, named in caller.subagents_by_tool.items():
+                called, terms = self._agents.found(named), caller.subagent_terms.get(tool)
+                if called is None or any(called is each for each, _ in checked):
+                    continue
+                try:
+                    checked.append((called, its if terms is None else terms.context_of(its)))
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"{where}agent {caller.name!r}: {error}") from error
 
     async def _snapshot(self, owned: OwnedTask) -> Task[Any]:
         labels = owned.labels

@@ -63,7 +63,10 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         if refused is not None:
             refuse_call(call, refused, record)
             return False
-        child = call.child or child_id(context.state.task_id, call.id)
+        spec = context.runtime.tools[call.name].spec
+        if spec.timeout is not None:
+            self.timeout = max(0.0, spec.timeout - call.ran / 1e6)
+        child = call.child or child_id(context.state.task_id, call.id, len(call.failed_children) + 1)
         record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
         return True
 
@@ -99,13 +102,24 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
             return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
         if state.ended is not None:
+            if state.ended == "failed" and self._may_retry():
+                return _retry(call, state, _failure_of(call, state))
             return _end(call, state, context.runtime.max_chars)
         await subagents.note_resting(call, state)
         return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
 
-    def _stopped(self, spent: tuple[SpentBy, ...] = ()) -> e.ToolStopped:
+    def _may_retry(self) -> bool:
         call = self.effect.call
-        return e.ToolStopped(call.step, call.id, self.cancel_reason or "interrupted", spent=spent)
+        return len(call.failed_children) < self.context.runtime.tools[call.name].spec.retries
+
+    def _stopped(self, spent: tuple[SpentBy, ...] = ()) -> e.ToolStopped:
+        call, reason = self.effect.call, self.cancel_reason or "interrupted"
+        if reason == "timeout":
+            # The task is at rest now; that it is to end follows from why it was stopped.
+            text = f"it took longer than {self.context.runtime.tools[call.name].spec.timeout:g} s"
+            failure = e.Failure("subagent", reason, text, call.id)
+            return e.ToolStopped(call.step, call.id, reason, failure, spent)
+        return e.ToolStopped(call.step, call.id, reason, spent=spent)
 
     def cut_off(self) -> list[e.Event]:
         """Return that the call was stopped."""
@@ -151,7 +165,8 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]:
     """End the task that a call is, for good, and return the call's end."""
     call = effect.call
-    end = e.ToolEnded(call.step, call.id, "cancelled" if call.attempt else effect.outcome)
+    was_cancelled = bool(call.attempt) and effect.outcome != "timeout"
+    end = e.ToolEnded(call.step, call.id, "cancelled" if was_cancelled else effect.outcome)
     text = f"{call.name} was stopped: {effect.why}."
     end.error = e.Failure("subagent", effect.outcome, text, call.id)
     try:
@@ -160,9 +175,18 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
         return []
     if state is None:
         end.harmless = True
+    elif effect.retries:
+        return [_retry(call, state, end.error)]
     else:
         end.spent, end.harmless = spent_by(state), is_harmless(state)
     return [end]
+
+
+def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped:
+    """Return that the task of a call has failed, and that the call begins again with a new one."""
+    stopped = e.ToolStopped(call.step, call.id, "error", error, spent_by(state), failed=state.task_id)
+    stopped.harmless = is_harmless(state)
+    return stopped
 
 
 def _end(call: CallState, state: TaskState, max_chars: int) -> e.ToolEnded:
@@ -171,11 +195,20 @@ def _end(call: CallState, state: TaskState, max_chars: int) -> e.ToolEnded:
         end = tool_end(call, ToolOutput(state.output, _observation(state)), max_chars)
         end.spent = spent_by(state)
     else:
-        why = state.error.message if state.error is not None else "no reason was given"
-        text = f"{call.name} failed: {why}" if state.ended == "failed" else f"{call.name} was {why}"
-        end = _failed(call, text, "error" if state.ended == "failed" else "cancelled", spent_by(state))
+        error = _failure_of(call, state)
+        end = _failed(
+            call, error.message, "error" if state.ended == "failed" else "cancelled", spent_by(state)
+        )
     end.harmless = is_harmless(state)
     return end
+
+
+def _failure_of(call: CallState, state: TaskState) -> e.Failure:
+    """Return why a call failed whose task did."""
+    why = state.error.message if state.error is not None else "no reason was given"
+    if state.ended == "failed":
+        return e.Failure("subagent", "error", f"{call.name} failed: {why}", call.id)
+    return e.Failure("subagent", "cancelled", f"{call.name} was {why}", call.id)
 
 
 def _observation(state: TaskState) -> str | None:

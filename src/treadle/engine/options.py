@@ -352,6 +352,12 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_model_failure=failure.model,
         on_tool_failure=failure.tool,
         on_subagent_failure=failure.subagent,
+        on_failure_of={
+            name: terms.on_failure
+            for name, terms in agent.subagent_terms.items()
+            if terms.on_failure is not None
+        },
+        join=agent.join,
         on_denied_call=failure.denied,
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,

@@ -17,7 +17,7 @@ from treadle.core.messages import Content, File, Image, Json, Message, Text, Too
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, Timer
-from treadle.core.steps import CallState, StepState
+from treadle.core.steps import CallState, FailedChild, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
@@ -912,19 +912,31 @@ def executions(
             if call.answers:
                 continue
             made.append(execution(state, call, above))
-            child = below.get(call.child) if call.child is not None else None
-            if child is not None:
+            for child in [below[task_id] for task_id in call.tasks if task_id in below] if below else ():
                 made += executions(child, all_steps(child), below, (*above, state.agent))
     return tuple(made)
 
 
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
-    """Return the calls of agents in some steps that became tasks, in call order."""
-    return tuple([_subagent(state, call) for step in steps for call in step.calls if call.child is not None])
+    """Return the tasks that calls of agents in some steps became, in call order; a call tried again became several."""
+    made: list[SubagentExecution] = []
+    for step in steps:
+        for call in step.calls:
+            made += [_failed_subagent(state, call, failed) for failed in call.failed_children]
+            if call.child is not None:
+                made.append(_subagent(state, call, call.child))
+    return tuple(made)
 
 
-def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
-    spent = state.children.get(str(call.child), ())
+def _failed_subagent(state: TaskState, call: CallState, failed: FailedChild) -> SubagentExecution:
+    """Return a task of a call that failed before another one took its place."""
+    outcome = "timeout" if failed.error is not None and failed.error.kind == "timeout" else "error"
+    made = _subagent(state, call, failed.task)
+    return replace(made, outcome=outcome, output=None, error=failed.error, latency=None)
+
+
+def _subagent(state: TaskState, call: CallState, task_id: str) -> SubagentExecution:
+    spent = state.children.get(task_id, ())
     usage_by_agent = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
     total = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
     usage = _usage(total, total.model_calls, total.tool_calls, usage_by_agent)
@@ -932,7 +944,7 @@ def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
     name = spent[0].agent if spent else call.name
     return SubagentExecution(
         name,
-        str(call.child),
+        task_id,
         call.id,
         str(call.arguments.get("input", "")),
         call.outcome,

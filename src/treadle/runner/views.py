@@ -96,8 +96,10 @@ class ViewVerbs:
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
         """Add the tasks of the agents that a task called, and those below them; what cannot be read is left out."""
+        if not state.children:
+            return
         steps = results.all_steps(state)
-        for child in [call.child for step in steps for call in step.calls if call.child is not None]:
+        for child in [task for step in steps for call in step.calls for task in call.tasks]:
             with suppress(TaskNotFound, JournalCorrupt, TaskTooNew):
                 below[child] = (await self._cache.load(child)).state
                 await self._load_below(below[child], below)

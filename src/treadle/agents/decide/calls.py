@@ -6,6 +6,7 @@ proposed                  to begin, as far as limits and parallelism allow; firs
   denied                  to end
 begun                     to be performed, or to go on
 parked                    to go on: the call runs an agent, whose task is at rest
+  out of time             to end, and its task with it
 lost                      to be reconciled, else settled by the policy for unknown outcomes
 unresolved                to be settled
 """
@@ -47,7 +48,7 @@ def want_call(
         if len(effects) < most:
             effects.append(call_effect(call, call.name in rules.agents))
     elif call.status == "parked":
-        effects.append(call_effect(call, True))
+        effects.append(_stop_late(rules, call) or call_effect(call, True))
     elif call.status in ("lost", "unresolved"):
         spec = rules.tools.get(call.name)
         end = settled_end(call)
@@ -60,6 +61,15 @@ def want_call(
         else:
             return unknown_end(call)
     return None
+
+
+def _stop_late(rules: Rules, call: CallState) -> StopAgent | None:
+    """Return the stop of an agent whose call took too long; None if it has time left."""
+    if call.stopped is None or call.stopped.kind != "timeout":
+        return None
+    spec = rules.tools.get(call.name)
+    retries = spec is not None and len(call.failed_children) < spec.retries
+    return StopAgent(stop_id(call.id), call, "timeout", call.stopped.message, retries)
 
 
 Permission = Literal["start", "judge", "ask", "deny"]
@@ -180,7 +190,7 @@ def settled_end(call: CallState) -> e.ToolEnded | None:
 
 def may_have_acted(call: CallState) -> bool:
     """Whether a call may have changed something outside the task."""
-    if call.in_doubt:
+    if call.in_doubt or call.acted:
         return True
     if call.effect == "read" or not call.attempt:
         return False

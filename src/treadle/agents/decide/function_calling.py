@@ -12,10 +12,9 @@ A step is one answer of the model with its calls. A failed step ends the task, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
-from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
+from treadle.agents.decide.failures import degrade, fail, next_attempt, pause
+from treadle.agents.decide.joins import failure_of, failures_that_count, is_joined, stop_unneeded
 from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.agents.finish_reasons import REASONS
@@ -96,8 +95,14 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     waiting: list[CallState] = []
     calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
     before = state.tool_calls - len(calls)
+    unneeded = rules.agents if rules.join != "all" and is_joined(rules, step) else ()
     for number, call in enumerate(calls):
         if call.status == "ended":
+            continue
+        if call.name in unneeded:
+            end = stop_unneeded(call, effects)
+            if end is not None:
+                return end
             continue
         if call.status == "proposed" and forbids_call(rules.limits, before + number):
             text = f"{call.name} was not run: the limit of {rules.limits.tool_calls} tool calls is reached."
@@ -105,7 +110,7 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
         end = want_call(rules, call, effects, waiting, rules.max_parallel_tools)
         if end is not None:
             return end
-    return tuple(effects) or wait_for_person(waiting)
+    return tuple(effects) or (() if state.in_flight() else wait_for_person(waiting))
 
 
 def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
@@ -233,14 +238,20 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
         stopped = _denied_call(rules, step)
         if stopped is not None:
             return stopped
-    if rules.on_tool_failure not in _STOPS and rules.on_subagent_failure not in _STOPS:
+    if (
+        rules.on_tool_failure not in _STOPS
+        and rules.on_subagent_failure not in _STOPS
+        and not rules.on_failure_of
+    ):
         return None
-    call = next((call for call in _failed(step) if _policy_for(rules, call) in _STOPS), None)
+    failed = failures_that_count(rules, step)
+    call = next((call for call in failed if _policy_for(rules, call) in _STOPS), None)
     if call is None or call.error is None:
         return None
+    error = failure_of(rules, step, call, call.error)
     if _policy_for(rules, call) == "fail":
-        return e.StepFailed(step.id, call.error)
-    return pause(step, call.error.message)
+        return e.StepFailed(step.id, error)
+    return pause(step, error.message)
 
 
 def _denied_call(rules: Rules, step: StepState) -> Decision | None:
@@ -257,12 +268,10 @@ _STOPS = ("fail", "pause")
 """The failure policies under which the model does not deal with the failure."""
 
 
-def _failed(step: StepState) -> Iterator[CallState]:
-    return (call for call in step.calls if call.failed)
-
-
 def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:
-    return policy_for(rules, "tool" if call.child is None else "subagent")
+    if call.child is None:
+        return rules.on_tool_failure
+    return rules.on_failure_of.get(call.name) or rules.on_subagent_failure
 
 
 def _tolerated(rules: Rules, step: StepState) -> str | None:
@@ -271,9 +280,14 @@ def _tolerated(rules: Rules, step: StepState) -> str | None:
         denied = next((call for call in step.calls if call.outcome == "denied"), None)
         if denied is not None and denied.error is not None:
             return denied.error.message
-    if rules.on_tool_failure != "degrade" and rules.on_subagent_failure != "degrade":
+    if (
+        rules.on_tool_failure != "degrade"
+        and rules.on_subagent_failure != "degrade"
+        and not rules.on_failure_of
+    ):
         return None
-    call = next((call for call in _failed(step) if _policy_for(rules, call) == "degrade"), None)
-    return (
-        f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
-    )
+    failed = failures_that_count(rules, step)
+    call = next((call for call in failed if _policy_for(rules, call) == "degrade"), None)
+    if call is None or call.error is None:
+        return None
+    return f"{call.name} failed: {failure_of(rules, step, call, call.error).message}"

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from treadle.core.data import frozen
-from treadle.core.events import NextStep
+from treadle.core.events import Join, NextStep
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
 
@@ -53,7 +53,13 @@ class Rules:
     agents: frozenset[str] = frozenset()
     """the names of the tools that call subagents"""
 
+    join: Join = "all"
+    """how many of the agents that an answer calls have to answer before its step ends"""
+
     on_subagent_failure: ToolFailurePolicy = "continue"
+    on_failure_of: Mapping[str, ToolFailurePolicy] = field(default_factory=dict[str, ToolFailurePolicy])
+    """for tools that call certain subagents, what holds in place of `on_subagent_failure`"""
+
     on_denied_call: ToolFailurePolicy = "continue"
     judged: frozenset[str] = frozenset()
     """the names of the tools whose calls a policy judges before they start"""

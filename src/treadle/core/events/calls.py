@@ -40,6 +40,14 @@ class ToolStarted(Event, CallOccurrence):
     child: str | None = None
 
 
+def _needed_to_know(event: Any) -> int:
+    """Return the journal format of a stop: older drivers would go on with the task that failed."""
+    return 1 if event.failed is None else 5
+
+
+_format_of_stop: Any = property(_needed_to_know)
+
+
 @mutable
 class ArgumentsRewritten(Event, CallOccurrence):
     """The tool of a begun call runs with other `arguments` than were asked for: middleware `by` these names wrote them.
@@ -65,7 +73,9 @@ class ToolStopped(Event, CallOccurrence):
 
     That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
     `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were
-    driven and of which, since a driver was killed, only that task's journal tells.
+    driven and of which, since a driver was killed, only that task's journal tells. With `failed` that task, which it
+    names, has ended for `error`, and the call begins again with a new one; `harmless` says as in `ToolEnded` what the
+    one that failed changed.
     """
 
     says = "{it.tool} was stopped ({it.call}): {it.reason}"
@@ -76,6 +86,9 @@ class ToolStopped(Event, CallOccurrence):
     error: Failure | None = None
     spent: tuple[SpentBy, ...] = ()
     unseen: int = 0
+    failed: str | None = None
+    harmless: bool = False
+    format = _format_of_stop
 
 
 @frozen

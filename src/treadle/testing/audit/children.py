@@ -40,11 +40,13 @@ def _agrees_with_parent(
         yield Violation("children", task, 1, f"its parent {created.parent} is not in the store")
         return
     calls = [event for event in parent if getattr(event, "call", None) == created.parent_call]
-    begun = next((event for event in calls if isinstance(event, e.ToolStarted)), None)
-    if begun is None or begun.child != task:
+    begun = [event.seq for event in calls if isinstance(event, e.ToolStarted) and event.child == task]
+    if not begun:
         yield Violation("children", task, 1, f"call {created.parent_call} of its parent is not this task")
         return
-    end = next((event for event in calls if isinstance(event, e.ToolEnded)), None)
+    # Once the task has failed another one may take its place: the first end after its begin is its own.
+    ends = [event for event in calls if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
+    end: Any = next((event for event in ends if event.seq > begun[0]), None)
     if end is None:
         if isinstance(parent[-1], e.TaskEnded):
             yield Violation("children", task, len(events), "its parent has ended and its call has not")
@@ -55,6 +57,11 @@ def _agrees_with_parent(
     last = events[-1]
     if not isinstance(last, e.TaskEnded):
         yield Violation("children", task, last.seq, "its call has ended and it has not")
+    elif isinstance(end, e.ToolStopped):
+        if end.failed != task or last.state in ("completed", "degraded"):
+            yield Violation(
+                "children", task, last.seq, f"it is {last.state}, and {end.failed} is said to fail"
+            )
     elif end.outcome == "ok" and (last.state not in ("completed", "degraded") or last.output != end.output):
         text = f"it is {last.state} with {last.output!r}, and its call ended as {end.outcome} with {end.output!r}"
         yield Violation("children", task, last.seq, text)
@@ -63,6 +70,10 @@ def _agrees_with_parent(
     if counted != reported:
         text = f"{reported} requests were reported to its parent, and {counted} were made"
         yield Violation("children", task, last.seq, text)
+
+
+def _is_tried_again(event: e.Event) -> bool:
+    return isinstance(event, e.ToolStopped) and event.failed is not None
 
 
 def _requests(events: Sequence[e.Event]) -> int:
@@ -74,7 +85,7 @@ def _requests(events: Sequence[e.Event]) -> int:
 
 def _requests_of_children(events: Sequence[e.Event]) -> int:
     """Return how many requests the ends of a task's children report."""
-    ends = [event for event in events if isinstance(event, e.ToolEnded)]
+    ends: list[Any] = [event for event in events if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
     return sum(part.model_calls for event in ends for part in event.spent)
 
 

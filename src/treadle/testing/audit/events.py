@@ -492,10 +492,11 @@ def _call_event(
             text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
             yield Violation("one_end", task, event.seq, text)
     elif isinstance(event, e.ToolStopped):
-        if call.status != "begun":
+        if call.status != "begun" and not (call.is_task and event.failed is not None):
             yield Violation("one_end", task, event.seq, f"{event.call} is stopped though it is {call.status}")
         call.status = "lost" if call.effect == "write" else "proposed"
         call.doubts += event.reason != "error" and not call.is_task
+        call.doubts += event.failed is not None and not event.harmless
     else:
         unentered = call.effect == "idempotent" and call.doubts and event.by == "runner"
         if call.status != "lost" and not unentered:
@@ -517,8 +518,10 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     elif outcome == "unknown" and not (call.in_doubt or (status == "begun" and call.effect == "idempotent")):
         text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome not in ("ok", "unknown") and (
-        call.in_doubt or (outcome in ("timeout", "abandoned") and call.effect != "read")
+    elif (
+        outcome not in ("ok", "unknown")
+        and (call.in_doubt or (outcome in ("timeout", "abandoned") and call.effect != "read"))
+        and not call.is_task
     ):
         text = f"{event.call} ends as {outcome}, and a start of it may have taken effect"
         yield Violation("unknown_iff_lost", task, event.seq, text)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from treadle.agents.agent import Agent
+from treadle.agents.subagent import Subagent
 from treadle.core.messages import ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import Verdict
@@ -38,9 +40,15 @@ def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
     tools = [
         WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.subagents_by_tool
     ]
-    subagents = [item if isinstance(item, str) else watched(item, ledger) for item in agent.subagents]
+    subagents = [_watched_subagent(item, ledger) for item in agent.subagents]
     model = WatchedModel(resolve(agent.model), ledger)
     return agent.replace(model=model, tools=tools, subagents=subagents)
+
+
+def _watched_subagent(item: Agent[Any] | Subagent | str, ledger: Ledger) -> Agent[Any] | Subagent | str:
+    if isinstance(item, Subagent):
+        return item if isinstance(item.agent, str) else replace(item, agent=watched(item.agent, ledger))
+    return item if isinstance(item, str) else watched(item, ledger)
 
 
 class WatchedTool(WrappedTool):
