@@ -9,7 +9,7 @@ TreadleError
 ├── WrongArguments                  an argument that does not exist, or one too few or too many (also a TypeError)
 ├── UnknownAttribute                an object has no such attribute (also an AttributeError)
 ├── NotFound                        (also a LookupError)
-│   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
+│   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound · GrantNotFound
 │   └── AgentUnknown                this process was not given the task's agent
 ├── ContextFailed                   the runner's `context_factory` raised: the task was not driven
 ├── TaskStateError                  the verb does not fit the task's state
@@ -165,6 +165,10 @@ class ArtifactNotFound(NotFound):
 
 class ThreadNotFound(NotFound):
     """No task was finalized in a thread of this id."""
+
+
+class GrantNotFound(NotFound):
+    """No approval for later calls has this id."""
 
 
 class AgentUnknown(NotFound):

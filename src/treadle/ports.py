@@ -15,6 +15,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
 from treadle.core.unknown_names import explains_names
@@ -426,6 +427,7 @@ class Commit:
             its lease.
         format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
         figures: what lists show of the task from now on; None leaves what they show.
+        grants: approvals for later calls, which the store keeps; of one that is there nothing changes.
     """
 
     task_id: str
@@ -442,6 +444,7 @@ class Commit:
     enter: OnBusyThread | None = None
     format: int = 1
     figures: TaskFigures | None = None
+    grants: tuple[StandingGrant, ...] = ()
 
 
 @mutable
@@ -704,6 +707,13 @@ class JournalReader(Protocol):
         """Return the threads that have a version, by ascending id, beginning behind `after`."""
         ...
 
+    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+        """Return the approvals that hold for later calls, oldest first: by `created`, and of the same time by id.
+
+        With `tool`, only those of calls of this tool; with `revoked`, also those that were revoked.
+        """
+        ...
+
 
 class JournalStore(JournalReader, Protocol):
     """A store of journals. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
@@ -777,8 +787,16 @@ class JournalStore(JournalReader, Protocol):
         """Remove a thread and all its tasks, each as `delete` does, in one transaction.
 
         Its tasks are those whose rows name it. Raises `ThreadNotFound` when no task does and it has no version;
-        `TaskBusy` while a live driver owns one of them or a child. All members leave the thread. A prefix that forks in
-        other threads share stays readable for them, and with it the versions of the thread that they began with.
+        `TaskBusy` while a live driver owns one of them or a child. All members leave the thread, and the approvals that
+        held in it are deleted. A prefix that forks in other threads share stays readable for them, and with it the
+        versions of the thread that they began with.
+        """
+        ...
+
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        """Note that an approval for later calls holds no more; False if that was noted before, which stays.
+
+        Raises `GrantNotFound`.
         """
         ...
 

@@ -79,6 +79,30 @@ def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: A
     assert "refund (s1-1) denied: too much" in treadle("show", "both").out
 
 
+def test_an_approval_for_always_is_listed_and_revoked(treadle: Any, desk: Any) -> None:
+    treadle("run", "one", "go", "--task-id", "order-17")
+    assert "no approval holds" in treadle("policy", "grants").err
+    assert treadle("approve", "order-17", "--scope", "always", "--by", "ada").code == 0
+    assert treadle("resume", "order-17").code == 0
+    assert "approved for all tasks" in treadle("show", "order-17").out
+    assert treadle("run", "one", "go").code == 0
+    (grant,) = treadle("policy", "grants", "--json").document["items"]
+    assert (grant["tool"], grant["rule"], grant["thread_id"], grant["by"]) == (
+        "refund",
+        "needs_approval",
+        None,
+        "ada",
+    )
+    assert grant["grant_id"] in treadle("policy", "grants").out
+    assert treadle("policy", "grants", "--thread", "talk", "--json").document["items"] == []
+    revoked = treadle("policy", "revoke", grant["grant_id"], "--by", "bob", "--json").document
+    assert revoked["revoked_by"] == "bob"
+    assert treadle("policy", "revoke", "g-none").code == 2
+    assert treadle("run", "one", "go").code == 4
+    assert "revoked" in treadle("policy", "grants", "--all").out
+    assert desk() == "17 500\n17 500\n"
+
+
 def test_requests_are_listed_of_one_thread(treadle: Any, desk: Any) -> None:
     treadle("run", "one", "go", "--thread", "talk", "--task-id", "a")
     treadle("run", "one", "go", "--task-id", "b")

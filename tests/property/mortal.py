@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from treadle.core.permits import StandingGrant
 from treadle.errors import StoreUnavailable
 from treadle.ports import (
     Claim,
@@ -88,6 +89,12 @@ class MortalStore(JournalStore):
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
         return await self._alive().threads(limit, after=after)
+
+    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+        return await self._alive().grants(tool=tool, revoked=revoked)
+
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        return await self._alive().revoke(grant_id, time, by)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         return await self._alive().post(task_id, item)

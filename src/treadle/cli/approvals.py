@@ -61,8 +61,11 @@ async def approve(
         typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments, all of them."),
     ] = None,
     scope: Annotated[
-        Literal["once", "task"],
-        typer.Option("--scope", help="`task`: also later calls that the same rule asks about."),
+        Literal["once", "task", "thread", "always"],
+        typer.Option(
+            "--scope",
+            help="`task`, `thread`, `always`: also later calls there that this rule asks about.",
+        ),
     ] = "once",
     by: ByOption = None,
 ) -> int:

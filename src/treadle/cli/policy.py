@@ -11,11 +11,13 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import Session, command
+from treadle.cli.command import ByOption, Session, command
 from treadle.cli.filters import TaskOptions
+from treadle.cli.json_output import as_json
 from treadle.cli.screen import Screen, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.core.display import clean
+from treadle.engine.results import moment
 from treadle.policy.fitting import misfits
 from treadle.policy.policy import Policy
 from treadle.ports import TaskRow
@@ -109,6 +111,55 @@ async def judge_past(
             ("note: ", "yellow"),
             f"of the tools of {name} only the journal is known, not what they declare: --agent names its code",
         )
+    return 0
+
+
+@policy.command()
+@command
+async def grants(
+    session: Session,
+    thread: Annotated[
+        str | None, typer.Option("--thread", help="Only those that hold in this thread alone.")
+    ] = None,
+    revoked: Annotated[bool, typer.Option("--all", help="Also those that were revoked.")] = False,
+) -> int:
+    """List the approvals that hold for later calls, in a thread or in all tasks."""
+    async with session.runner() as runner:
+        items = await runner.list_grants(thread_id=thread, revoked=revoked)
+    screen = session.screen
+    screen.document({"items": as_json(items), "cursor": None})
+    rows = [
+        (
+            grant.grant_id,
+            grant.tool,
+            grant.rule,
+            "always" if grant.thread_id is None else f"thread {grant.thread_id}",
+            moment(grant.created),
+            grant.by or "",
+            "" if grant.revoked is None else f"revoked {moment(grant.revoked)}",
+        )
+        for grant in items
+    ]
+    if rows:
+        screen.table(("id", "tool", "rule", "holds", "given", "by", ""), rows)
+    else:
+        screen.note("no approval holds for later calls")
+    return 0
+
+
+@policy.command()
+@command
+async def revoke(
+    session: Session,
+    grant: Annotated[str, typer.Argument(metavar="GRANT", help="Its id, as `treadle policy grants` has it.")],
+    by: ByOption = None,
+) -> int:
+    """Revoke an approval for later calls: a person is asked about these again."""
+    async with session.runner() as runner:
+        await runner.revoke(grant, by=by)
+        (revoked,) = [item for item in await runner.list_grants(revoked=True) if item.grant_id == grant]
+    session.screen.document(as_json(revoked))
+    session.screen.line(f"{grant} is revoked: calls of {revoked.tool} are asked about again")
     return 0
 
 

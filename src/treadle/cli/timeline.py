@@ -25,6 +25,12 @@ _DATA_SHOWN: Final = 300
 _INPUT_SHOWN: Final = 10_000
 """Characters of an input that are shown: a terminal takes seconds for millions, and the driver waits for it."""
 
+_SCOPES: Final = {
+    "once": "",
+    "task": " for the rest of the task",
+    "thread": " for the thread",
+    "always": " for all tasks",
+}
 _REQUESTS: Final = {
     "pause_requested": "pause requested",
     "interrupt_requested": "interrupted",
@@ -467,7 +473,7 @@ class Timeline:
         match event:
             case e.ApprovalGiven():
                 edited = f" with ({call_arguments(event.arguments)})" if event.arguments is not None else ""
-                scope = " for the rest of the task" if event.scope == "task" else ""
+                scope = _SCOPES[event.scope]
                 self._line(("  ✓ ", "green"), f"{name} approved{scope}{edited}", _by(event.by))
             case e.ApprovalDenied():
                 why = f": {event.reason}" if event.reason else ""

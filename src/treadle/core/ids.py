@@ -9,6 +9,7 @@
     s3-0-stop     the effect that ends the task of an agent's call
     s3-0-judge    the effect that judges whether that call may start
     s3-0-ask1     the first request to approve that call
+    g-5f1d20aa... the approval for later calls that was given with a request
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
@@ -24,6 +25,7 @@ An id is the place in the task, so it is the same after a crash. All attempts of
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -112,6 +114,11 @@ def approved_call(request: str) -> tuple[str, int] | None:
     """Return the call that a request to approve is about, and its number; None for any other id."""
     call, _, number = request.rpartition(_ASK)
     return (call, int(number)) if call and number.isascii() and number.isdigit() else None
+
+
+def grant_id(task: str, request: str) -> str:
+    """Return the id of the approval for later calls that was given with a request of a task."""
+    return f"g-{hashlib.sha256(f'{task}/{request}'.encode()).hexdigest()[:16]}"
 
 
 def child_id(parent: str, call: str, number: int = 1) -> str:

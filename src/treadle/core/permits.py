@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from typing import Final, Literal, Protocol
 
 from treadle.core.data import frozen, mutable
-from treadle.core.events import ApprovalRequested
+from treadle.core.display import Displayed, View
+from treadle.core.events import ApprovalGiven, ApprovalRequested
+from treadle.core.ids import approval_id, grant_id
 from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_names
 
 PermitStatus = Literal["allowed", "asked", "edited", "approved", "denied", "used"]
 
@@ -53,6 +56,88 @@ class Grant:
     definition: str
     rule: str | None
     by: str | None
+
+
+@explains_names("StandingGrant")
+@frozen
+class StandingGrant(Displayed):
+    """An approval that holds for later calls of a tool that the same rule asks about, until it is revoked.
+
+    Args:
+        grant_id: its id.
+        tool: name of the tool.
+        definition: digest of the tool as it was defined: of a changed tool no call is covered.
+        rule: the id of the rule that asked.
+        thread_id: the thread in which it holds; None for all tasks of the store.
+        by: who gave it: it lifts nothing that this person may not decide.
+        task_id: the task in which it was given.
+        request_id: with which request.
+        created: when, in microseconds since 1970, UTC.
+        revoked: when it was revoked, None while it holds.
+        revoked_by: who did.
+    """
+
+    grant_id: str
+    tool: str
+    definition: str
+    rule: str
+    thread_id: str | None
+    by: str | None
+    task_id: str
+    request_id: str
+    created: int
+    revoked: int | None = None
+    revoked_by: str | None = None
+
+    def holds_in(self, thread: str) -> bool:
+        """Whether it holds for calls of a conversation in this thread."""
+        return self.revoked is None and self.thread_id in (None, thread)
+
+    def _view(self) -> View:
+        facts = (
+            ("tool", self.tool),
+            ("rule", self.rule),
+            ("thread", self.thread_id),
+            ("by", self.by),
+            ("task", self.task_id),
+        )
+        state = "revoked" if self.revoked is not None else "always" if self.thread_id is None else "thread"
+        return View(title="StandingGrant", name=self.grant_id, state=state, facts=facts)
+
+
+class Threaded(Protocol):
+    """A task in a thread."""
+
+    task_id: str
+    thread: str
+
+
+STANDING: Final = ("thread", "always")
+"""The scopes of approvals that a store keeps beyond their task."""
+
+
+def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGiven) -> StandingGrant | None:
+    """Return what a store keeps of an approval; None if it holds for its task at most.
+
+    Args:
+        task: the state of the task.
+        request: what was asked.
+        event: the answer, with its time.
+    """
+    if event.scope not in STANDING or request.rule is None:
+        return None
+    request_id = approval_id(event.call, event.number)
+    return StandingGrant(
+        grant_id(task.task_id, request_id),
+        event.tool,
+        request.definition,
+        request.rule,
+        (request.thread or task.thread) if event.scope == "thread" else None,
+        event.by,
+        task.task_id,
+        request_id,
+        event.time,
+    )
 
 
 def digest_of(value: Json) -> str:

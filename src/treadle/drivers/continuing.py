@@ -9,7 +9,7 @@ from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers.owned_tasks import OwnedTask
-from treadle.engine.inbox import as_event
+from treadle.engine.inbox import as_event, keep_grant
 from treadle.engine.options import RunOptions, from_json, to_json, was_raised
 from treadle.errors import ChildTask
 from treadle.ports import InboxItem, JournalStore, ThreadChange
@@ -45,7 +45,9 @@ async def take_from_inbox(store: JournalStore, owned: OwnedTask, items: Sequence
     unread = {item.item_id for item in await store.inbox(owned.state.task_id)}
     for item in items:
         if item.item_id in unread:
-            owned.writer.record(as_event(owned.state, item), item.item_id)
+            event = as_event(owned.state, item)
+            owned.writer.record(event, item.item_id)
+            keep_grant(owned.writer, owned.state, event)
 
 
 def lift_stop(owned: OwnedTask, by: str | None = None) -> None:

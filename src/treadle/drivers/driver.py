@@ -15,6 +15,7 @@ from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
+from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.agent_version import record_agent
@@ -209,6 +210,9 @@ class TaskDriver:
         self.cache.close()
         self.owned.close()
 
+    async def _standing_grants(self, tool: str) -> Sequence[StandingGrant]:
+        return await self.store.grants(tool=tool)
+
     async def _effect_context(
         self,
         owned: OwnedTask,
@@ -224,6 +228,8 @@ class TaskDriver:
             state, runtime, owned.channel, context, writer.durable, writer.clock, self._price
         )
         effects.enter_call = owned.enter_call
+        effects.conversation = inherited.conversation or state.thread
+        effects.standing_grants = self._standing_grants
         if agent.subagents or above is not None:
             effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
         if inherited.judges:

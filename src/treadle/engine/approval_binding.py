@@ -1,4 +1,4 @@
-"""What an approval is bound to, and is compared with when its call starts: the tool as defined, and the arguments."""
+"""What an approval is bound to: the tool as defined, and the arguments; and who may give it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from treadle.core.permits import digest_of
 from treadle.core.steps import CallState
 from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.journal_writer import Recorder
+from treadle.policy.verdicts import AskPerson
 
 
 def definition_of(runtime: AgentRuntime, name: str) -> str:
@@ -38,3 +39,10 @@ def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:
         return False
     record(e.ApprovalVoided(call.step, call.id, permit.request.number, why))
     return True
+
+
+def may_decide(terms: e.ApprovalRequested | AskPerson, by: str | None) -> bool:
+    """Whether a person of this name may decide under these terms."""
+    if terms.approvers and by not in terms.approvers:
+        return False
+    return not terms.excluded or (by is not None and by not in terms.excluded)

@@ -15,6 +15,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.effects import Effect
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
+from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
@@ -91,10 +92,17 @@ class Subagents(Protocol):
 
 @frozen
 class Inherited:
-    """What a child takes over from the tasks above it: the policies that hold, and what their models have seen."""
+    """What a child takes over from the tasks above it.
+
+    Args:
+        judges: the policies that hold.
+        exposed: what the models of those tasks have seen.
+        conversation: the thread of the task at the root.
+    """
 
     judges: tuple[Judge, ...] = ()
     exposed: frozenset[str] = frozenset()
+    conversation: str | None = None
 
 
 @frozen
@@ -165,10 +173,18 @@ class EffectContext:
     refusal_of: RefusalOf | None = None
     """judges the arguments that middleware wrote for a judged call; only where there is middleware"""
 
+    conversation: str = ""
+    """the thread of the task at the root: approvals for a thread hold there, also for the tasks below"""
+
+    standing_grants: Callable[[str], Awaitable[Sequence[StandingGrant]]] | None = None
+    """returns the approvals for later calls of a tool"""
+
     def passed_on(self) -> Inherited:
         """Return what a child takes over that is called now."""
         return Inherited(
-            self.judges, self.exposure.of(self.state) if self.exposure is not None else frozenset()
+            self.judges,
+            self.exposure.of(self.state) if self.exposure is not None else frozenset(),
+            self.conversation,
         )
 
     enter_call: Callable[[str, int], None] | None = None

@@ -13,7 +13,9 @@ from typing import Final, TypeAlias
 from treadle.core import events as e
 from treadle.core.codec import check_fit, decode_part
 from treadle.core.ids import approved_call, is_undo, undone_call
+from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
+from treadle.engine.approval_binding import may_decide
 from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.undo_plan import plan
@@ -93,6 +95,7 @@ class InboxReader:
                         writer.record(e.Resumed(event.by))
                     begins_undo = True
                 record(event, item.item_id)
+                keep_grant(writer, state, event)
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT
         return begins_undo
 
@@ -210,8 +213,12 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     return e.CommandRejected(item.kind, reason, item.item_id)
 
 
-def may_decide(request: e.ApprovalRequested, by: str | None) -> bool:
-    """Whether a person of this name may decide on a request."""
-    if request.approvers and by not in request.approvers:
-        return False
-    return not request.excluded or (by is not None and by not in request.excluded)
+def keep_grant(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
+    """Have the store keep an approval that was just recorded, if it holds beyond its task."""
+    if not isinstance(event, e.ApprovalGiven) or event.scope not in STANDING:
+        return
+    call = state.open_call(event.call)
+    request = call.permit.request if call is not None and call.permit is not None else None
+    grant = standing_grant(state, request, event) if request is not None else None
+    if grant is not None:
+        writer.grant(grant)

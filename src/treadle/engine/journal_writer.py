@@ -45,6 +45,7 @@ from treadle.core import codec
 from treadle.core.data import mutable
 from treadle.core.events import Event
 from treadle.core.fold import apply
+from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.engine import task_log
 from treadle.engine.broadcast import Channel
@@ -120,6 +121,7 @@ class JournalWriter:
         """what is recorded and not submitted yet"""
 
         self._taken: list[str] = []
+        self._grants: list[StandingGrant] = []
         self._in_flight: deque[list[Event]] = deque()
         self._more = False
         """whether `pending` is to be submitted as soon as the commit in flight is done"""
@@ -172,6 +174,10 @@ class JournalWriter:
         self._taken.append(inbox)
         self.taken.add(inbox)
 
+    def grant(self, grant: StandingGrant) -> None:
+        """Have the store keep an approval for later calls, with the next commit."""
+        self._grants.append(grant)
+
     def flush(self) -> None:
         """Submit what waits, unless a commit is in flight: then it goes with the next."""
         if self._in_flight:
@@ -207,6 +213,9 @@ class JournalWriter:
         if self._taken:
             commit.taken = tuple(self._taken)
             self._taken.clear()
+        if self._grants:
+            commit.grants = tuple(self._grants)
+            self._grants.clear()
         self._create = self._state_word = None
         return commit
 
@@ -292,7 +301,7 @@ class JournalWriter:
         try:
             answer = self._submit(commit)
         except Exception:
-            self._taken[:0] = commit.taken
+            self._taken[:0], self._grants[:0] = commit.taken, commit.grants
             raise
         self.pending = []
         self._in_flight.append(events)
@@ -308,7 +317,7 @@ class JournalWriter:
             self._fail(error)
             raise
         except Exception as error:
-            self._taken[:0] = commit.taken
+            self._taken[:0], self._grants[:0] = commit.taken, commit.grants
             self.pending[:0] = events[:-1]
             if isinstance(error, Fenced):
                 self._fail(error)

@@ -28,7 +28,7 @@ from treadle.core.permits import digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
-from treadle.engine.approval_binding import definition_of
+from treadle.engine.approval_binding import definition_of, may_decide
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -119,6 +119,10 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             request = self._request(tool.spec)
             verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
+            if isinstance(verdict, AskPerson):
+                from treadle.policy.composition import one_question
+
+                verdict = one_question([each for each in verdicts if isinstance(each, AskPerson)])
         if tool.spec.needs_approval and (verdict is None or isinstance(verdict, Allow)):
             verdict = await self._told_by_tool(tool) or verdict
         return verdict
@@ -155,19 +159,9 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             # Its approver wrote these arguments, so no person is asked about them once more.
             return self._judged(Allow(verdict.rule, "its approver wrote the arguments"))
         definition = definition_of(context.runtime, call.name)
-        grant = next(
-            (
-                grant
-                for grant in context.state.grants
-                if (grant.tool, grant.definition, grant.rule) == (call.name, definition, verdict.rule)
-            ),
-            None,
-        )
-        if grant is not None:
-            approver = f" by {grant.by}" if grant.by else ""
-            return self._judged(
-                Allow(verdict.rule, f"approved for the task{approver} with {grant.request_id}")
-            )
+        granted = await self._granted(verdict, definition)
+        if granted is not None:
+            return granted
         if context.runtime.options.interaction == "headless":
             return self._judged(Deny(verdict.rule, "it needs an approval, and the run is headless"))
         seconds = verdict.expires or context.runtime.options.approval_expires or APPROVAL_SECONDS
@@ -183,6 +177,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             await self._preview(),
             verdict.approvers,
             verdict.excluded,
+            context.conversation if context.conversation != context.state.thread else None,
         )
 
     def _judged(self, verdict: PolicyVerdict | None) -> e.CallJudged:
@@ -198,6 +193,33 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         arguments = plain(verdict.arguments)
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
+
+    async def _granted(self, verdict: AskPerson, definition: str) -> e.CallJudged | None:
+        """Return that an earlier approval covers the call: of this tool, as defined now, where the same rule asks.
+
+        What its approver may not decide, it does not lift.
+        """
+        context, call = self.context, self.effect.call
+        about = (call.name, definition, verdict.rule)
+        for grant in context.state.grants:
+            if (grant.tool, grant.definition, grant.rule) == about and may_decide(verdict, grant.by):
+                return self._lifted(verdict, grant.request_id, f"approved for the task{_by(grant.by)}")
+        if context.standing_grants is None or verdict.rule is None:
+            return None
+        for grant in await context.standing_grants(call.name):
+            if (
+                (grant.tool, grant.definition, grant.rule) == about
+                and grant.holds_in(context.conversation)
+                and may_decide(verdict, grant.by)
+            ):
+                where = "for all tasks" if grant.thread_id is None else "for the thread"
+                return self._lifted(verdict, grant.grant_id, f"approved {where}{_by(grant.by)}")
+        return None
+
+    def _lifted(self, verdict: AskPerson, grant: str, why: str) -> e.CallJudged:
+        call = self.effect.call
+        reason = f"{why} with {grant}"
+        return e.CallJudged(call.step, call.id, "allow", verdict.rule, reason, grant=grant)
 
     async def _preview(self) -> Json:
         """Return what the tool says that the call would do; where that fails, the approver reads why."""
@@ -234,6 +256,10 @@ async def refusal_of(
     if isinstance(judged, e.ApprovalRequested):
         return f"these need an approval: {judged.reason or 'a policy asks for it'}"
     return None if judged.verdict == "allow" else judged.reason or f"a policy says {judged.verdict}"
+
+
+def _by(name: str | None) -> str:
+    return f" by {name}" if name else ""
 
 
 def _is_open_to_judgement(call: CallState) -> bool:

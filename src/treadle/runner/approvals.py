@@ -13,10 +13,11 @@ from treadle.core.events import END_STATES
 from treadle.core.ids import approved_call
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
+from treadle.core.permits import STANDING, StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.engine import results
-from treadle.engine.inbox import may_decide
+from treadle.engine.approval_binding import may_decide
 from treadle.engine.results import Pending
 from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TaskNotFound
 from treadle.ports import TaskFilter
@@ -95,8 +96,9 @@ class ApprovalVerbs(ControlVerbs):
             request_id: as `pending` names it; None if exactly one request is pending.
             arguments: in place of those that the model asked for. They are checked like these, also by the policy, and
                 the journal holds both.
-            scope: `once`, or `task`: also for every later call of the same tool in this task that the same rule asks
-                about, with any arguments.
+            scope: `once`; or also for every later call of the same tool that the same rule asks about, with any
+                arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the store.
+                `list_grants` tells of the last two, and `revoke` ends them.
             by: the name of the caller, for the record.
 
         Raises:
@@ -126,6 +128,34 @@ class ApprovalVerbs(ControlVerbs):
             ConfigurationError: several requests are pending and `request_id` is None.
         """
         await self._decide(task, request_id, _Verdict("deny", by, reason=reason))
+
+    @verb
+    async def list_grants(
+        self, *, thread_id: str | None = None, revoked: bool = False
+    ) -> tuple[StandingGrant, ...]:
+        """Return the approvals that hold for later calls, in a thread or in all tasks; the oldest first.
+
+        Args:
+            thread_id: only those that hold in this thread alone.
+            revoked: also those that were revoked.
+        """
+        grants = await self._store.grants(revoked=revoked)
+        return tuple([grant for grant in grants if thread_id in (None, grant.thread_id)])
+
+    @verb
+    async def revoke(self, grant_id: str, *, by: str | None = None) -> None:
+        """Revoke an approval for later calls: a person is asked about these again; the same again changes nothing.
+
+        Calls that it has let start are not stopped.
+
+        Args:
+            grant_id: as `list_grants` names it.
+            by: the name of the caller, for the record.
+
+        Raises:
+            GrantNotFound: no approval for later calls has this id.
+        """
+        await self._store.revoke(grant_id, self._clock(), by)
 
     # --------------------------------------------------------------------------------------- deciding
 
@@ -167,6 +197,10 @@ class ApprovalVerbs(ControlVerbs):
             raise ApproverRefused(
                 f"task {state.task_id}: {who} may not decide on {item.request_id}{allowed}",
                 task_id=state.task_id,
+            )
+        if verdict.scope in STANDING and request.rule is None:
+            raise ConfigurationError(
+                f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"
             )
         if verdict.arguments is not None:
             self._check_arguments(state, call, verdict.arguments, verdict.kind)

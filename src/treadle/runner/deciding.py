@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Protocol
 from unicodedata import east_asian_width
 
 from treadle.core.display import exact_json, exact_text
+from treadle.core.events import ApprovalScope
 from treadle.core.messages import Json
 from treadle.core.strict_json import STRICTLY, parse_object
 from treadle.core.tools import Happened, NotHappened
@@ -194,7 +195,16 @@ class Dialogue:
         return True
 
     async def _allow_in_task(self, item: Pending, _: str) -> bool:
-        await self._verbs.approve(item.task_id, item.request_id, scope="task", by=self._by)
+        return await self._allow_for(item, "task")
+
+    async def _allow_in_thread(self, item: Pending, _: str) -> bool:
+        return await self._allow_for(item, "thread")
+
+    async def _allow_always(self, item: Pending, _: str) -> bool:
+        return await self._allow_for(item, "always")
+
+    async def _allow_for(self, item: Pending, scope: ApprovalScope) -> bool:
+        await self._verbs.approve(item.task_id, item.request_id, scope=scope, by=self._by)
         return True
 
     async def _deny(self, item: Pending, reason: str) -> bool:
@@ -295,9 +305,11 @@ class Dialogue:
         "y": ("let it run", _allow),
         "yes": ("", _allow),
         "task": (
-            "let it run, and later calls of this tool in this task that the same rule asks about",
+            "the same for later calls of this tool that the same rule asks about, in this task",
             _allow_in_task,
         ),
+        "thread": ("the same in this conversation; `treadle policy grants` lists it", _allow_in_thread),
+        "always": ("the same in all tasks of this store; `treadle policy revoke` ends it", _allow_always),
         "n": ("refuse it; `n too much` tells the model why", _deny),
         "no": ("", _deny),
         "e": ("change its arguments, then it runs; `e {...}` writes them at once", _edit),

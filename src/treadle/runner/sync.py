@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, TypeVar
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json, Message
+from treadle.core.permits import StandingGrant
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
 from treadle.drivers.adoption import AT_MOST, Tell, log
@@ -677,6 +678,16 @@ class SyncRunner:
     ) -> None:
         """See `Runner.deny`."""
         BRIDGE.run(self._runner.deny(task, request_id, reason=reason, by=by))
+
+    def list_grants(
+        self, *, thread_id: str | None = None, revoked: bool = False
+    ) -> tuple[StandingGrant, ...]:
+        """See `Runner.list_grants`."""
+        return BRIDGE.run(self._runner.list_grants(thread_id=thread_id, revoked=revoked))
+
+    def revoke(self, grant_id: str, *, by: str | None = None) -> None:
+        """See `Runner.revoke`."""
+        BRIDGE.run(self._runner.revoke(grant_id, by=by))
 
     def undo_step(
         self,

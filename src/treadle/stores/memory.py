@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
+from treadle.core.permits import StandingGrant
 from treadle.errors import (
     Fenced,
     StoreUnavailable,
@@ -129,6 +130,7 @@ class MemoryStore(JournalStore):
         self._tasks: dict[str, _Task] = {}
         self._threads: dict[str, _Thread] = {}
         self._blobs: dict[str, _Blob] = {}
+        self._grants: dict[str, StandingGrant] = {}
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._driver_id = str(uuid4())
         self._fenced = 0
@@ -247,6 +249,8 @@ class MemoryStore(JournalStore):
         task.format = max(task.format, commit.format)
         if commit.figures is not None:
             task.figures = commit.figures
+        for grant in commit.grants:
+            self._grants.setdefault(grant.grant_id, grant)
         if commit.thread is not None:
             thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
             thread.version += 1
@@ -360,6 +364,7 @@ class MemoryStore(JournalStore):
                 names.add(name)
         if thread_id is not None:
             names.add(thread_id)
+            self._forget_grants(thread_id)
         self._take_out(family, thread_id)
         self._collect([*family, *self._taken_out_of(names)])
         # With a fork that goes, the thread it began with may go too.
@@ -394,13 +399,18 @@ class MemoryStore(JournalStore):
             if not task.deleted or _is_kept_for_forks(task)
         }
         members: list[_Task] = []
-        for name in names & self._threads.keys():
-            thread = self._threads[name]
+        for name in names:
+            thread = self._threads.get(name, _Thread())
             has_members = any(member.removed is None for member in thread.members)
             if not rules.stays(has_members=has_members, has_readers=name in with_readers):
+                self._forget_grants(name)
                 members.extend(member.task for member in thread.members)
-                del self._threads[name]
+                self._threads.pop(name, None)
         return members
+
+    def _forget_grants(self, thread_id: str) -> None:
+        """Delete the approvals that held in a thread."""
+        self._grants = {key: grant for key, grant in self._grants.items() if grant.thread_id != thread_id}
 
     def _collect(self, waiting: list[_Task]) -> None:
         """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
@@ -546,6 +556,29 @@ class MemoryStore(JournalStore):
             names = [name for name in sorted(self._threads) if after is None or name > after]
             return [self._thread_row(name) for name in names[: max(limit, 0)]]
 
+    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+        """Return the approvals that hold for later calls; see `JournalReader.grants`."""
+        with self._lock:
+            self._usable()
+            found = [
+                grant
+                for grant in self._grants.values()
+                if tool in (None, grant.tool) and (revoked or grant.revoked is None)
+            ]
+        return sorted(found, key=lambda grant: (grant.created, grant.grant_id))
+
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        with self._lock:
+            self._usable()
+            grant = self._grants.get(grant_id)
+            if grant is None:
+                raise rules.grant_not_found(grant_id)
+            if grant.revoked is not None:
+                return False
+            self._grants[grant_id] = replace(grant, revoked=time, revoked_by=by)
+            return True
+
     def _thread_row(self, name: str) -> ThreadRow:
         thread = self._threads[name]
         members = [member for member in thread.members if member.removed is None and not member.covers]
@@ -568,6 +601,7 @@ class MemoryStore(JournalStore):
                     waiting += [task.base] if task.base is not None else []
             for task in copies.values():
                 task.base = copies[id(task.base)] if task.base is not None else None
+            copy._grants = dict(self._grants)
             copy._tasks = {key: copies[id(task)] for key, task in self._tasks.items()}
             for name, thread in self._threads.items():
                 members = [replace(member, task=copies[id(member.task)]) for member in thread.members]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from treadle.core.permits import StandingGrant
 from treadle.ports import (
     Driver,
     InboxItem,
@@ -36,6 +37,7 @@ class Queries(Protocol):
         self, connection: Any, key: str, version: int | None, since: int, /
     ) -> tuple[int, list[ThreadMember]]: ...
     def threads(self, connection: Any, limit: int, after: str | None, /) -> list[ThreadRow]: ...
+    def grants(self, connection: Any, tool: str | None, revoked: bool, /) -> list[StandingGrant]: ...
 
 
 def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
@@ -106,3 +108,7 @@ class QueryReader(JournalReader):
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
         """Return the threads that have a version; see `JournalReader.threads`."""
         return await self._query(self.queries.threads, limit, after)
+
+    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+        """Return the approvals that hold for later calls; see `JournalReader.grants`."""
+        return await self._query(self.queries.grants, tool, revoked)

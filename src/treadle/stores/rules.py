@@ -52,7 +52,8 @@ from typing import Final, Protocol, TypeVar
 
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import check_format, missing_tail, replaced_tail
-from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadBusy
+from treadle.core.permits import StandingGrant
+from treadle.errors import AlreadyFinalized, Fenced, GrantNotFound, TaskBusy, TaskNotFound, ThreadBusy
 from treadle.ports import (
     Commit,
     InboxWaiting,
@@ -232,6 +233,19 @@ def check_read(task_id: str, last: int, mark: int | None, upto: int | None) -> N
 def task_exists(task_id: str) -> TaskExists:
     """Return the error for a task that would be created a second time."""
     return TaskExists(f"a task {task_id} is in this store already")
+
+
+def grant_not_found(grant_id: str) -> GrantNotFound:
+    """Return the error for an approval for later calls that is not there."""
+    return GrantNotFound(f"no grant {grant_id!r} in this store: `list_grants()` names them")
+
+
+def grant_columns(grant: StandingGrant) -> tuple[str | int | None, ...]:
+    """Return the row of an approval for later calls."""
+    return (
+        *(grant.grant_id, grant.tool, grant.definition, grant.rule, grant.thread_id, grant.by, grant.task_id),
+        *(grant.request_id, grant.created, grant.revoked, grant.revoked_by),
+    )
 
 
 def task_not_found(task_id: str) -> TaskNotFound:

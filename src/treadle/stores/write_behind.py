@@ -128,6 +128,10 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
         await self._submit(self._active(), "delete_thread", thread_id)
 
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        return await self._submit(self._active(), "revoke", (grant_id, time, by))
+
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
         await self._submit(self._active(), "restore", (row, records, inbox))

@@ -9,7 +9,7 @@ from treadle.core.events.occurrence import CallOccurrence, Event
 from treadle.core.messages import Json
 
 JudgedVerdict = Literal["allow", "deny", "replace"]
-ApprovalScope = Literal["once", "task"]
+ApprovalScope = Literal["once", "task", "thread", "always"]
 """What an approval holds for: this call, or every call of the task that the same rule asks about for the same tool."""
 
 
@@ -17,7 +17,8 @@ ApprovalScope = Literal["once", "task"]
 class CallJudged(Event, CallOccurrence):
     """A policy decided on a call before it started, by `rule`; None if no rule applies to it.
 
-    With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew.
+    With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew. With `allow`,
+    `grant` is the id of the approval for later calls by which no person is asked about what the rule asks about.
     """
 
     says = "{it.tool} was judged ({it.call}): {it.verdict}"
@@ -30,6 +31,7 @@ class CallJudged(Event, CallOccurrence):
     reason: str = ""
     arguments: dict[str, Json] | None = None
     previous: Json = None
+    grant: str | None = None
 
 
 @mutable
@@ -38,7 +40,8 @@ class ApprovalRequested(Event, CallOccurrence):
 
     `definition` and `digest` bind an approval to the tool as it is defined now, and to the arguments of the call.
     Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
-    would do. Only `approvers` may decide, if there are any, and none of the `excluded`.
+    would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
+    conversation, if it is not that of the task.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -55,11 +58,16 @@ class ApprovalRequested(Event, CallOccurrence):
     preview: Json = None
     approvers: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    thread: str | None = None
 
 
 @mutable
 class ApprovalGiven(Event, CallOccurrence):
-    """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts."""
+    """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts.
+
+    With a `scope` beyond `once` it also holds for later calls of the tool that the same rule asks about: in the task,
+    in the thread of the conversation, or in all tasks of the store.
+    """
 
     says = "{it.tool} was approved ({it.call})"
 

@@ -24,6 +24,9 @@ _REFER: Final = "INSERT INTO blob_refs SELECT * FROM unnest(%b::bigint[], %b::bi
 _TAKE: Final = """UPDATE inbox i SET taken = true, data = NULL FROM unnest(%b::bigint[], %b::text[]) AS u(task, key)
 WHERE i.task = u.task AND i.key = u.key"""
 _POST: Final = "INSERT INTO inbox(task, key, kind, created, data) VALUES (%s, %s, %s, %s, %s)"
+_GRANT: Final = (
+    "INSERT INTO grants VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+)
 _THREAD: Final = "INSERT INTO threads(version, key) VALUES (%s, %s)"
 _MOVE: Final = "UPDATE threads SET version = %s WHERE key = %s"
 _JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
@@ -67,12 +70,14 @@ class Batch:
     Args:
         changed: heads whose rows are to be updated, by row.
         moved: new versions of threads.
+        granted: approvals for later calls.
         joined: new members: thread, version, task, last event, what a summary covers.
         left: members that are taken out: version that takes them out, thread, their own version.
     """
 
     changed: dict[int, Head] = field(default_factory=dict[int, Head])
     moved: dict[str, int] = field(default_factory=dict[str, int])
+    granted: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     joined: list[tuple[str, int, int, int, int]] = field(default_factory=list[tuple[str, int, int, int, int]])
     left: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
     _new: list[Head] = field(default_factory=list[Head])
@@ -85,7 +90,7 @@ class Batch:
     @property
     def is_seen(self) -> bool:
         """Whether a query would miss rows that are not sent yet."""
-        return bool(self._records or self.changed or self.joined or self.left)
+        return bool(self._records or self.changed or self.joined or self.left or self.granted)
 
     def create(self, head: Head) -> None:
         """Add a new task."""
@@ -131,6 +136,8 @@ class Batch:
             run_many(_POST, self._posts)
         if self._taken:
             run(_TAKE, _columns(self._taken))
+        if self.granted:
+            run_many(_GRANT, sorted(self.granted))
         for thread, version in sorted(self.moved.items()):
             run(_MOVE if thread in threads else _THREAD, (version, thread))
         threads.update(self.moved)
@@ -156,7 +163,7 @@ class Batch:
             self._blobs,
         ):
             rows.clear()
-        for rows in (self._refs, self._taken, self._posts):
+        for rows in (self._refs, self._taken, self._posts, self.granted):
             rows.clear()
 
 

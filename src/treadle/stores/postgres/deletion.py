@@ -30,6 +30,7 @@ _HAS_MEMBERS: Final = "SELECT 1 FROM members WHERE thread = %s AND gone IS NULL 
 _TASKS_OF_MEMBERS: Final = "SELECT task FROM members WHERE thread = %s"
 _MEMBERS: Final = """SELECT thread, version FROM members
 WHERE (thread = %s OR task = ANY(%s)) AND gone IS NULL ORDER BY thread, version DESC"""
+_GRANTS_OF_THREAD: Final = "DELETE FROM grants WHERE thread = %s"
 _FORK_POINTS: Final = "SELECT base_seq FROM tasks WHERE base = %s"
 _MEMBERSHIPS: Final = "SELECT thread, version, seq, gone IS NOT NULL FROM members WHERE task = %s"
 _FIRST_VERSIONS: Final = """SELECT (SELECT min(version) FROM members WHERE thread = t.thread AND task = t.id)
@@ -88,6 +89,7 @@ def _delete(
     threads = {thread for (thread,) in connection.execute(_BASES, ([*rows, *said],))}
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
     threads |= {name} if root == "thread" else set()
+    connection.execute(_GRANTS_OF_THREAD, (whole_thread,))
     connection.execute("DELETE FROM inbox WHERE task = ANY(%s)", (rows,))
     connection.execute(_UNLABEL, (rows,))
     connection.execute(_BURY, (rows,))
@@ -117,6 +119,7 @@ def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]
         has_readers = connection.execute(_HAS_READERS, (thread, thread)).fetchone() is not None
         if rules.stays(has_members=has_members, has_readers=has_readers):
             continue
+        connection.execute(_GRANTS_OF_THREAD, (thread,))
         deleted = connection.execute(
             "DELETE FROM members WHERE thread = %s RETURNING task", (thread,)
         ).fetchall()

@@ -81,6 +81,8 @@ _SINCE_NEWEST: Final = """SELECT version, covers FROM members WHERE thread = %s 
 _NEWEST: Final = (
     "SELECT version, task FROM members WHERE thread = %s AND gone IS NULL ORDER BY version DESC LIMIT 1"
 )
+_REVOKE: Final = "UPDATE grants SET revoked = %s, revoked_by = %s WHERE id = %s AND revoked IS NULL"
+_IS_GRANT: Final = "SELECT 1 FROM grants WHERE id = %s"
 _RECORD: Final = "SELECT epoch, digest FROM records WHERE task = %s AND seq = %s"
 _RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
@@ -288,6 +290,8 @@ class Group:
                     return self._claim(key, enter, cast(Claim, before) if repeated else None)
                 case "post":
                     return self._post(*item.argument) or (repeated and before is True)
+                case "revoke":
+                    return self._revoke(*item.argument) or (repeated and before is True)
                 case _:
                     return self._disown(*item.argument)
         except (Refused, TreadleError) as refusal:
@@ -336,6 +340,7 @@ class Group:
             self._batch.append(head, commit.record)
         self._batch.take(head.row, commit.taken)
         self._unread[head.row].difference_update(commit.taken)
+        self._batch.granted += [rules.grant_columns(grant) for grant in commit.grants]
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
         position = self._assign_place(head, commit.task_id, entry)
@@ -375,6 +380,14 @@ class Group:
             self._flush()
             head.digest = b"" if row is None else reading.digest_at(self._connection, row, head.seq)
         return head.digest
+
+    def _revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        self._flush()
+        if self._connection.execute(_REVOKE, (time, by, grant_id)).rowcount:
+            return True
+        if self._connection.execute(_IS_GRANT, (grant_id,)).fetchone() is None:
+            raise rules.grant_not_found(grant_id)
+        return False
 
     # ------------------------------------------------------------------------------------------- threads
 

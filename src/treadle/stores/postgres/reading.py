@@ -13,6 +13,7 @@ from typing import Any, Final, LiteralString
 from psycopg.pq import TransactionStatus
 
 from treadle.core.events import END_STATES
+from treadle.core.permits import StandingGrant
 from treadle.errors import JournalCorrupt
 from treadle.ports import (
     Driver,
@@ -346,3 +347,10 @@ def thread(
 def threads(connection: BoundedConnection, limit: int, after: str | None) -> list[ThreadRow]:
     """Return the threads that have a version, by ascending id."""
     return [ThreadRow(*columns) for columns in connection.execute(_LISTED, (after or "", max(limit, 0)))]
+
+
+def grants(connection: BoundedConnection, tool: str | None, revoked: bool) -> list[StandingGrant]:
+    """Return the approvals that hold for later calls, oldest first."""
+    sql = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked, revoked_by
+    FROM grants WHERE (%s::text IS NULL OR tool = %s) AND (%s OR revoked IS NULL) ORDER BY created, id"""
+    return [StandingGrant(*columns) for columns in connection.execute(sql, (tool, tool, revoked))]

@@ -31,6 +31,7 @@ _MEMBERS_OF_THREAD = """SELECT thread, version FROM members
 WHERE thread = (SELECT id FROM threads WHERE key = ?) AND gone IS NULL ORDER BY version DESC"""
 _TASKS_OF_MEMBERS = "SELECT task FROM members WHERE thread = (SELECT id FROM threads WHERE key = ?)"
 _MEMBERS_OF_TASK = "SELECT thread, version FROM members WHERE task = ? AND gone IS NULL"
+_GRANTS_OF_THREAD = "DELETE FROM grants WHERE thread = ?"
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
 mark_seq = NULL, mark_digest = NULL, turn = NULL, figures = NULL, search = NULL WHERE id = ?"""
 
@@ -72,6 +73,7 @@ def delete(connection: Connection, members: list[FamilyTask], thread: str | None
     leaving = list[tuple[int, int]]()
     if thread is not None:
         threads.add(thread)
+        connection.execute(_GRANTS_OF_THREAD, (thread,))
         leaving += connection.execute(_MEMBERS_OF_THREAD, (thread,)).fetchall()
     for row in rules.subagent_tasks((m.row, m.key, m.parent) for m in members):
         leaving += connection.execute(_MEMBERS_OF_TASK, (row,)).fetchall()
@@ -98,6 +100,7 @@ def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
         has_readers = connection.execute(_HAS_READERS, (key,)).fetchone() is not None
         if rules.stays(has_members=has_members, has_readers=has_readers):
             continue
+        connection.execute(_GRANTS_OF_THREAD, (key,))
         thread = connection.execute("SELECT id FROM threads WHERE key = ?", (key,)).fetchone()
         if thread:
             freed += [

@@ -46,6 +46,7 @@ _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, delet
 mark_seq, mark_digest, wanted, format, figures, search)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LABEL = "INSERT INTO task_labels(name, value, created, key) VALUES (?, ?, ?, ?)"
+_GRANT = "INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
 AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
@@ -214,6 +215,8 @@ class Journal:
             self._append(head, record)
         for item_id in commit.taken:
             self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
+        for grant in commit.grants:
+            self._run(_GRANT, *rules.grant_columns(grant))
         if commit.thread is not None and thread is not None:
             self._change_thread(head, commit.thread, *thread)
         state = commit.state if commit.create is None else None
@@ -416,6 +419,18 @@ class Journal:
             *(row, item.item_id, item.kind, item.created, json.dumps(item.data)),
         )
         return True
+
+    def revoke(self, revoked: tuple[str, int, str | None]) -> bool:
+        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        key, time, by = revoked
+        self._run(
+            "UPDATE grants SET revoked = ?, revoked_by = ? WHERE id = ? AND revoked IS NULL", time, by, key
+        )
+        if self._connection.changes():
+            return True
+        if self._one("SELECT 1 FROM grants WHERE id = ?", key) is None:
+            raise rules.grant_not_found(key)
+        return False
 
     def restore(self, restored: tuple[TaskRow, Iterable[Record], Sequence[InboxItem]]) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""

@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from treadle.core.events import END_STATES
+from treadle.core.permits import StandingGrant
 from treadle.errors import JournalCorrupt
 from treadle.ports import (
     Driver,
@@ -269,3 +270,10 @@ def threads(connection: Connection, limit: int, after: str | None) -> list[Threa
     sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
     FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
     return [ThreadRow(*columns) for columns in connection.execute(sql, (after or "", max(limit, 0)))]
+
+
+def grants(connection: Connection, tool: str | None, revoked: bool) -> list[StandingGrant]:
+    """Return the approvals that hold for later calls, oldest first."""
+    sql = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked, revoked_by
+    FROM grants WHERE (?1 IS NULL OR tool = ?1) AND (?2 OR revoked IS NULL) ORDER BY created, id"""
+    return [StandingGrant(*columns) for columns in connection.execute(sql, (tool, revoked))]

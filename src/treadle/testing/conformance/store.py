@@ -25,6 +25,7 @@ from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, new_task, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
+from treadle.testing.conformance.store_grants import GrantConformance
 from treadle.testing.conformance.store_lists import ListConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
@@ -37,6 +38,7 @@ from treadle.testing.conformance.store_turns import TurnConformance
 class StoreConformance(
     CommitConformance,
     FormatConformance,
+    GrantConformance,
     ListConformance,
     SharingConformance,
     ThreadConformance,

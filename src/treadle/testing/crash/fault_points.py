@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from treadle.core import codec
 from treadle.core.events import Event
+from treadle.core.permits import StandingGrant
 from treadle.errors import StoreUnavailable
 from treadle.ports import (
     Claim,
@@ -204,6 +205,16 @@ class CrashingStore(WrappedStore):
         self._crash.reach(f"before {name}")
         await self._store.delete_thread(thread_id)
         self._crash.reach(f"after {name}")
+
+    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+        return await self._store.grants(tool=tool, revoked=revoked)
+
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        name = self._crash.numbered("revoke")
+        self._crash.reach(f"before {name}")
+        is_new = await self._store.revoke(grant_id, time, by)
+        self._crash.reach(f"after {name}")
+        return is_new
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
         return await self._store.threads(limit, after=after)
