@@ -31,9 +31,10 @@ TreadleError
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
 ├── WorkerError                     a worker of one's own does what it may not
-│   ├── NotReproducible             a key was used for another request when a step was entered again
+│   ├── NotReproducible             code that runs again asks for something else than before
 │   └── StepHasNoOutput             the step that is asked about failed or was skipped (also a LookupError)
 └── ToolError                       a tool could not be called
+    ├── QuestionUnanswered          no person answered a question in time, and it has no default
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     │   └── SubagentFailed          an agent that a step ran did not
     ├── MiddlewareError             a middleware broke the rules, as by calling `next` twice
@@ -394,7 +395,7 @@ class WorkerError(TreadleError):
 
 
 class NotReproducible(WorkerError):
-    """A step that is entered again asks for something else under a key it used before."""
+    """Code that runs again asks for something else than before, in the same place or under the same key."""
 
 
 class StepHasNoOutput(WorkerError, LookupError):
@@ -403,6 +404,10 @@ class StepHasNoOutput(WorkerError, LookupError):
 
 class ToolError(TreadleError):
     """A tool could not be called, or says so itself: its text goes to the model as the call's error."""
+
+
+class QuestionUnanswered(ToolError):
+    """No person answered a question of a tool or a step in time, and the question has no default."""
 
 
 class ToolCallFailed(ToolError):

@@ -5,11 +5,22 @@ This module holds no behaviour. An adapter of a port passes that port's conforma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    cast,
+    overload,
+    runtime_checkable,
+)
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES, Ephemeral, Event
@@ -19,7 +30,7 @@ from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
 from treadle.core.unknown_names import explains_names
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, ToolError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -38,6 +49,8 @@ else:
     ContextT_contra = TypeVar("ContextT_contra", contravariant=True)
     OutputT = TypeVar("OutputT")
     OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+T = TypeVar("T")
 
 # ---------------------------------------------------------------------------------------------- models
 
@@ -130,6 +143,42 @@ def _new_state() -> Callable[[], MutableMapping[str, Json]]:
     return lambda: state
 
 
+class CallServices(Protocol):
+    """What the engine does for the tool of a call."""
+
+    async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
+        """Return a person's answer: the call rests until there is one and starts again; `default` is empty for none."""
+        ...
+
+    async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
+        """Return what a function returned when it was first called under a name in this call."""
+        ...
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an awaitable in a thread that is not the event loop's."""
+        ...
+
+
+class NoServices:
+    """Stands where a tool's code runs without a call that may ask and keep: each use raises `ToolError`.
+
+    Args:
+        where: what has no call, for the error.
+    """
+
+    def __init__(self, where: str = "a ToolContext that no call made") -> None:
+        self._where = where
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("ask", "once", "wait"):
+            raise AttributeError(name)
+        raise ToolError(f"ctx.{name}(...) is for tools while they run in a task, not for {self._where}")
+
+
+_NO_DEFAULT: Final[Any] = object()
+"""Stands for an argument that was left out."""
+
+
 @explains_names("ToolContext")
 @mutable
 class ToolContext(Generic[ContextT_co]):
@@ -140,6 +189,7 @@ class ToolContext(Generic[ContextT_co]):
         attempt: 1 for the first start.
         context: the object given to the run; never shown to a model, never stored.
         open_state: makes `state` at its first use.
+        open_services: makes what `ask`, `once` and `wait` need at their first use.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
         on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
             cannot be ended, with a function that says whether that work still runs.
@@ -157,6 +207,7 @@ class ToolContext(Generic[ContextT_co]):
     cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
     open_state: Callable[[], MutableMapping[str, Json]] = field(default_factory=_new_state, repr=False)
+    open_services: Callable[[], CallServices] = field(default=cast("Any", NoServices), repr=False)
 
     @property
     def state(self) -> MutableMapping[str, Json]:
@@ -171,6 +222,66 @@ class ToolContext(Generic[ContextT_co]):
         """Report the progress of the call to watchers; safe from any thread, never stored."""
         if self.on_progress is not None:
             self.on_progress(value)
+
+    @overload
+    async def ask(self, question: str, *, expires: float | None = None, default: str = ...) -> str: ...
+    @overload
+    async def ask(
+        self, question: str, schema: type[T], *, expires: float | None = None, default: T = ...
+    ) -> T: ...
+    @overload
+    async def ask(
+        self, question: str, schema: Any, *, expires: float | None = None, default: Any = ...
+    ) -> Any: ...
+    async def ask(
+        self,
+        question: str,
+        schema: Any = str,
+        *,
+        expires: float | None = None,
+        default: Any = _NO_DEFAULT,
+    ) -> Any:
+        """Return a person's answer to a question, of the type `schema`.
+
+        The attempt ends here, and the process may exit. Once there is an answer, the tool starts again from its top,
+        under the same idempotency key, and this place returns the answer. So only tools that are `read_only` or
+        `idempotent` may ask. They ask the same questions in the same order each time, and put what comes before a
+        question and must not be done twice into `once`.
+
+        Args:
+            question: the text that the person reads.
+            schema: the type of the answer, any that pydantic supports; by default text.
+            expires: seconds until the question expires, more than 0; None to wait for any time.
+            default: the answer if none comes in time, and in a run with `interaction="headless"`.
+
+        Raises:
+            QuestionUnanswered: the question expired, and has no default.
+            NotReproducible: the tool asked another question here when it ran before.
+            ToolError: the tool is neither `read_only` nor `idempotent`, so it cannot start again.
+        """
+        return await self.open_services().ask(
+            question, schema, expires, () if default is _NO_DEFAULT else (default,)
+        )
+
+    async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
+        """Return what a function returned when it was first called under a name in this call: JSON data.
+
+        The value is durable before this returns, so no later attempt of the call, after an answer or a crash, calls the
+        function again. A process that crashes while the function runs leaves no value: pass `idempotency_key` on to
+        services that know such keys.
+
+        Args:
+            name: the name of the value in this call.
+            fn: a function without arguments, sync or async.
+
+        Raises:
+            ToolError: what it returned is not JSON data; or the call has ended.
+        """
+        return await self.open_services().once(name, fn)
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Return the result of an awaitable of this context in a tool that is not `async`: `ctx.wait(ctx.ask(...))`."""
+        return self.open_services().wait(awaitable)
 
 
 @frozen

@@ -123,7 +123,11 @@ def test_a_model_call(kind: str, before: str, event: str, after: str) -> None:
 
 def tool_event(name: str, call: str = "s1-0") -> e.Event:
     name, _, how = name.partition(": ")
+    number = 2 if how == "second" else 1
     made: dict[str, Callable[[], e.Event]] = {
+        "QuestionAsked": lambda: asked(number),
+        "QuestionAnswered": lambda: e.QuestionAnswered("s1", call, number, "yes"),
+        "QuestionExpired": lambda: e.QuestionExpired("s1", call, number),
         "ToolStarted": lambda: started(how or "write"),
         "ArgumentsRewritten": lambda: e.ArgumentsRewritten("s1", call, 1, {"n": 2}),
         "ToolStopped": lambda: (
@@ -146,10 +150,15 @@ def started(effect: str) -> e.ToolStarted:
     return e.ToolStarted("s1", "s1-0", effect, undo=effect == "write", child=child)  # type: ignore[arg-type]
 
 
+def asked(number: int, place: int | None = None) -> e.QuestionAsked:
+    return e.QuestionAsked("s1", "s1-0", number, "Go?", {}, "digest", place or number, expires=20)
+
+
 WAYS_TO_CALL_STATES: Final = {
     "proposed": (),
     "begun": ("ToolStarted",),
     "in doubt": ("ToolStarted: idempotent", "ToolStopped"),
+    "asking": ("ToolStarted: read", "QuestionAsked"),
     "lost": ("ToolStarted", "ToolStopped"),
     "unresolved": ("ToolStarted", "ToolStopped", "OutcomeUnresolved"),
     "happened": ("ToolStarted", "ToolStopped", "OutcomeSettled: happened"),
@@ -171,8 +180,50 @@ def test_a_tool_call(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
     if before == "begun" and event.startswith("ToolStopped: "):
         way = [started(event.removeprefix("ToolStopped: ").removesuffix(", to retry"))]
+    if before in ("begun", "asking") and event.startswith("QuestionAsked: "):
+        is_read = event == "QuestionAsked: read"
+        way[0] = started("read" if is_read or before == "asking" else "write")
+        event = "QuestionAsked: second" if before == "asking" and is_read else event
     assert tool_call_of(state_after(*CALLED, *way)) == before
     assert drive((*CALLED, *way), tool_event(event), tool_call_of) == after
+
+
+# ------------------------------------------------------------------------------------ a question
+
+
+WAYS_TO_QUESTIONS: Final = {
+    "none": ("ToolStarted: read",),
+    "open": ("ToolStarted: read", "QuestionAsked"),
+    "answered": ("ToolStarted: read", "QuestionAsked", "QuestionAnswered", "ToolStarted: read"),
+    "expired": ("ToolStarted: read", "QuestionAsked", "QuestionExpired", "ToolStarted: read"),
+}
+
+
+def question_of(state: TaskState) -> str:
+    """Return how the question at the first place of the call's code stands."""
+    call = state.find_call("s1-0")
+    assert call is not None
+    status = call.questions[0].status if call.questions else "none"
+    assert bool(state.questions) == (status == "open")
+    return status
+
+
+def late(events: Iterator[e.Event]) -> list[e.Event]:
+    """Return the events with so many others before an expiry that its time has come."""
+    return [each for event in events for each in (*_filled(event), event)]
+
+
+def _filled(event: e.Event) -> list[e.Event]:
+    return [e.Resumed() for _ in range(20)] if isinstance(event, e.QuestionExpired) else []
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A question"))
+def test_a_question(before: str, event: str, after: str) -> None:
+    way = late(tool_event(name) for name in WAYS_TO_QUESTIONS[before])
+    assert question_of(state_after(*CALLED, *way)) == before
+    number = 2 if before in ("answered", "expired") else 1
+    follows = asked(number, 1) if event == "QuestionAsked" else tool_event(event)
+    assert drive((*CALLED, *way), follows, question_of) == after
 
 
 # --------------------------------------------------------------------------------------- a permit

@@ -1,5 +1,7 @@
 """`OutputType`: what an agent's answer has to be, as a schema for its model and as a check of what the model wrote.
 
+`AnswerType` is the part of it that answers of people share.
+
 Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: the engine
 reads an answer with it, and the journal holds the value as JSON data.
 """
@@ -41,26 +43,26 @@ def _no_type(annotation: Any) -> str | None:
     return None
 
 
-class OutputType(Generic[OutputT_co]):
-    """The type of an agent's answers.
+class AnswerType(Generic[OutputT_co]):
+    """The type of an answer: that of an agent, or that of a person to a question.
 
     Args:
-        agent: the agent's name, for errors.
+        what: what has the type, for errors, such as "Agent 'a': output_type".
         annotation: any type that pydantic supports, also a union or an annotated one.
 
     Raises:
         ConfigurationError: pydantic knows no schema for it.
     """
 
-    __slots__ = ("_adapter", "_wraps", "name", "schema")
+    __slots__ = ("_adapter", "name", "schema")
 
     name: str
     """the name of the type, for people"""
 
     schema: dict[str, Json]
-    """JSON schema of the object that a model writes: the type's own, or one that wraps the answer"""
+    """JSON schema of an answer"""
 
-    def __init__(self, agent: str, annotation: Any) -> None:
+    def __init__(self, what: str, annotation: Any) -> None:
         from pydantic import TypeAdapter
         from pydantic.json_schema import GenerateJsonSchema
 
@@ -72,14 +74,59 @@ class OutputType(Generic[OutputT_co]):
         self.name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-            schema = self._adapter.json_schema(schema_generator=Quiet)
+            self.schema = self._adapter.json_schema(schema_generator=Quiet)
         except Exception as error:
             reason = _no_type(annotation) or error_text(error, 300).partition("\n")[0]
-            raise ConfigurationError(
-                f"Agent {agent!r}: output_type {annotation!r:.200} has no JSON schema: {reason}"
-            ) from error
-        self._wraps = schema.get("type") != "object"
-        self.schema = _wrapped(schema) if self._wraps else schema
+            raise ConfigurationError(f"{what} {annotation!r:.200} has no JSON schema: {reason}") from error
+
+    def dump(self, value: Any) -> Json:
+        """Return a value of the type as JSON data that `made` reads; raises for a value that is not of the type."""
+        data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+        self.checked(data)
+        return data
+
+    def made(self, data: Json) -> OutputT_co:
+        """Return the value of which this is the JSON data; raises what pydantic or a validator raises."""
+        from pydantic_core import to_json
+
+        # Read as JSON: there a date is text and a tuple is a list, also for strict types.
+        return self._adapter.validate_json(to_json(data))
+
+    def checked(self, data: Json) -> OutputT_co:
+        """Return the value of which this is the JSON data; raises `ValueError`, which says what does not fit."""
+        from pydantic import ValidationError
+
+        try:
+            return self.made(data)
+        except ValidationError as error:
+            fields = list(cast("dict[str, Json]", self.schema.get("properties", {})))
+            details = error.errors(include_url=False, include_context=True)
+            raise ValueError(clauses(details, data, fields, "the answer")) from error
+        except Exception as error:
+            raise ValueError(f"it could not be checked: {error_text(error, 300)}") from error
+
+
+class OutputType(AnswerType[OutputT_co]):
+    """The type of an agent's answers, and the object that its model writes.
+
+    Args:
+        agent: the agent's name, for errors.
+        annotation: any type that pydantic supports, also a union or an annotated one.
+
+    Raises:
+        ConfigurationError: pydantic knows no schema for it.
+    """
+
+    __slots__ = ("_wraps",)
+
+    schema: dict[str, Json]
+    """JSON schema of the object that a model writes: the type's own, or one that wraps the answer"""
+
+    def __init__(self, agent: str, annotation: Any) -> None:
+        super().__init__(f"Agent {agent!r}: output_type", annotation)
+        self._wraps = self.schema.get("type") != "object"
+        if self._wraps:
+            self.schema = _wrapped(self.schema)
 
     @property
     def value_schema(self) -> dict[str, Json]:
@@ -98,7 +145,7 @@ class OutputType(Generic[OutputT_co]):
         wrapped = self._is_wrapped(written)
         data = cast("dict[str, Json]", written)[WRAPPER] if wrapped else written
         try:
-            value = self._validated(data)
+            value = self.checked(data)
         except ValueError as error:
             if self._wraps and not wrapped:
                 raise ValueError(f'write {{"{WRAPPER}": ...}} with the answer in it ({error})') from error
@@ -106,7 +153,7 @@ class OutputType(Generic[OutputT_co]):
         try:
             # With defaults filled in and texts made numbers, but only if that reads as the same value.
             dumped = self._adapter.dump_python(value, mode="json", by_alias=True)
-            again = self._made(dumped)
+            again = self.made(dumped)
             return dumped if type(again) is type(value) and again == value else data
         except Exception:  # noqa: BLE001  a serializer or comparison of the user failed: keep what the model wrote
             return data
@@ -122,7 +169,7 @@ class OutputType(Generic[OutputT_co]):
         Data that another version of the agent wrote, and that does not fit this type, is returned as it is.
         """
         try:
-            return self._made(data)
+            return self.made(data)
         except Exception:  # noqa: BLE001  a validator of the user failed, and a result is never an exception
             return data
 
@@ -140,24 +187,6 @@ class OutputType(Generic[OutputT_co]):
         if not self._wraps or not isinstance(written, dict):
             return written
         return cast("dict[str, Json]", written).get(WRAPPER)
-
-    def _made(self, data: Json) -> Any:
-        from pydantic_core import to_json
-
-        # Read as JSON: there a date is text and a tuple is a list, also for strict types.
-        return self._adapter.validate_json(to_json(data))
-
-    def _validated(self, data: Json) -> Any:
-        from pydantic import ValidationError
-
-        try:
-            return self._made(data)
-        except ValidationError as error:
-            fields = list(cast("dict[str, Json]", self.schema.get("properties", {})))
-            details = error.errors(include_url=False, include_context=True)
-            raise ValueError(clauses(details, data, fields, "the answer")) from error
-        except Exception as error:
-            raise ValueError(f"it could not be checked: {error_text(error, 300)}") from error
 
 
 def _wrapped(schema: dict[str, Json]) -> dict[str, Json]:

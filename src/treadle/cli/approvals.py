@@ -1,7 +1,8 @@
-"""`pending`, `approve` and `deny`: what waits for a person, and the person's decision, from any process."""
+"""`pending`, `approve`, `deny` and `answer`: what waits for a person, and the decision, from any process."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -11,6 +12,7 @@ from treadle.cli.control import print_recorded
 from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_pending_item
 from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 
@@ -34,7 +36,7 @@ async def pending(
     ] = None,
     thread: Annotated[str | None, typer.Option("--thread", help="Only tasks in this thread.")] = None,
 ) -> int:
-    """List what waits for a person: calls to approve, and calls whose outcome is unknown."""
+    """List what waits for a person: calls to approve, questions, and calls whose outcome is unknown."""
     async with session.runner() as runner:
         if task is not None and thread is not None:
             raise ConfigurationError("pending takes TASK or --thread, not both")
@@ -97,3 +99,41 @@ async def deny(
         await runner.deny(row.task_id, request, reason=reason, by=by)
         await print_recorded(session, runner, row)
     return 0
+
+
+@command
+async def answer(
+    session: Session,
+    task: TaskArgument,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[REQUEST] VALUE",
+            help="The id of the question, if several are pending, and the answer: JSON, or the text itself.",
+        ),
+    ],
+    by: ByOption = None,
+) -> int:
+    """Answer a question of a tool or a step; the task goes on at the next resume, or by its driver."""
+    if len(words) > 2:
+        raise ConfigurationError(
+            "answer takes TASK [REQUEST] VALUE: put an answer of several words in quotes"
+        )
+    request, written = (words[0], words[1]) if len(words) == 2 else (None, words[0])
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        questions = [item for item in await runner.list_pending(row.task_id) if item.kind == "question"]
+        asked = [item for item in questions if request in (None, item.request_id)]
+        value = read_answer(written, asked[0].schema if len(asked) == 1 else True)
+        await runner.answer(row.task_id, request, value=value, by=by)
+        await print_recorded(session, runner, row)
+    return 0
+
+
+def read_answer(written: str, schema: Json) -> Json:
+    """Return an answer as a person wrote it: as JSON if that fits the schema, else as the text itself."""
+    try:
+        value: Json = json.loads(written)
+    except ValueError:
+        return written
+    return written if misfit(value, schema) is not None and misfit(written, schema) is None else value

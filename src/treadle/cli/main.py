@@ -80,6 +80,7 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "pending": "approvals.pending",
     "approve": "approvals.approve",
     "deny": "approvals.deny",
+    "answer": "approvals.answer",
     "undo": "undo_fork.undo",
     "fork": "undo_fork.fork",
     "diff": "views.diff",

@@ -107,6 +107,9 @@ def print_pending_item(session: Session, item: Pending) -> None:
         case "approval":
             screen.command("    let it run:      ", session.command_line("approve", task, item.request_id))
             screen.command("    refuse it:       ", session.command_line("deny", task, item.request_id))
+        case "question":
+            answer = session.command_line("answer", task, item.request_id)
+            screen.command("    answer it:       ", f"{answer} '<answer>'")
         case "request":
             resume = session.command_line("resume", task, policy=session.policy)
             screen.command("    let it go out:   ", resume)

@@ -21,6 +21,7 @@ WaitReason = Literal[
     "interrupted",
     "settlement",
     "approval",
+    "question",
     "undo_failed",
     "undo_unknown",
     "idle",

@@ -6,8 +6,9 @@
     one was cut off, the tool only reads    it is not to begin    cancelled: "was stopped"
     the last raised, or took too long       its failure           error or timeout
     one was cut off, the tool may write     any of these          unknown
+    the last asked a person, midway         it is not to begin    unknown
 
-The last row comes first: an attempt that was cut off may have taken effect, however a later attempt ended, unless the
+The last rows come first: an attempt that was cut off may have taken effect, however a later attempt ended, unless the
 later one returned. Where a call was ended for another reason than its own, `Failure.kind` says for which.
 """
 
@@ -25,7 +26,7 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
         outcome: how it ends if it never began.
         error: why it is not to begin; the end has its `kind`, with any outcome.
     """
-    if call.in_doubt:
+    if call.in_doubt or call.is_halfway:
         return unknown_end(call, error.kind)
     if call.stopped is not None:
         outcome = "timeout" if call.stopped.kind == "timeout" else "error"

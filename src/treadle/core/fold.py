@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from treadle.core import approvals, model_calls, schedule
+from treadle.core import answers, approvals, model_calls, schedule
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
@@ -144,6 +144,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.end_reasons = ()
     state.covers = 0
     approvals.forget(state)
+    answers.forget(state)
     model_calls.forget_permits(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
@@ -316,7 +317,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
-    call.rewritten = None
+    call.rewritten, call.is_halfway = None, False
     if not call.started:
         call.started, call.began = event.time, call.began or event.seq
     if event.child is not None:
@@ -433,6 +434,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     del step.open[call.id]
     if state.asked:
         state.asked.pop(call.id, None)
+    if state.questions:
+        answers.close_call(state, call)
     if state.graph is not None:
         schedule.call_ended(state, state.graph.nodes[step.id], step)
     elif not step.open:
@@ -575,6 +578,12 @@ def _resumed(state: TaskState, event: e.Resumed) -> None:
 
 def _needs_graph(state: TaskState, event: e.Event) -> None:
     raise IllegalEvent(f"task {state.task_id}: {event.kind}, and its steps are not functions")
+
+
+def _value_kept(state: TaskState, event: e.ValueKept) -> None:
+    if not event.call:
+        _needs_graph(state, event)
+    answers.keep(state, event)
 
 
 def _nothing(state: TaskState, event: e.Event) -> None:
@@ -742,7 +751,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.StepStarted: _step_started,
     e.ModelRequested: _needs_graph,
     e.CallRequested: _needs_graph,
-    e.ValueKept: _needs_graph,
+    e.ValueKept: _value_kept,
     e.RequestJudged: model_calls.judge,
     e.ModelStarted: model_calls.start,
     e.ModelReturned: _model_returned,
@@ -756,6 +765,9 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ApprovalDenied: approvals.deny,
     e.ApprovalExpired: approvals.expire,
     e.ApprovalVoided: approvals.void,
+    e.QuestionAsked: answers.ask,
+    e.QuestionAnswered: answers.answer,
+    e.QuestionExpired: answers.expire,
     e.ToolStarted: _tool_started,
     e.ArgumentsRewritten: _arguments_rewritten,
     e.ToolStopped: _tool_stopped,

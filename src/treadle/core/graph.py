@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from treadle.core.data import frozen, mutable
 from treadle.core.events import InputReceived, NextStep
 from treadle.core.messages import Json, Message
+from treadle.core.questions import Question
 from treadle.core.steps import CallState, ModelCall, StepState
 
 NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skipped"]
@@ -32,7 +33,7 @@ class MemoEntry:
     """What a function did under a key; when the function is entered again, it is looked up by the key."""
 
     digest: str
-    done: ModelCall | CallState | MemoValue
+    done: ModelCall | CallState | MemoValue | Question
 
 
 StepPath: TypeAlias = tuple[int, ...]
@@ -114,6 +115,9 @@ class StepNode:
 
     calls: int = 0
     """how many calls of it count"""
+
+    questions: dict[str, Question] = field(default_factory=dict[str, Question])
+    """the questions of its function that are not answered, by id"""
 
     memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])

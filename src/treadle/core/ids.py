@@ -10,6 +10,8 @@
     s3-0-judge    the effect that judges whether that call may start
     s3-0-ask1     the first request to approve that call
     g-5f1d20aa... the approval for later calls that was given with a request
+    s3-0-q1       the first question that the tool of that call asks a person
+    s3-q2         the second request of a step function, a question to a person
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
@@ -33,6 +35,7 @@ _RETRY: Final = "r"
 _TRY: Final = "t"
 _UNDO: Final = "-undo"
 _ASK: Final = "-ask"
+_QUESTION: Final = "-q"
 
 
 def step_id(branch: int, index: int | str) -> str:
@@ -119,6 +122,17 @@ def approved_call(request: str) -> tuple[str, int] | None:
 def grant_id(task: str, request: str) -> str:
     """Return the id of the approval for later calls that was given with a request of a task."""
     return f"g-{hashlib.sha256(f'{task}/{request}'.encode()).hexdigest()[:16]}"
+
+
+def question_id(asker: str, number: int) -> str:
+    """Return the id of a question to a person: of a call, or of a step function (`asker` is then its step)."""
+    return f"{asker}{_QUESTION}{number}"
+
+
+def is_question(request: str) -> bool:
+    """Whether an id is that of a question."""
+    asker, _, number = request.rpartition(_QUESTION)
+    return bool(asker) and number.isascii() and number.isdigit()
 
 
 def child_id(parent: str, call: str, number: int = 1) -> str:

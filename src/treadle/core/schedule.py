@@ -34,13 +34,14 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
+from treadle.core import answers, model_calls
 from treadle.core import events as e
-from treadle.core import model_calls
 from treadle.core.extra_state import Writer
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
 from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
+from treadle.core.questions import Question
 from treadle.core.render import results, spoken
 from treadle.core.state import TaskState, change_extra_state, end_undo, not_running
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
@@ -271,7 +272,7 @@ def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
 def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     """Complete a step: steps that wait for it may be ready, and what it planned is planned."""
     node = _running(state, graph, event)
-    step = _ended(graph, node, event)
+    step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
     step.sources, step.artifacts = event.sources, event.artifacts
@@ -336,13 +337,15 @@ def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
     _merge(state, graph)
 
 
-def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
+def _ended(state: TaskState, graph: Graph, node: StepNode, event: e.Event) -> StepState:
     step = node.step
     assert step is not None, "it has begun"
     graph.running.pop(node.id, None)
     graph.failed.pop(node.id, None)
     graph.unneeded.pop(node.id, None)  # it ended before it was stopped
     step.ended, step.ended_seq = event.time, event.seq
+    if node.questions:
+        answers.close_step(state, node)
     return step
 
 
@@ -360,7 +363,7 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     """Fail a step: the task goes on if steps wait for it and all of them can do without it."""
     node = _running(state, graph, event)
-    step = _ended(graph, node, event)
+    step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     waiting = [graph.nodes[other] for other in node.needed_by]
@@ -396,7 +399,7 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
             graph.ready.remove(node)
         else:
             graph.planned -= 1
-    step = _ended(graph, node, event)
+    step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
     node.given_up_why = event.reason
@@ -430,6 +433,8 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
         done = entry.done
         if isinstance(done, ModelCall) and done.status == "failed":
             node.tried[key] = done.attempt
+            del node.memo[key]
+        elif isinstance(done, Question) and not done.is_answered:
             del node.memo[key]
         elif (
             isinstance(done, CallState)
@@ -566,7 +571,10 @@ def leave(state: TaskState, graph: Graph) -> list[Message]:
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
-    """Note a value that a function asked to keep."""
+    """Note a value that a function, or a call, asked to keep."""
+    if event.call:
+        answers.keep(state, event)
+        return
     node = _running(state, graph, event)
     node.memo[event.key] = MemoEntry("", MemoValue(event.value))
 
@@ -627,6 +635,7 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]
     for node in gone:
+        answers.close_step(state, node)
         for received in node.read:
             insort(state.unread, received, key=lambda other: other.seq)
         state.turn -= node.answers

@@ -29,6 +29,7 @@ from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.observation import answer_text
 from treadle.core.permits import Grant
+from treadle.core.questions import Question
 from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
 
 
@@ -57,12 +58,13 @@ class Timer:
 
 @frozen
 class Expiry:
-    """When a request to approve a call expires, in microseconds, UTC."""
+    """When a request to a person expires, in microseconds, UTC: to approve a call, or to answer a question."""
 
     step: str
     call: str
     due: int
     number: int
+    is_question: bool = False
 
 
 @mutable
@@ -185,6 +187,9 @@ class TaskState:
     asked: dict[str, CallState] = field(default_factory=dict[str, CallState])
     """the calls that wait for an approval, by id"""
 
+    questions: dict[str, Question] = field(default_factory=dict[str, Question])
+    """the questions that a person is to answer, by id"""
+
     grants: list[Grant] = field(default_factory=list[Grant])
     """approvals that hold for the rest of the task"""
 
@@ -252,10 +257,14 @@ class TaskState:
         return iter((*self.unfired(), *self.expiries())) if self.undo is None else iter(())
 
     def expiries(self) -> Iterator[Expiry]:
-        """Yield when the requests for approval expire that are not answered."""
+        """Yield when the requests to people expire that are not answered."""
         for call in self.asked.values():
             if call.permit is not None and (request := call.permit.request) is not None:
                 yield Expiry(call.step, call.id, request.expires, request.number)
+        for question in self.questions.values():
+            asked = question.asked
+            if asked.expires is not None:
+                yield Expiry(asked.step, asked.call, asked.expires, asked.number, is_question=True)
 
     def unfired(self) -> Iterator[Timer]:
         """Yield the timers that have not fired, of questions that are to be asked again."""

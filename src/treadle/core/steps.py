@@ -5,7 +5,9 @@ Plain data. The rules that change these records are in `fold` and `schedule`, th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
+from itertools import takewhile
 from typing import Final, Literal
 
 from treadle.core.data import frozen, mutable
@@ -23,11 +25,13 @@ from treadle.core.ids import repeated_call_id
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.permits import Permit
+from treadle.core.questions import Question
 from treadle.core.tools import EffectClass
 
-CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended"]
-"""`lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
+CallStatus = Literal["proposed", "begun", "asking", "lost", "unresolved", "parked", "ended"]
+"""`asking`: its tool asked a person, and starts again once there is an answer.
 
+`lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
 `parked`: the call of an agent whose task is at rest and has not ended.
 """
 
@@ -170,6 +174,21 @@ class CallState:
     replaced: int = 0
     """how often a policy replaced its arguments"""
 
+    questions: tuple[Question, ...] = ()
+    """what its tool asked, the newest at each place of its code"""
+
+    asked_questions: int = 0
+    """how many questions there were, also those that were asked anew"""
+
+    attempts_that_asked: int = 0
+    """how many attempts ended in a question"""
+
+    is_halfway: bool = False
+    """whether the attempt that asked may have changed something before"""
+
+    values: Mapping[str, Json] | None = None
+    """by name, what its tool keeps for the attempts that follow"""
+
     child: str | None = None
     """id of the task that performs the call, if the tool is an agent"""
 
@@ -227,6 +246,9 @@ def repeat_call(step: StepState, call: CallState) -> CallState:
     again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
     again.asked, again.offered = call.asked, call.offered
     again.effect, again.cut_off, again.began = call.effect, call.doubts, call.began
+    # What expired without an answer is asked anew, and what came after it.
+    again.questions = tuple(takewhile(lambda question: question.is_answered, call.questions))
+    again.asked_questions, again.values = call.asked_questions, call.values
     step.calls[step.calls.index(call)] = step.open[again.id] = again
     return again
 

@@ -165,7 +165,7 @@ def _busy(task_id: str, seq: int) -> ForkPointBusy:
 def _is_busy(state: TaskState) -> bool:
     """Whether something is begun and not ended: under a fork's own key, a call that was cut off would be another."""
     return _is_at_work(state) or any(
-        call.in_doubt for step in state.under_way() for call in step.open.values()
+        call.in_doubt or call.is_halfway for step in state.under_way() for call in step.open.values()
     )
 
 

@@ -79,6 +79,7 @@ PARKED_STATES: Final = {
     "answered": "answered",
     "settlement": "waiting",
     "approval": "waiting",
+    "question": "waiting",
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
 }
@@ -94,7 +95,7 @@ class DriveLoop:
         stop_child: cancels a child of the task.
         admission: how the task enters its thread, if it has not yet.
         was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
-        on_pending: tells a user's front end of requests for approval.
+        on_pending: tells a user's front end of requests to people.
     """
 
     def __init__(
@@ -202,9 +203,9 @@ class DriveLoop:
         if self._is_called():
             await self._listen()
         state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
-        if (state.graph is not None or state.asked) and spec.goal != "attend":
+        if (state.graph is not None or state.asked or state.questions) and spec.goal != "attend":
             fire_timer(state, self._writer, self._record)
-            if self._callbacks is not None and state.asked:
+            if self._callbacks is not None and (state.asked or state.questions):
                 self._callbacks.begin()
         recorded = 0
         while True:
@@ -311,7 +312,11 @@ class DriveLoop:
 
     async def _rest(self, wait: Wait) -> bool:
         """Wait here for what ends soon, or release the task; True when the drive is over."""
-        if wait.reason == "approval" and self._callbacks is not None and self._callbacks.running:
+        if (
+            wait.reason in ("approval", "question")
+            and self._callbacks is not None
+            and self._callbacks.running
+        ):
             self._writer.flush()
             if not self._is_called():
                 await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))

@@ -7,12 +7,12 @@ once, however often a driver crashes in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from operator import attrgetter
 from typing import Final, TypeAlias
 
 from treadle.core import events as e
-from treadle.core.codec import check_fit, decode_part
+from treadle.core.codec import END_OF_TIME, check_fit, decode_part
 from treadle.core.ids import approved_call, is_undo, undone_call
+from treadle.core.json_schema import misfit
 from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
 from treadle.engine.approval_binding import may_decide
@@ -29,7 +29,7 @@ CHILD_ITEM: Final = "child"
 """The kind of item by which a task learns that one of its children may go on."""
 
 
-_LIFTS_A_WAIT: Final = (e.OutcomeSettled, e.ApprovalGiven, e.ApprovalDenied)
+_LIFTS_A_WAIT: Final = (e.OutcomeSettled, e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
 """What a person decides on a task at rest, so that it is to be driven on."""
 
 
@@ -99,8 +99,10 @@ class InboxReader:
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT
         return begins_undo
 
-    def _expiry(self, request: e.ApprovalRequested) -> int:
+    def _expiry(self, request: Request) -> int:
         """Return when a request expires by the system's clock, which may have been set since it was made."""
+        if request.expires is None:
+            return END_OF_TIME
         if self._ahead is not None and request.seq <= self._begun:
             return request.expires + self._ahead
         return self._writer.to_system_time(request.expires)
@@ -110,11 +112,18 @@ class InboxReader:
         self.undo_waits, self.is_unread = False, True
 
 
-ExpiryOf: TypeAlias = Callable[[e.ApprovalRequested], int]
-"""Returns when a request for approval expires, by the clock that tells when an item was sent."""
+Request: TypeAlias = e.ApprovalRequested | e.QuestionAsked
+"""A request to a person."""
+
+ExpiryOf: TypeAlias = Callable[[Request], int]
+"""Returns when a request to a person expires, by the clock that tells when an item was sent."""
 
 
-def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = attrgetter("expires")) -> e.Event:
+def _as_written(request: Request) -> int:
+    return END_OF_TIME if request.expires is None else request.expires
+
+
+def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written) -> e.Event:
     """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
     try:
         event = _event(state, item, expiry_of)
@@ -151,6 +160,8 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
             return _settled(state, item)
         case "approve" | "deny":
             return _decided(state, item, expiry_of)
+        case "answer":
+            return _answered(state, item, expiry_of)
         case "undo":
             return _undone(state, item)
         case _:
@@ -210,6 +221,23 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
         return e.ApprovalGiven(
             call.step, call.id, request.number, scope, arguments, previous, by=by, inbox=item.item_id
         )
+    return e.CommandRejected(item.kind, reason, item.item_id)
+
+
+def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
+    """Return that a question is answered; one that is answered, expired or foreign stays as it is."""
+    data, request_id = item.data, str(item.data["request_id"])
+    question = state.questions.get(request_id)
+    if question is None:
+        reason = f"no question is pending under {request_id}"
+    elif item.created >= expiry_of(question.asked):
+        reason = f"the question {request_id} has expired"
+    elif (wrong := misfit(data["value"], question.asked.schema)) is not None:
+        reason = f"the answer to {request_id} does not fit: {wrong}"
+    else:
+        asked = question.asked
+        value, by = data["value"], data.get("by")
+        return e.QuestionAnswered(asked.step, asked.call, asked.number, value, by, item.item_id)
     return e.CommandRejected(item.kind, reason, item.item_id)
 
 

@@ -1,4 +1,4 @@
-"""Telling a user's own front end of requests for approval: an async function that may decide at once, or later.
+"""Telling a user's own front end of approvals and questions: an async function that may decide at once, or later.
 
 A request is told once it is durable, beside what its task does otherwise. While the function runs, the task is not
 released, so that it goes on at once with what the function decides. A request that is still open is told once more by
@@ -71,7 +71,7 @@ class DriveCallbacks:
         """Begin to tell of the requests that are new."""
         for item in pending_of(self._state):
             key = self._state.task_id, item.request_id
-            if item.kind == "approval" and key not in self._told:
+            if item.kind in ("approval", "question") and key not in self._told:
                 self._told.add(key)
                 telling = asyncio.get_running_loop().create_task(self._tell(item))
                 self.running.add(telling)

@@ -15,6 +15,7 @@ from treadle.core.display import Displayed, Table, View, Word, money, one_line, 
 from treadle.core.ids import approval_id, undo_id
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
 from treadle.core.observation import as_text
+from treadle.core.questions import Question
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, Timer
 from treadle.core.steps import CallState, FailedChild, StepState
@@ -222,13 +223,19 @@ class SubagentExecution(Displayed):
         )
 
 
+FOR_PEOPLE: Final = ("approval", "question", "settlement")
+"""The kinds of `Pending` that a person decides by a verb of their own, at the task or at any task above it."""
+
+
 @frozen
 class Pending(Displayed):
-    """Something a task waits for: a person who approves or settles a call, named by `request_id`, or a time.
+    """Something a task waits for: a person who approves or settles a call or answers, or a time.
 
     Of an `approval`, `arguments` are exactly those that would be executed, `rule` is the id of the rule that asks and
     `reason` why, `preview` what the tool says it would do, `expires` when the request is denied unanswered, in
     microseconds since 1970, UTC, and `digest` that of the arguments.
+    Of a `question`, `text` is what is asked and `schema` the JSON schema of an answer; `default` is the answer if there
+    is none until `expires`, where `has_default`. `tool` and `arguments` are empty if a step function asks.
     Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
     `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
     `request_id` is the id of that task: what it waits for is decided there. Of a `request` to a model that a policy
@@ -236,7 +243,7 @@ class Pending(Displayed):
     """
 
     request_id: str
-    kind: Literal["settlement", "approval", "timer", "subagent", "request"]
+    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request"]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -248,6 +255,9 @@ class Pending(Displayed):
     preview: Json = None
     expires: int | None = None
     digest: str = ""
+    schema: Json = None
+    default: Json = None
+    has_default: bool = False
 
     def _view(self) -> View:
         facts = (
@@ -256,7 +266,7 @@ class Pending(Displayed):
             ("rule", self.rule),
             ("expires", moment(self.expires) if self.expires is not None else None),
         )
-        values = (("arguments", self.arguments), ("preview", self.preview))
+        values = (("arguments", self.arguments), ("preview", self.preview), ("schema", self.schema))
         return View(
             title="Pending", name=self.request_id, state=self.kind, facts=facts, text=self.text, values=values
         )
@@ -852,6 +862,8 @@ def resting_word(state: TaskState) -> StateWord:
         return "interrupted"
     if state.undo is not None or any(True for _ in _unsettled(state)) or state.next_due() is not None:
         return "waiting"
+    if state.questions:
+        return "waiting"
     if any(True for _ in _resting(state)):
         return "waiting"
     if state.answered:
@@ -965,11 +977,13 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return the approvals, settlements, timers and child tasks that a task waits for."""
+    """Return the approvals, questions, settlements, timers and child tasks that a task waits for."""
     pending: list[Pending] = []
     if state.asked and state.undo is None:
         calls = (call for step in state.under_way() for call in step.open.values())
         pending += [_approval(state, call) for call in calls if call.id in state.asked]
+    if state.questions and state.undo is None and state.ended is None:
+        pending += [_question(state, question) for question in state.questions.values()]
     for call in _unsettled(state):
         reason = (
             call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
@@ -1016,6 +1030,25 @@ def _approval(state: TaskState, call: CallState) -> Pending:
         preview=request.preview,
         expires=request.expires,
         digest=request.digest,
+    )
+
+
+def _question(state: TaskState, question: Question) -> Pending:
+    asked = question.asked
+    call = state.open_call(asked.call) if asked.call else None
+    return Pending(
+        question.id,
+        "question",
+        call.name if call is not None else "",
+        call.arguments if call is not None else {},
+        asked.question,
+        task_id=state.task_id,
+        reason=asked.problem or "",
+        expires=asked.expires,
+        digest=asked.digest,
+        schema=asked.schema,
+        default=asked.default,
+        has_default=asked.has_default,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
@@ -80,15 +79,7 @@ class StepRequests:
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait in a thread for what the event loop does."""
-
-        async def awaited() -> T:
-            return await awaitable
-
-        if _running_loop() is self._loop:
-            if inspect.iscoroutine(awaitable):
-                awaitable.close()
-            raise WorkerError("wait() is for functions that run in a thread; an async one says await")
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+        return step_threads.wait_from_thread(awaitable, self._loop, WorkerError)
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
         """Call a function in a thread; what it did not come to is lost if its step is stopped."""
@@ -149,7 +140,7 @@ class StepRequests:
 
     def _check_usable(self) -> None:
         """Raise `WorkerError` unless the drive still runs, and in this thread."""
-        if _running_loop() is not self._loop:
+        if step_threads.running_loop() is not self._loop:
             raise WorkerError(
                 "a step's context is used in the event loop that runs the step; in another thread call "
                 "ctx.wait(ctx.call_tool(...))"
@@ -165,13 +156,6 @@ class StepRequests:
             call_id in node.model_calls or (node.step is not None and call_id in node.step.open)
             for node in graph.running.values()
         )
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _nothing() -> None:

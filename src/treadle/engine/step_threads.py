@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -47,6 +48,30 @@ def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
 
     Thread(target=work, name="treadle-step", daemon=True).start()
     return done
+
+
+def wait_from_thread(awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop, refusal: type[Exception]) -> T:
+    """Return what an awaitable returns that runs in an event loop, waiting in another thread.
+
+    Raises `refusal` in the thread of the event loop itself.
+    """
+
+    async def awaited() -> T:
+        return await awaitable
+
+    if running_loop() is loop:
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()
+        raise refusal("wait() is for functions that run in a thread; an async one says await")
+    return asyncio.run_coroutine_threadsafe(awaited(), loop).result()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _give(settle: Callable[[Any], None], done: asyncio.Future[Any], outcome: Any) -> None:

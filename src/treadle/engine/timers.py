@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.core import events as e
-from treadle.core.state import Expiry, TaskState
+from treadle.core.state import Expiry, TaskState, Timer
 from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
@@ -12,12 +12,15 @@ def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> flo
     now, seconds_left = writer.clock(), None
     for timer in tuple(state.timers()):
         if timer.due <= now:
-            record(
-                e.ApprovalExpired(timer.step, timer.call, timer.number)
-                if isinstance(timer, Expiry)
-                else e.TimerFired(timer.step, timer.call)
-            )
+            record(_fired(timer))
             return 0.0
         seconds = (timer.due - now) / 1e6
         seconds_left = seconds if seconds_left is None else min(seconds_left, seconds)
     return seconds_left
+
+
+def _fired(timer: Timer | Expiry) -> e.Event:
+    if not isinstance(timer, Expiry):
+        return e.TimerFired(timer.step, timer.call)
+    kind = e.QuestionExpired if timer.is_question else e.ApprovalExpired
+    return kind(timer.step, timer.call, timer.number)

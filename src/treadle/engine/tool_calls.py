@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from threading import Lock
+from typing import Any, Final, cast
 
 from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
@@ -18,6 +19,7 @@ from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
 from treadle.core.permits import digest_of
+from treadle.core.questions import AwaitingAnswer
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
@@ -25,19 +27,22 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
+from treadle.engine.call_requests import CallRequests
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution, ToolCut
 from treadle.engine.tree_limits import allows_call
 from treadle.errors import MiddlewareError, ToolArgumentsInvalid
-from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.ports import CallServices, NoServices, Tool, ToolContext, ToolOutput
+
+_OPENING: Final = Lock()
 
 
 class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
-    __slots__ = ("_access", "_arguments", "_execution", "_record", "_tool")
+    __slots__ = ("_access", "_arguments", "_execution", "_record", "_requests", "_tool")
 
     _tool: Tool
     _record: Recorder
@@ -46,6 +51,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
 
     _access: StateAccess | None
     """the call's access to the task's state, once it looks"""
+
+    _requests: CallRequests | None
+    """what the tool asks people and keeps, once it does"""
 
     @property
     def name(self) -> str:
@@ -61,7 +69,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
         self._tool = tool = context.runtime.tools[call.name]
-        self._access = self._execution = None
+        self._access = self._execution = self._requests = None
         self._record = record
         spec = tool.spec
         self.timeout = spec.timeout
@@ -71,7 +79,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     async def run(self) -> list[e.Event]:
         """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
-        ctx = _tool_context(self, call, call.attempt, self._open_state)
+        ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests)
         try:
             refuse_if_too_many()
             if call.effect != "read":
@@ -89,17 +97,27 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 end.changes = self._access.close()
             if self._execution is not None:
                 end.report = self._report(end)
-            return [end]
+            ends: list[e.Event] = [end]
         except asyncio.CancelledError:
-            if not self.cancelled_itself():
-                return self.cut_off()
-            if self._execution is not None and self._execution.was_cut and call.effect != "read":
-                return self._cut_by_middleware("it was cancelled")
-            return self._failed("the tool cancelled itself")
+            ends = self._cancelled()
         except ToolCut as cut:
-            return self._cut_by_middleware(str(cut))
-        except Exception as error:  # noqa: BLE001  what a tool raises is the call's error
-            return self._failed(error_text(error))
+            ends = self._cut_by_middleware(str(cut))
+        except (Exception, BaseExceptionGroup, AwaitingAnswer) as error:  # noqa: BLE001  what a tool raises is the call's error
+            ends = self._failed(error_text(error))
+        if self._requests is not None and self._requests.asked:
+            return [
+                *self._requests.asked
+            ]  # the tool starts again: what else it did with its attempt does not count
+        return ends
+
+    def _cancelled(self) -> list[e.Event]:
+        """Return the end of a call that was cancelled, by its drive or by its own code."""
+        if not self.cancelled_itself():
+            return self.cut_off()
+        execution = self._execution
+        if execution is not None and execution.was_cut and self.effect.call.effect != "read":
+            return self._cut_by_middleware("it was cancelled")
+        return self._failed("the tool cancelled itself")
 
     # ----------------------------------------------------------------------------------- middleware
 
@@ -166,7 +184,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return self.cut_off()
         call = self.effect.call
         failure = e.Failure("tool", "timeout", f"{call.name} was stopped by its middleware: {text}", call.id)
-        if call.effect != "write" and call.attempt > self._tool.spec.retries:
+        if call.effect != "write" and not self._has_retries():
             end = failed_end(call, failure, cut_off=True)
             end.report = self._report(end)
             return [end]
@@ -195,7 +213,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return [e.ToolStopped(call.step, call.id, reason)]
         if reason == "timeout":
             text = f"{call.name} took longer than {self._tool.spec.timeout:g} s"
-            is_final = call.effect != "write" and call.attempt > self._tool.spec.retries
+            is_final = call.effect != "write" and not self._has_retries()
         else:
             text = f"{call.name} did not stop when it was cancelled"
             is_final = call.effect != "write"
@@ -218,10 +236,25 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             self._access = StateAccess(self.context.state, call.began, f"tool {call.name!r}", refusal=refusal)
         return StateView(self._access)
 
+    def _has_retries(self) -> bool:
+        call = self.effect.call
+        return call.attempt - call.attempts_that_asked <= self._tool.spec.retries
+
+    def _open_requests(self) -> CallRequests:
+        """Return what the tool asks and keeps; from any thread."""
+        assert self.task is not None, "it runs"
+        with _OPENING:
+            if self._requests is None:
+                loop, call = self.task.get_loop(), self.effect.call
+                self._requests = CallRequests(
+                    self.context, call, self._record, lambda: self.ends is not None, loop
+                )
+            return self._requests
+
     def _failed(self, text: str) -> list[e.Event]:
         """Return the end of an attempt that failed: the call may have retries left."""
         call = self.effect.call
-        if call.attempt <= self._tool.spec.retries and call.effect != "write":
+        if self._has_retries() and call.effect != "write":
             return [e.ToolStopped(call.step, call.id, "error", e.Failure("tool", "error", text, call.id))]
         return self.broken(text)
 
@@ -251,7 +284,9 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         context, call, call_id, tool = self.context, self.effect.call, self.effect.id, self._tool
         if tool is None or not tool.spec.undoable:
             return self.broken(f"the agent has no tool {call.name} with undo=")
-        ctx = _tool_context(self, call, call.undo_attempt, _read_only(context.state, call, "undo="))
+        ctx = _tool_context(
+            self, call, call.undo_attempt, _read_only(context.state, call, "undo="), _no_services("undo=")
+        )
         ctx = replace(ctx, call_id=call_id, idempotency_key=context.state.key_of(call_id))
         try:
             await context.durable()
@@ -304,7 +339,8 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         try:
             self.enter()
             view = _read_only(self.context.state, call, "reconcile=")
-            verdict = await tool.reconcile(call.as_tool_call, _tool_context(self, call, call.attempt, view))
+            ctx = _tool_context(self, call, call.attempt, view, _no_services("reconcile="))
+            verdict = await tool.reconcile(call.as_tool_call, ctx)
         except asyncio.CancelledError:
             if self.cancelled_itself():
                 return self.broken("it cancelled itself")
@@ -405,11 +441,20 @@ def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], Sta
 
 def read_only_context(in_flight: EffectInFlight[Any], call: CallState, part: str) -> ToolContext[Any]:
     """Return what a function beside a tool may know of a call that has not started; `part` names it for errors."""
-    return _tool_context(in_flight, call, call.attempt, _read_only(in_flight.context.state, call, part))
+    state = in_flight.context.state
+    return _tool_context(in_flight, call, call.attempt, _read_only(state, call, part), _no_services(part))
+
+
+def _no_services(part: str) -> Callable[[], CallServices]:
+    return lambda: cast("CallServices", NoServices(part))
 
 
 def _tool_context(
-    in_flight: EffectInFlight[Any], call: CallState, attempt: int, open_state: Callable[[], StateView]
+    in_flight: EffectInFlight[Any],
+    call: CallState,
+    attempt: int,
+    open_state: Callable[[], StateView],
+    open_services: Callable[[], CallServices],
 ) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
     context = in_flight.context
@@ -439,4 +484,5 @@ def _tool_context(
         cancelled=lambda: in_flight.cancel_reason is not None,
         on_left_behind=left_behind,
         open_state=open_state,
+        open_services=open_services,
     )

@@ -1,24 +1,27 @@
-"""Requests for approval: list what waits for a person, approve and deny, for a task and for the tasks below it."""
+"""Requests to people: list what waits for a person, approve, deny and answer, for a task and for the tasks below it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from treadle.core import events as e
+from treadle.core.codec import flaw, plain
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES
-from treadle.core.ids import approved_call
+from treadle.core.ids import approval_id, approved_call, is_question
 from treadle.core.journal import events_with_epochs
+from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
 from treadle.core.permits import STANDING, StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.engine import results
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import Pending
+from treadle.engine.results import FOR_PEOPLE, Pending
 from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TaskNotFound
 from treadle.ports import TaskFilter
 from treadle.runner.control import READ_SOON, ControlVerbs
@@ -29,7 +32,7 @@ _PAGE: Final = 200
 _MAY_WAIT: Final = ("waiting", "running", "paused", "interrupted")
 """The states of tasks that may wait for a person."""
 
-Answer = e.ApprovalGiven | e.ApprovalDenied
+Answer = e.ApprovalGiven | e.ApprovalDenied | e.QuestionAnswered
 """The decision of a person on a request."""
 
 
@@ -37,14 +40,33 @@ Answer = e.ApprovalGiven | e.ApprovalDenied
 class _Verdict:
     """What a caller decides on a request."""
 
-    kind: Literal["approve", "deny"]
+    kind: Literal["approve", "deny", "answer"]
     by: str | None
     arguments: dict[str, Json] | None = None
     scope: e.ApprovalScope = "once"
     reason: str | None = None
+    value: Json = None
+
+    @property
+    def about(self) -> Literal["approval", "question"]:
+        """The kind of request that it decides."""
+        return "question" if self.kind == "answer" else "approval"
+
+    def names(self, request_id: str) -> bool:
+        """Whether an id is that of such a request."""
+        return is_question(request_id) if self.kind == "answer" else approved_call(request_id) is not None
+
+    def data(self, request_id: str) -> dict[str, Json]:
+        """Return the command to the task."""
+        data: dict[str, Json] = {"request_id": request_id, "by": self.by}
+        if self.kind == "approve":
+            return data | {"scope": self.scope, "arguments": self.arguments}
+        return data | ({"reason": self.reason} if self.kind == "deny" else {"value": self.value})
 
     def is_that_of(self, answer: Answer) -> bool:
         """Whether an answer says the same; its reason and the name of the approver do not matter."""
+        if isinstance(answer, e.QuestionAnswered):
+            return _exactly(self.value) == _exactly(answer.value)
         if isinstance(answer, e.ApprovalDenied):
             return self.kind == "deny"
         same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
@@ -52,13 +74,13 @@ class _Verdict:
 
 
 class ApprovalVerbs(ControlVerbs):
-    """The verbs by which people decide on calls."""
+    """The verbs by which people decide on calls and answer questions."""
 
     @verb
     async def list_pending(
         self, task: Ref | None = None, *, thread_id: str | None = None
     ) -> tuple[Pending, ...]:
-        """Return what waits for a person: approvals and settlements, of tasks and of the tasks below them.
+        """Return what waits for a person: approvals, questions, settlements, of tasks and of the tasks below them.
 
         Args:
             task: the task, or its id; by default all tasks of the store.
@@ -130,6 +152,27 @@ class ApprovalVerbs(ControlVerbs):
         await self._decide(task, request_id, _Verdict("deny", by, reason=reason))
 
     @verb
+    async def answer(
+        self, task: Ref, request_id: str | None = None, *, value: Any, by: str | None = None
+    ) -> None:
+        """Answer a question; who asked goes on when the task is next driven. The same answer again changes nothing.
+
+        Args:
+            task: the task, or its id; or a task above it.
+            request_id: as `pending` names it; None if exactly one question is pending.
+            value: the answer, which has to fit the schema of the question: JSON data, or what pydantic makes such data
+                of, such as a model, a dataclass or a date.
+            by: the name of the caller, for the record.
+
+        Raises:
+            ConfigurationError: the answer does not fit, and the question stays open; or several questions are pending
+                and `request_id` is None.
+            CallNotFound: no such question was asked.
+            AlreadyDecided: it was answered differently, has expired, or its call has ended.
+        """
+        await self._decide(task, request_id, _Verdict("answer", by, value=_as_json(value)))
+
+    @verb
     async def list_grants(
         self, *, thread_id: str | None = None, revoked: bool = False
     ) -> tuple[StandingGrant, ...]:
@@ -166,26 +209,53 @@ class ApprovalVerbs(ControlVerbs):
             (state, item)
             for state in states
             for item in _for_people(state)
-            if item.kind == "approval" and request_id in (None, item.request_id)
+            if item.kind == verdict.about and request_id in (None, item.request_id)
         ]
-        if request_id is not None and approved_call(request_id) is None:
-            raise CallNotFound(
-                f"{request_id!r} is not the id of a request for approval: `pending` names these"
-            )
+        kind = _NAMES[verdict.about]
+        if request_id is not None and not verdict.names(request_id):
+            raise CallNotFound(f"{request_id!r} is not the id of a {kind}: `pending` names these")
         if len(pending) > 1:
             named = ", ".join(
-                [f"{item.request_id} ({item.tool}) of task {item.task_id}" for _, item in pending]
+                [
+                    f"{item.request_id} ({item.tool or 'its step'}) of task {item.task_id}"
+                    for _, item in pending
+                ]
             )
             raise ConfigurationError(f"{verdict.kind}: name one of the requests that are pending: {named}")
         if pending:
             await self._answer(*pending[0], verdict)
         elif request_id is None:
-            raise CallNotFound(f"task {task_id} waits for no approval")
+            raise CallNotFound(f"task {task_id} waits for no {verdict.about}")
         else:
             await self._check_decided(states, request_id, verdict)
 
     async def _answer(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
         """Send a decision on a pending request to its task, and return once it is durable."""
+        if verdict.about == "approval":
+            self._check_approver(state, item, verdict)
+        elif (wrong := misfit(verdict.value, item.schema)) is not None:
+            raise ConfigurationError(
+                f"answer: task {state.task_id}: the value does not fit the question {item.request_id}, which stays "
+                f"open: {wrong}"
+            )
+        seq = state.seq
+        item_id = await self._commands.send(state.task_id, verdict.kind, verdict.data(item.request_id))
+        # It is durable: the driver of the task reads it in time.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._commands.answer(state.task_id, item_id, after=seq)
+            if isinstance(
+                answer, e.CommandRejected
+            ):  # another decision, its expiry, or the call's end was first
+                now = await self._state(state.task_id)
+                if any(other.request_id == item.request_id for other in _for_people(now)):
+                    raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
+                await self._check_decided([now], item.request_id, verdict)
+        if state.parent is not None:
+            await self._commands.tell_parents(await self._cache.row(state.task_id))
+
+    def _check_approver(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
+        """Raise unless the caller may decide, with arguments that fit."""
         asked = approved_call(item.request_id)
         call = state.asked[asked[0]] if asked is not None else None
         request = call.permit.request if call is not None and call.permit is not None else None
@@ -204,52 +274,32 @@ class ApprovalVerbs(ControlVerbs):
             )
         if verdict.arguments is not None:
             self._check_arguments(state, call, verdict.arguments, verdict.kind)
-        data: dict[str, Json] = {"request_id": item.request_id, "by": verdict.by}
-        if verdict.kind == "approve":
-            data |= {"scope": verdict.scope, "arguments": verdict.arguments}
-        else:
-            data["reason"] = verdict.reason
-        seq = state.seq
-        item_id = await self._commands.send(state.task_id, verdict.kind, data)
-        # It is durable: the driver of the task reads it in time.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(READ_SOON):
-                answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(
-                answer, e.CommandRejected
-            ):  # another decision, its expiry, or the call's end was first
-                now = await self._state(state.task_id)
-                if call.id in now.asked and now.asked[call.id].requests == request.number:
-                    raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
-                await self._check_decided([now], item.request_id, verdict)
-        if state.parent is not None:
-            await self._commands.tell_parents(await self._cache.row(state.task_id))
 
     async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
         """Raise unless a request that is not pending, of one of these tasks, was decided like this."""
-        asked = approved_call(request_id)
-        found: TaskState | None = None
+        found, asker = None, ""
         for state in states:
             records = await self._store.read(state.task_id)
             for _, event in events_with_epochs(state.task_id, records):
-                if not isinstance(event, _ABOUT_REQUESTS) or (event.call, event.number) != asked:
+                if not isinstance(event, _ABOUT_REQUESTS) or _request_of(event) != request_id:
                     continue
-                found = state
-                if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied)):
+                found, asker = state, event.call
+                if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)):
                     if verdict.is_that_of(event):
                         return
-                    how = "approved" if isinstance(event, e.ApprovalGiven) else "denied"
                     by = f" by {event.by}" if event.by else ""
-                    text = f"task {state.task_id}: the request {request_id} was {how}{by} already"
+                    text = (
+                        f"task {state.task_id}: the request {request_id} was {_HOW[type(event)]}{by} already"
+                    )
                     raise AlreadyDecided(text, task_id=state.task_id)
-                if isinstance(event, e.ApprovalExpired):
+                if isinstance(event, (e.ApprovalExpired, e.QuestionExpired)):
                     text = f"task {state.task_id}: the request {request_id} has expired"
                     raise AlreadyDecided(text, task_id=state.task_id)
         if found is None:
-            raise CallNotFound(f"task {states[0].task_id} has no request for approval {request_id!r}")
+            raise CallNotFound(f"task {states[0].task_id} has no {_NAMES[verdict.about]} {request_id!r}")
+        whose = f"its call {_what_became_of(found, asker)}" if asker else "its step has ended or was undone"
         raise AlreadyDecided(
-            f"task {found.task_id}: the request {request_id} is not pending any more: its call "
-            f"{_what_became_of(found, asked[0] if asked is not None else '')}",
+            f"task {found.task_id}: the request {request_id} is not pending any more: {whose}",
             task_id=found.task_id,
         )
 
@@ -265,11 +315,38 @@ class ApprovalVerbs(ControlVerbs):
                     yield below
 
 
-_ABOUT_REQUESTS: Final = (e.ApprovalRequested, e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)
+_APPROVALS: Final = (e.ApprovalRequested, e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)
+_ABOUT_REQUESTS: Final = (*_APPROVALS, e.QuestionAsked, e.QuestionAnswered, e.QuestionExpired)
+_NAMES: Final = {"approval": "request for approval", "question": "question"}
+_HOW: Final[dict[type, str]] = {
+    e.ApprovalGiven: "approved",
+    e.ApprovalDenied: "denied",
+    e.QuestionAnswered: "answered",
+}
+
+
+def _request_of(event: Any) -> str:
+    return approval_id(event.call, event.number) if isinstance(event, _APPROVALS) else event.request_id
 
 
 def _for_people(state: TaskState) -> list[Pending]:
-    return [item for item in results.pending_of(state) if item.kind in ("approval", "settlement")]
+    return [item for item in results.pending_of(state) if item.kind in FOR_PEOPLE]
+
+
+def _exactly(value: Json) -> str:
+    """Return a text that two values share if they are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _as_json(value: Any) -> Json:
+    """Return an answer as JSON data; raises `ConfigurationError` for what has no such form."""
+    try:
+        data = plain(value)
+    except ValueError as error:
+        raise ConfigurationError(f"answer: value must be JSON data, got {value!r:.80}") from error
+    if (wrong := flaw(data)) is not None:
+        raise ConfigurationError(f"answer: value is {wrong}, got {value!r:.80}")
+    return data
 
 
 def _what_became_of(state: TaskState, call_id: str) -> str:

@@ -121,7 +121,8 @@ class ControlVerbs(ViewVerbs):
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             call = state.open_call(call_id)
-            if call is None or call.status != "proposed" or call.in_doubt or call.answers:
+            has_begun = call is None or call.status != "proposed" or call.in_doubt or call.questions
+            if call is None or has_begun or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
             self._check_arguments(state, call, arguments, "edit_call")
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))

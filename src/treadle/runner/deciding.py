@@ -59,6 +59,11 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         most: characters of a value that are shown; None for all.
     """
     yield ("  ? ", "yellow"), exact_text(_heading(item)).replace("\n", " ")
+    if item.kind == "question":
+        yield from _labelled("question:", exact_text(item.text), width, most)
+        yield from _labelled("an answer is:", exact_json(item.schema), width, most)
+        if item.has_default:
+            yield from _labelled("without one:", exact_json(item.default), width, most)
     if item.reason:
         yield from _labelled("why:", exact_text(item.reason), width, most)
     if item.rule is not None:
@@ -77,6 +82,8 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
 
 
 def _heading(item: Pending) -> str:
+    if item.kind == "question":
+        return f"{item.tool or 'a step'} asks a person"
     return f"{item.tool} waits for an approval" if item.kind == "approval" else item.text
 
 

@@ -175,6 +175,10 @@ class RunHandle(Generic[OutputT_co]):
         """See `Runner.deny`."""
         await self._runner.deny(self.task_id, request_id, reason=reason, by=by)
 
+    async def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
+        """See `Runner.answer`."""
+        await self._runner.answer(self.task_id, request_id, value=value, by=by)
+
     async def undo_step(
         self,
         *,

@@ -232,6 +232,10 @@ class SyncHandle(Generic[OutputT_co]):
         """See `Runner.deny`."""
         BRIDGE.run(self._handle.deny(request_id, reason=reason, by=by))
 
+    def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
+        """See `Runner.answer`."""
+        BRIDGE.run(self._handle.answer(request_id, value=value, by=by))
+
     def undo_step(
         self,
         *,
@@ -678,6 +682,10 @@ class SyncRunner:
     ) -> None:
         """See `Runner.deny`."""
         BRIDGE.run(self._runner.deny(task, request_id, reason=reason, by=by))
+
+    def answer(self, task: Ref, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
+        """See `Runner.answer`."""
+        BRIDGE.run(self._runner.answer(task, request_id, value=value, by=by))
 
     def list_grants(
         self, *, thread_id: str | None = None, revoked: bool = False

@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 
 from treadle.core.observation import error_text
+from treadle.core.questions import AwaitingAnswer
 from treadle.errors import ToolError
 
 
 def contained(error: BaseException) -> Exception:
-    """Return an error that a coroutine may raise: this one if ordinary, else a `ToolError` that names it."""
+    """Return an error that a coroutine may raise: this one if ordinary, else a `ToolError` that names it.
+
+    Raises `AwaitingAnswer`, which is no error.
+    """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
+    if isinstance(error, AwaitingAnswer):
+        raise error
     wrapped = ToolError(f"the tool raised {error_text(error)}")
     wrapped.__cause__ = error
     return wrapped
 
 
 def from_outside(error: BaseException) -> bool:
-    """Return whether an error came to the tool from its caller: a cancelled task, or a coroutine being closed."""
+    """Return whether an error is not the tool's own: its task is cancelled, its coroutine closed, a person asked."""
+    if isinstance(error, AwaitingAnswer):
+        return True
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0

@@ -32,6 +32,7 @@ from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
 from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
+from treadle.tools.asking import asks
 from treadle.tools.faults import contained, from_outside
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
@@ -116,6 +117,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         self.function: Callable[P, R] = fn
         self.options: ToolOptions = options
         self.middleware: tuple[ToolMiddleware, ...] = _middleware(options, name)
+        if asks(fn, self._arguments.context) and not (options.get("read_only") or options.get("idempotent")):
+            raise ToolDefinitionError(
+                f"tool {name!r}: idempotent: a tool that asks starts again from its top after the answer; declare "
+                "idempotent=True if it may start twice under one key, or read_only=True if it changes nothing"
+            )
         self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
         self._asks, self._preview = options.get("needs_approval", False), options.get("preview")
         known = {*self._arguments.parameters["properties"], CONTEXT}

@@ -4,6 +4,7 @@ status of an open call    what it wants
 proposed                  to begin, as far as limits and parallelism allow; first to be judged, where that is due
   asked                   nothing: a person decides whether it begins
   denied                  to end
+asking                    nothing: a person answers its question, and then it begins again
 begun                     to be performed, or to go on
 parked                    to go on: the call runs an agent, whose task is at rest
   out of time             to end, and its task with it
@@ -37,7 +38,8 @@ def want_call(
         rules: of the task.
         call: a call of a running step.
         effects: what the task wants so far.
-        waiting: the calls so far that a person has to approve, or whose outcome a person has to tell.
+        waiting: the calls so far that a person has to approve, whose question a person has to answer, or whose outcome
+            a person has to tell.
         most: a call begins as long as there are fewer effects.
     """
     if call.status == "begun":
@@ -49,6 +51,8 @@ def want_call(
             effects.append(call_effect(call, call.name in rules.agents))
     elif call.status == "parked":
         effects.append(_stop_late(rules, call) or call_effect(call, True))
+    elif call.status == "asking":
+        waiting.append(call)
     elif call.status in ("lost", "unresolved"):
         spec = rules.tools.get(call.name)
         end = settled_end(call)
@@ -118,12 +122,15 @@ def denied_end(call: CallState) -> e.ToolEnded:
 
 def wait_for_person(calls: Sequence[CallState]) -> Wait:
     """Return the wait of a task that can do nothing until a person decides on these calls."""
-    approval = any(call.status == "proposed" for call in calls)
-    return Wait("approval" if approval else "settlement", tuple(calls))
+    statuses = {call.status for call in calls}
+    reason = "approval" if "proposed" in statuses else "question" if "asking" in statuses else "settlement"
+    return Wait(reason, tuple(calls))
 
 
 def only_permitted(rules: Rules, decision: Decision) -> Decision:
     """Return a decision in which no call starts that is still to be judged, waits for a person, or was denied.
+
+    Nor one whose question is not answered.
 
     For workers of a user's own, which want calls themselves.
     """
@@ -136,6 +143,8 @@ def only_permitted(rules: Rules, decision: Decision) -> Decision:
             end = _want_permitted(rules, effect.call, effects, waiting, len(effects) + 1)
             if end is not None:
                 return end
+        elif isinstance(effect, CallTool) and effect.call.status == "asking":
+            waiting.append(effect.call)
         else:
             effects.append(effect)
     return wait_for_person(waiting) if waiting and not effects else tuple(effects)
@@ -173,6 +182,9 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | N
 
 def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
     """Return the end of an open call; None if it is in flight or runs an agent."""
+    if call.status == "asking":
+        text = f"{call.name} asked a person and does not go on: {why}."
+        return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status == "proposed":
         text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
         return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
@@ -190,7 +202,7 @@ def settled_end(call: CallState) -> e.ToolEnded | None:
 
 def may_have_acted(call: CallState) -> bool:
     """Whether a call may have changed something outside the task."""
-    if call.in_doubt or call.acted:
+    if call.in_doubt or call.acted or call.is_halfway:
         return True
     if call.effect == "read" or not call.attempt:
         return False
@@ -198,6 +210,7 @@ def may_have_acted(call: CallState) -> bool:
         return False  # its tool did not run
     if call.child is not None:
         return True  # however its task ended, calls in it may have changed something
-    # A call found not to have happened may begin again, or was ended like a call that never began.
-    waits = call.status == "proposed" and call.stopped is None
+    # A call found not to have happened may begin again, or was ended like a call that never began; one that
+    # asked may begin again too.
+    waits = call.status in ("proposed", "asking") and call.stopped is None
     return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")

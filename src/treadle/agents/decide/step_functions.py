@@ -126,7 +126,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
 def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
     """Return the wait of a task of whose running steps each waits for a person or a timer; else None."""
     held = {call.step for call in waiting}
-    resting = False
+    resting = asks = False
     for effect in effects:
         if type(effect) is not RunFunction:
             return None
@@ -134,12 +134,15 @@ def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
             call.tries is not None and call.tries.retry_at is not None
             for call in effect.node.model_calls.values()
         )
-        if not rests and effect.node.id not in held:
+        if not rests and effect.node.id not in held and not effect.node.questions:
             return None
+        asks = asks or bool(effect.node.questions)
         resting = resting or rests
     if resting:
         return Wait("timer")
-    return wait_for_person(waiting) if waiting else None
+    if waiting:
+        return wait_for_person(waiting)
+    return Wait("question") if asks else None
 
 
 def _calls(

@@ -65,6 +65,7 @@ from treadle.core.events.occurrence import (
     StopReason,
     explain_names,
 )
+from treadle.core.events.questions import QuestionAnswered, QuestionAsked, QuestionExpired
 from treadle.core.events.requests import (
     ModelFailed,
     ModelReturned,
@@ -159,6 +160,9 @@ __all__ = [
     "OutcomeSettled",
     "OutcomeUnresolved",
     "PauseRequested",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "QuestionExpired",
     "RawChunk",
     "RequestJudged",
     "RequestVerdict",
@@ -247,6 +251,9 @@ TaskEvent: TypeAlias = (
     | ApprovalDenied
     | ApprovalExpired
     | ApprovalVoided
+    | QuestionAsked
+    | QuestionAnswered
+    | QuestionExpired
     | ToolStarted
     | ArgumentsRewritten
     | ToolStopped

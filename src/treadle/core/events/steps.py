@@ -87,13 +87,19 @@ class CallRequested(Event):
 
 @mutable
 class ValueKept(Event):
-    """A value that a function found, to be the same when it is entered again."""
+    """A value that a step function, or a `call`, found: it is the same when the function is entered again."""
 
     says = "step {it.step} stored a value"
 
     step: str
     key: str
     value: Json
+    call: str = ""
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: older ones know of no values of calls."""
+        return 5 if self.call else 1
 
 
 @mutable

@@ -1,0 +1,81 @@
+"""A question as a tool or a step function puts it to a person: checked, with the schema of its answers."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+from treadle.agents.output import AnswerType
+from treadle.core.codec import flaw
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.core.questions import Question, question_digest
+from treadle.errors import ConfigurationError, QuestionUnanswered
+
+
+@frozen
+class QuestionTerms:
+    """A question with the type of its answers, and the default if there is one."""
+
+    where: str
+    """who asks, for errors"""
+
+    question: str
+    type: AnswerType[Any]
+    digest: str
+    default: Json
+    has_default: bool
+
+    def answer_of(self, question: Question) -> Any:
+        """Return the answer to a question that is open no more; raises `ValueError` if it is not of the type."""
+        if question.is_answered:
+            return self.type.checked(question.value)
+        raise QuestionUnanswered(
+            f"{self.where}: the question {self.question!r:.200} was not answered in time"
+        )
+
+
+def terms_of(where: str, question: Any, schema: Any, expires: Any, default: tuple[Any, ...]) -> QuestionTerms:
+    """Return a question as it can be asked.
+
+    Args:
+        where: who asks, for errors.
+        question: the text.
+        schema: the type of the answer.
+        expires: seconds until it expires, or None.
+        default: the default alone; empty if there is none.
+
+    Raises:
+        ConfigurationError: an argument is not valid; the text names it.
+    """
+    if not isinstance(question, str) or not question.strip() or flaw(question) is not None:
+        raise ConfigurationError(f"{where}: ask(question) takes a text, got {question!r:.80}")
+    is_number = isinstance(expires, (int, float)) and not isinstance(expires, bool)
+    if expires is not None and not (is_number and expires > 0 and math.isfinite(expires)):
+        raise ConfigurationError(
+            f"{where}: ask(expires=) takes seconds above 0, or None, got {expires!r:.80}"
+        )
+    answer_type = _type_of(schema)
+    data: Json = None
+    if default:
+        try:
+            data = answer_type.dump(default[0])
+        except Exception as error:
+            raise ConfigurationError(
+                f"{where}: ask(default=) is not of the type of the answer, got {default[0]!r:.80}: {error}"
+            ) from error
+    digest = question_digest(question, answer_type.schema)
+    return QuestionTerms(where, question, answer_type, digest, data, bool(default))
+
+
+def _type_of(schema: Any) -> AnswerType[Any]:
+    try:
+        return _known_type(schema)
+    except TypeError:  # it has no hash
+        return AnswerType("ask(schema)", schema)
+
+
+@lru_cache(maxsize=128)
+def _known_type(schema: Any) -> AnswerType[Any]:
+    return AnswerType("ask(schema)", schema)

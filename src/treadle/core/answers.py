@@ -1,0 +1,124 @@
+"""How events change questions to people: asked, answered, expired, dropped. Rules of `fold`.
+
+A call that asked is at rest until the last of its open questions is answered or has expired; then it is proposed again.
+A step function that asked goes on running, or is entered again; its questions are known by the keys of its memo.
+"""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.events import IllegalEvent
+from treadle.core.graph import MemoEntry, StepNode
+from treadle.core.questions import Question
+from treadle.core.state import TaskState, not_running
+from treadle.core.steps import CallState
+
+
+def ask(state: TaskState, event: e.QuestionAsked) -> None:
+    """Note a question of a call, which ends its attempt, or of a step function."""
+    question = Question(event)
+    if event.call:
+        _ask_by_call(state, event, question)
+    else:
+        node = state.graph.running.get(event.step) if state.graph is not None else None
+        if node is None:
+            raise not_running(state, event)
+        node.requests += 1
+        node.questions[question.id] = question
+        node.memo[event.key] = MemoEntry(event.digest, question)
+    state.questions[question.id] = question
+
+
+def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -> None:
+    call = state.open_call(event.call)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
+    event.tool_name = call.name
+    may_ask = call.status in ("begun", "asking") and call.effect != "write" and call.child is None
+    earlier = call.questions[event.place - 1] if 1 <= event.place <= len(call.questions) else None
+    in_order = event.number == call.asked_questions + 1 and 1 <= event.place <= len(call.questions) + 1
+    if not may_ask or not in_order or (earlier is not None and earlier.status == "open"):
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} of call {call.id}, which is {call.status}")
+    if call.status == "begun":
+        # What comes before the first question changes nothing, unless `once` kept a value of it.
+        call.is_halfway = call.effect != "read" and (bool(call.values) or event.place > 1)
+        call.attempts_that_asked += 1
+    call.status, call.asked_questions = "asking", event.number
+    call.questions = (*call.questions[: event.place - 1], question, *call.questions[event.place :])
+
+
+def answer(state: TaskState, event: e.QuestionAnswered) -> None:
+    """Note the answer of a person."""
+    question = _open_question(state, event)
+    question.status, question.value, question.by = "answered", event.value, event.by
+    _settle(state, event, question)
+
+
+def expire(state: TaskState, event: e.QuestionExpired) -> None:
+    """Note that time ran out; it must have come."""
+    question = _open_question(state, event)
+    if question.asked.expires is None or event.time < question.asked.expires:
+        raise IllegalEvent(f"task {state.task_id}: the question {event.request_id} has not expired")
+    question.status, question.value = "expired", question.asked.default
+    _settle(state, event, question)
+
+
+def keep(state: TaskState, event: e.ValueKept) -> None:
+    """Note a value that a call keeps for its later attempts."""
+    call = state.open_call(event.call)
+    values = call.values or {} if call is not None else {}
+    if call is None or call.status != "begun" or event.key in values:
+        status = call.status if call is not None else "not open"
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")
+    call.values = {**values, event.key: event.value}
+
+
+def close_call(state: TaskState, call: CallState) -> None:
+    """Drop the open questions of a call that has ended."""
+    for question in call.questions:
+        state.questions.pop(question.id, None)
+
+
+def close_step(state: TaskState, node: StepNode) -> None:
+    """Drop the open questions of a step function that does not run any more: it asks them anew if it does again."""
+    for key, entry in list(node.memo.items()):
+        done = entry.done
+        if isinstance(done, Question) and not done.is_answered:
+            state.questions.pop(done.id, None)
+            del node.memo[key]
+    node.questions.clear()
+
+
+def forget(state: TaskState) -> None:
+    """Drop what open calls asked and kept, and what is not answered: a fork asks anew, under keys of its own."""
+    if state.graph is not None:
+        for node in state.graph.running.values():
+            close_step(state, node)
+    for step in state.under_way():
+        for call in step.open.values():
+            if call.status == "asking":
+                call.status = "proposed"
+            call.questions, call.values, call.is_halfway = (), None, False
+    state.questions.clear()
+
+
+def _open_question(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired) -> Question:
+    """Return the open question that an event is about; it is then open no more."""
+    question = state.questions.pop(event.request_id, None)
+    if question is None:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} of {event.request_id}, which is not open")
+    return question
+
+
+def _settle(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired, question: Question) -> None:
+    """Let a call whose last question this was start again."""
+    asked = question.asked
+    if not asked.call:
+        assert state.graph is not None, "a step function asked"
+        del state.graph.running[asked.step].questions[question.id]
+        return
+    call = state.open_call(asked.call)
+    assert call is not None, "the questions of a call are dropped at its end"
+    event.tool_name = call.name
+    if all(other.status != "open" for other in call.questions):
+        call.status = "proposed"

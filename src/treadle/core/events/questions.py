@@ -1,0 +1,76 @@
+"""Questions to people: what a call or a step function asks, and what became of it."""
+
+from __future__ import annotations
+
+from treadle.core.data import mutable
+from treadle.core.events.occurrence import CallOccurrence, Event
+from treadle.core.ids import question_id
+from treadle.core.messages import Json
+
+
+class QuestionOccurrence(CallOccurrence):
+    """What tells of a question: `request_id` is its id, as `list_pending` names it."""
+
+    __slots__ = ()
+
+    step: str
+    number: int
+
+    @property
+    def request_id(self) -> str:
+        """The id of the question."""
+        return question_id(self.call or self.step, self.number)
+
+
+@mutable
+class QuestionAsked(Event, QuestionOccurrence):
+    """A call, or a step function if `call` is empty, asks a person; a call starts again once there is an answer.
+
+    `number` counts the questions of the call, or the requests of the step; `place` says which question of the call's
+    code it is, from 1, and `key` how a step function knows it again. An answer fits the JSON `schema`, and is bound to
+    `digest`, that of question and schema. `expires` is in microseconds since 1970, UTC; from then on `default` is the
+    answer if there is one (`has_default`). `problem` says why the tool did not accept the answer before.
+    """
+
+    says = "a person is asked ({it.request_id})"
+
+    since = 5
+    step: str
+    call: str
+    number: int
+    question: str
+    schema: Json
+    digest: str
+    place: int = 1
+    key: str = ""
+    expires: int | None = None
+    default: Json = None
+    has_default: bool = False
+    problem: str | None = None
+
+
+@mutable
+class QuestionAnswered(Event, QuestionOccurrence):
+    """A person answered a question."""
+
+    says = "a person answered ({it.request_id})"
+
+    since = 5
+    step: str
+    call: str
+    number: int
+    value: Json
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
+class QuestionExpired(Event, QuestionOccurrence):
+    """A question was not answered in time: its default is the answer, or the code that asked is told."""
+
+    says = "the question expired ({it.request_id})"
+
+    since = 5
+    step: str
+    call: str
+    number: int

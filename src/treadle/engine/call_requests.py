@@ -1,0 +1,160 @@
+"""What the tool of a call asks people and keeps for its later attempts: `ToolContext.ask`, `once` and `wait`.
+
+A question without an answer ends the attempt: `ask` raises `AwaitingAnswer`, and the questions asked so far become the
+end of the attempt, also if the tool catches that exception. The call rests, also without a process. When the last of
+them is answered or has expired, the tool starts again from its top under the same key:
+
+    attempt 1    once("quote", f)    f runs, value_kept is durable
+                 ask("Pay 12 EUR?")  question_asked; the attempt ends
+    attempt 2    once("quote", f)    the value, from the journal
+                 ask("Pay 12 EUR?")  the answer
+
+A question is known by its place among the questions of the attempt. Its text and schema have to be what they were: the
+answer to one question is never passed off as the answer to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from treadle.agents.question import QuestionTerms, terms_of
+from treadle.core import events as e
+from treadle.core.codec import check_fit, plain
+from treadle.core.messages import copied
+from treadle.core.questions import AwaitingAnswer, Question, expires_at
+from treadle.core.steps import CallState
+from treadle.engine.effect_context import EffectContext
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.step_threads import in_thread, running_loop, wait_from_thread
+from treadle.errors import NotReproducible, ToolError
+
+T = TypeVar("T")
+
+
+class CallRequests:
+    """The questions and values of one attempt of a call.
+
+    Args:
+        context: of the drive.
+        call: the call, which is begun.
+        record: journals an event.
+        is_over: returns whether the attempt has ended.
+        loop: of the drive.
+    """
+
+    def __init__(
+        self,
+        context: EffectContext,
+        call: CallState,
+        record: Recorder,
+        is_over: Callable[[], bool],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._context = context
+        self._call = call
+        self._attempt = call.attempt
+        self._record = record
+        self._is_over = is_over
+        self._loop = loop
+        self._places = 0
+        self._in_thread = False
+        """whether the tool runs in a thread of its own"""
+
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.asked: list[e.QuestionAsked] = []
+        """the questions of this attempt that have no answer: they end it"""
+
+    async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
+        """Return a person's answer, or end the attempt."""
+        self._check_usable("ask")
+        call = self._call
+        if call.effect == "write":
+            raise ToolError(
+                f"tool {call.name!r} may not ask: it may write and is not idempotent, and after the answer it would "
+                "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
+            )
+        terms = terms_of(self._where(), question, schema, expires, default)
+        self._places += 1
+        place, problem = self._places, None
+        earlier = call.questions[place - 1] if place <= len(call.questions) else None
+        if earlier is not None:
+            self._check_same(earlier, terms)
+            try:
+                return terms.answer_of(earlier)
+            except ValueError as error:  # its schema let it pass, and a validator of the type did not
+                problem = str(error)
+        options = self._context.runtime.options
+        asked = e.QuestionAsked(
+            call.step,
+            call.id,
+            call.asked_questions + len(self.asked) + 1,
+            question,
+            terms.type.schema,
+            terms.digest,
+            place,
+            expires=expires_at(self._context.clock(), expires, headless=options.interaction == "headless"),
+            default=terms.default,
+            has_default=terms.has_default,
+            problem=problem,
+        )
+        try:
+            check_fit(asked)
+        except ValueError as error:
+            raise ToolError(f"{self._where()}: ask() takes no such question: {error}") from None
+        self.asked.append(asked)
+        raise AwaitingAnswer
+
+    async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
+        """Return what a function returned when it was first called under a name."""
+        self._check_usable("once")
+        call = self._call
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if name not in (call.values or ()):
+                value: Any = await in_thread(fn) if self._in_thread else fn()
+                if isinstance(value, Awaitable):
+                    value = await cast("Awaitable[Any]", value)
+                try:
+                    kept = plain(value)
+                except ValueError:
+                    raise ToolError(
+                        f"{self._where()}: once({name!r:.80}, ...) must return JSON data, got {value!r:.200}"
+                    ) from None
+                self._check_usable("once")
+                self._record(e.ValueKept(call.step, name, kept, call.id))
+                await self._context.durable()
+        assert call.values is not None, "it was kept"
+        return cast("T", copied(call.values[name]))
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait in a thread for what the event loop does."""
+        self._in_thread = True
+        return wait_from_thread(awaitable, self._loop, ToolError)
+
+    def _where(self) -> str:
+        return f"task {self._context.state.task_id}, call {self._call.id} of tool {self._call.name!r}"
+
+    def _check_usable(self, verb: str) -> None:
+        """Raise unless the attempt still runs, and in this thread."""
+        if running_loop() is not self._loop:
+            raise ToolError(
+                f"{self._where()}: ctx.{verb}(...) is awaited in the event loop that runs the task; a tool that runs "
+                f"in a thread says ctx.wait(ctx.{verb}(...))"
+            )
+        if self._is_over() or self._call.status != "begun" or self._call.attempt != self._attempt:
+            raise ToolError(f"{self._where()}: ctx.{verb}(...) after the call has ended")
+
+    def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
+        """Raise unless the tool asks what it asked at this place when it ran before."""
+        asked = earlier.asked
+        if asked.digest == terms.digest:
+            return
+        which = (
+            "its answers are of another type" if asked.question == terms.question else "it was another one"
+        )
+        raise NotReproducible(
+            f"{self._where()}: question {asked.place} differs from the one that a person answered: {which}. It was "
+            f"{asked.question!r:.120} and is {terms.question!r:.120}. A tool that starts again asks the same questions "
+            "in the same order: keep what a question depends on with ctx.once(...)"
+        )

@@ -1,0 +1,153 @@
+"""Whether answers fit the schemas that pydantic writes: what pydantic takes fits, and what it refuses is named."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter
+
+from treadle.core.json_schema import accepts_text, misfit
+from treadle.core.messages import Json
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Room(BaseModel):
+    kind: Literal["single", "double"]
+    nights: Annotated[int, Field(ge=1, le=30)]
+    note: str | None = None
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    name: str
+
+
+class Strict(BaseModel, extra="forbid"):
+    rooms: list[Room]
+
+
+class Branch(BaseModel):
+    name: str
+    below: "list[Branch]" = []
+
+
+@dataclass
+class Pair:
+    left: int
+    right: str
+
+
+FITTING: list[tuple[Any, Json]] = [
+    (str, "hello"),
+    (str, ""),
+    (int, 3),
+    (int, -1),
+    (float, 2),
+    (float, 2.5),
+    (bool, False),
+    (type(None), None),
+    (int | None, None),
+    (Literal["yes", "no", 3], "no"),
+    (Literal["yes", "no", 3], 3),
+    (Colour, "red"),
+    (list[int], [1, 2]),
+    (list[int], []),
+    (tuple[int, str], [1, "a"]),
+    (set[str], ["a", "b"]),
+    (dict[str, int], {"a": 1}),
+    (date, "2026-01-31"),
+    (datetime, "2026-01-31T10:00:00Z"),
+    (UUID, "12345678-1234-5678-1234-567812345678"),
+    (Room, {"kind": "single", "nights": 2}),
+    (Room, {"kind": "double", "nights": 30, "note": "quiet"}),
+    (Strict, {"rooms": [{"kind": "single", "nights": 1}]}),
+    (Annotated[Cat | Dog, Field(discriminator="kind")], {"kind": "dog", "name": "Rex"}),
+    (Branch, {"name": "a", "below": [{"name": "b"}]}),
+    (Pair, {"left": 1, "right": "r"}),
+    (Annotated[str, Field(pattern="^a+$")], "aaa"),
+    (Annotated[str, Field(min_length=2, max_length=3)], "ab"),
+    (Any, {"anything": [1]}),
+]
+
+MISFITTING: list[tuple[Any, Json, str]] = [
+    (str, 3, "the answer must be a text, got 3"),
+    (int, "3 rooms", "the answer must be a whole number, got '3 rooms'"),
+    (int, 2.5, "the answer must be a whole number"),
+    (int, True, "the answer must be a whole number, got True"),
+    (bool, 1, "the answer must be true or false"),
+    (int | None, "x", "must be a whole number, got 'x' or the answer must be null"),
+    (Literal["yes", "no"], "maybe", "must be one of 'yes', 'no', got 'maybe'"),
+    (Literal["yes"], "no", "must be 'yes'"),
+    (Colour, "green", "must be one of 'red', 'blue'"),
+    (list[int], [1, "b"], "1 must be a whole number, got 'b'"),
+    (tuple[int, str], [1], "must have at least 2 items"),
+    (set[str], ["a", "a"], "must not hold an item twice"),
+    (dict[str, int], {"a": "b"}, "a must be a whole number"),
+    (date, "tomorrow", "must be a date, got 'tomorrow'"),
+    (UUID, "7", "must be a uuid"),
+    (Room, {"kind": "single"}, "nights is missing"),
+    (Room, {"kind": "single", "nights": 0}, "nights must be at least 1, got 0"),
+    (Room, {"kind": "single", "nights": 31}, "nights must be at most 30"),
+    (Room, [], "the answer must be an object"),
+    (Strict, {"rooms": [], "more": 1}, "more is unknown; known are: rooms"),
+    (Strict, {"rooms": [{"kind": "triple", "nights": 1}]}, "rooms.0.kind must be one of"),
+    (Cat | Dog, {"kind": "cow"}, "lives is missing or name is missing"),
+    (Cat | int, {"kind": "cat"}, "lives is missing"),
+    (Branch, {"name": "a", "below": [{"name": 3}]}, "below.0.name must be a text"),
+    (Annotated[str, Field(pattern="^a+$")], "b", "must match ^a+$"),
+    (Annotated[str, Field(max_length=3)], "abcd", "must have at most 3 characters"),
+    (Annotated[float, Field(gt=0, lt=1)], 0, "must be above 0"),
+    (Annotated[float, Field(multiple_of=0.5)], 0.7, "must be a multiple of 0.5"),
+]
+
+
+def schema_of(annotation: Any) -> Any:
+    return TypeAdapter(annotation).json_schema()
+
+
+@pytest.mark.parametrize(("annotation", "value"), FITTING)
+def test_what_pydantic_takes_fits(annotation: Any, value: Json) -> None:
+    TypeAdapter(annotation).validate_python(value, strict=False)
+    assert misfit(value, schema_of(annotation)) is None
+
+
+@pytest.mark.parametrize(("annotation", "value", "why"), MISFITTING)
+def test_what_does_not_fit_is_named_with_its_place(annotation: Any, value: Json, why: str) -> None:
+    clause = misfit(value, schema_of(annotation))
+    assert clause is not None
+    assert why in clause
+
+
+def test_any_value_fits_a_schema_that_says_nothing() -> None:
+    assert misfit({"a": [1]}, {}) is None
+    assert misfit(None, True) is None
+    assert misfit(None, {"unheard": "of"}) is None
+    assert misfit(1, False) == "the answer is not allowed, got 1"
+
+
+def test_a_schema_that_refers_to_itself_without_end_says_nothing() -> None:
+    assert misfit(1, {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}) is None
+
+
+def test_a_reference_that_names_nothing_and_a_pattern_that_cannot_be_read_check_nothing() -> None:
+    assert misfit(1, {"$ref": "#/$defs/gone"}) is None
+    assert misfit("a", {"type": "string", "pattern": "("}) is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "free"), [(str, True), (Literal["a", "b"], False), (Literal["a"], False), (int, False)]
+)
+def test_free_text_is_told_from_a_choice(annotation: Any, free: bool) -> None:
+    assert accepts_text(schema_of(annotation)) is free
