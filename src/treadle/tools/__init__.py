@@ -5,7 +5,8 @@ Importing this imports no pydantic; defining the first tool does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.abandoned import AbandonedCall
 from treadle.tools.function import FunctionTool, ToolOptions, tool
@@ -13,14 +14,22 @@ from treadle.tools.observe import to_output
 from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
+    from treadle.tools.folder import Folder, FolderPath, PathRefused
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
+    from treadle.tools.web import ConnectionRefused, http_client, http_client_sync
 
 __all__ = [
     "AbandonedCall",
+    "ConnectionRefused",
+    "Folder",
+    "FolderPath",
     "FunctionTool",
+    "PathRefused",
     "ProcessResult",
     "ToolOptions",
     "abandoned",
+    "http_client",
+    "http_client_sync",
     "run_process",
     "run_process_sync",
     "to_output",
@@ -28,12 +37,17 @@ __all__ = [
 ]
 
 
+_LATER: Final = {
+    **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
+    **dict.fromkeys(("ProcessResult", "run_process", "run_process_sync"), "processes"),
+    **dict.fromkeys(("ConnectionRefused", "http_client", "http_client_sync"), "web"),
+}
+
 if not TYPE_CHECKING:  # for a type checker, a module with this function has every name
 
     def __getattr__(name: str) -> Any:
-        """Import the functions that run programs when they are first used."""
-        if name in ("ProcessResult", "run_process", "run_process_sync"):
-            from treadle.tools import processes
-
-            return getattr(processes, name)
+        """Import what not every tool needs when it is first used."""
+        module = _LATER.get(name)
+        if module is not None:
+            return getattr(import_module(f"treadle.tools.{module}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

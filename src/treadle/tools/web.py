@@ -1,0 +1,281 @@
+"""HTTP clients for tools: they reach the hosts they are told, on the internet, and nothing inside the network.
+
+The host of a URL is no proof of where a connection leads: a name resolves to any address, and to another one a moment
+later. So the client resolves each name itself, looks at all addresses of the answer, and connects to one of those that
+it looked at. A redirect is another request: its host and its addresses are looked at likewise.
+
+    search = http_client("api.example.com", "*.example.org")
+
+    @tool(read_only=True, open_world=True)
+    async def look_up(word: str) -> str:
+        return (await search.get("https://api.example.com/words", params={"q": word})).text
+
+This module needs the extra `http`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import cache
+from ssl import SSLContext
+from typing import Any, Final
+
+from treadle.errors import ConfigurationError, MissingExtra, ToolError
+
+try:
+    import httpx2
+except ImportError as error:
+    raise MissingExtra("http", "http_client") from error
+
+MAX_BYTES: Final = 10_000_000
+"""How long a response may be by default, in bytes."""
+
+MAX_REDIRECTS: Final = 5
+
+SECONDS: Final = 30.0
+"""How long a connection, or a silence of the server, may last by default."""
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_OWN_HEADERS: Final = frozenset(
+    {
+        *("accept", "accept-encoding", "accept-language", "connection", "content-length", "content-type"),
+        *("host", "transfer-encoding", "user-agent"),
+    }
+)
+"""Headers that hold no secret; with any other one a request is not sent on to another host."""
+
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+
+
+class ConnectionRefused(ToolError):
+    """A request that leads to a host or an address that a tool may not reach."""
+
+
+class Reach:
+    """What an HTTP client may reach.
+
+    Args:
+        hosts: names, such as `api.example.com`, or all names below one: `*.example.org`; `*` stands for every name.
+        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
+
+    Raises:
+        ConfigurationError: there are no hosts, or one of them or of the networks is none.
+    """
+
+    def __init__(self, hosts: Iterable[str], networks: Iterable[str] = ()) -> None:
+        self.hosts = tuple(hosts)
+        if not self.hosts:
+            raise ConfigurationError("http_client: name at least one host; '*' stands for every public one")
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                example = "`api.example.com`, `*.example.org` or `*`"
+                raise ConfigurationError(f"http_client: {host!r} is no host: write {example}")
+        try:
+            self.networks: tuple[_Network, ...] = tuple([ipaddress.ip_network(each) for each in networks])
+        except ValueError as error:
+            raise ConfigurationError(f"http_client: networks: {error}") from None
+
+    def check_host(self, url: httpx2.URL) -> None:
+        """Raise `ConnectionRefused` unless the scheme and host of a URL may be asked."""
+        if url.scheme not in ("http", "https"):
+            raise ConnectionRefused(f"the scheme {url.scheme!r} is not allowed: only http and https are")
+        host = url.host.lower().rstrip(".")
+        for allowed in self.hosts:
+            name = allowed.lower()
+            if name in ("*", host) or (name.startswith("*.") and host.endswith(name[1:])):
+                return
+        raise ConnectionRefused(f"the host {url.host!r} is not allowed: {', '.join(self.hosts)}")
+
+    def checked(self, host: str, addresses: Iterable[str]) -> str:
+        """Return the first of the addresses of a host; raise `ConnectionRefused` unless all of them may be reached."""
+        found = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
+        for address in found:
+            if not any(address in network for network in self.networks) and not _is_public(address):
+                raise ConnectionRefused(
+                    f"the host {host!r} has the address {address}, which is no part of the internet"
+                )
+        if not found:
+            raise ConnectionRefused(f"the host {host!r} has no address")
+        return str(found[0])
+
+    def directed(self, request: httpx2.Request, address: str) -> httpx2.Request:
+        """Return a request that connects to an address; the server's certificate is still that of its host."""
+        host = request.url.host
+        return httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+
+
+_HOST: Final = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*|[0-9A-Fa-f:.]+")
+
+
+def _is_public(address: _Address) -> bool:
+    """Whether an address is one of the internet, and so is the one inside of it, if there is one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return _is_public(address.ipv4_mapped)
+        if address in _NAT64:
+            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        tunnelled = (address.sixtofour, *(address.teredo or ()))
+        if not all(_is_public(each) for each in tunnelled if each is not None):
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def http_client(
+    *hosts: str,
+    networks: Iterable[str] = (),
+    max_bytes: int = MAX_BYTES,
+    timeout: float = SECONDS,
+    **more: Any,
+) -> httpx2.AsyncClient:
+    """Return an HTTP client that reaches some hosts alone.
+
+    It follows up to 5 redirects, each to a host that it may reach; one to another host is refused if the request has
+    headers of its own, which may hold a key. It knows no proxy and no encoding of responses, whose length has a limit.
+
+    Args:
+        hosts: names, such as `api.example.com`, or all names below one: `*.example.org`; `*` stands for every name.
+        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
+        max_bytes: how long a response may be, in bytes.
+        timeout: seconds that a connection, or a silence of the server, may last; the tool's timeout limits the whole.
+        more: further arguments of `httpx2.AsyncClient`, such as `headers` and `auth`.
+
+    Raises:
+        ConfigurationError: a host or a network is none, or an argument would make the client reach something else.
+    """
+    transport = _AsyncTransport(Reach(hosts, networks), max_bytes)
+    return httpx2.AsyncClient(transport=transport, **_arguments(timeout, more))
+
+
+def http_client_sync(
+    *hosts: str,
+    networks: Iterable[str] = (),
+    max_bytes: int = MAX_BYTES,
+    timeout: float = SECONDS,
+    **more: Any,
+) -> httpx2.Client:
+    """Return what `http_client` does for tools that are not `async`; its arguments and errors are the same."""
+    transport = _SyncTransport(Reach(hosts, networks), max_bytes)
+    return httpx2.Client(transport=transport, **_arguments(timeout, more))
+
+
+def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
+    if taken := sorted({"transport", "mounts", "proxy", "trust_env", "verify", "cert"} & more.keys()):
+        raise ConfigurationError(
+            f"http_client: {', '.join(taken)} would decide where and to whom the client connects"
+        )
+    headers = {"accept-encoding": "identity", **more.pop("headers", {})}
+    more = {"follow_redirects": True, "max_redirects": MAX_REDIRECTS, **more}
+    return {"trust_env": False, "timeout": timeout, "headers": headers, **more}
+
+
+# Connections are not kept: one to an address would be used for another host of that address, whose certificate was not
+# looked at.
+_NONE_KEPT: Final = httpx2.Limits(max_keepalive_connections=0)
+
+
+@cache
+def _tls() -> SSLContext:
+    """Return the system's certificates, which take longer to read than a request takes."""
+    return httpx2.create_ssl_context()
+
+
+class _AsyncTransport(httpx2.AsyncBaseTransport):
+    def __init__(self, reach: Reach, max_bytes: int) -> None:
+        self._reach, self._max_bytes = reach, max_bytes
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), limits=_NONE_KEPT, trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._reach.check_host(request.url)
+        host, port = request.url.host, request.url.port or 0
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(f"the host {host!r} cannot be resolved: {error}") from None
+        address = self._reach.checked(host, [str(each[4][0]) for each in found])
+        response = await self._inner.handle_async_request(self._reach.directed(request, address))
+        _check_response(request, response)
+        response.stream = _Limited(response.stream, self._max_bytes)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _SyncTransport(httpx2.BaseTransport):
+    def __init__(self, reach: Reach, max_bytes: int) -> None:
+        self._reach, self._max_bytes = reach, max_bytes
+        self._inner = httpx2.HTTPTransport(verify=_tls(), limits=_NONE_KEPT, trust_env=False)
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._reach.check_host(request.url)
+        host, port = request.url.host, request.url.port or 0
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(f"the host {host!r} cannot be resolved: {error}") from None
+        address = self._reach.checked(host, [str(each[4][0]) for each in found])
+        response = self._inner.handle_request(self._reach.directed(request, address))
+        _check_response(request, response)
+        response.stream = _Limited(response.stream, self._max_bytes)
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
+    """Refuse a response whose length is not known before it is decoded, and a redirect that would tell a key."""
+    encoding = response.headers.get("content-encoding", "identity")
+    if encoding.lower() not in ("identity", ""):
+        raise ConnectionRefused(
+            f"{request.url.host} sent a response in the encoding {encoding!r}, which was not asked for"
+        )
+    if not response.has_redirect_location:
+        return
+    target = request.url.join(response.headers["location"])
+    own = sorted(name for name in request.headers if name.lower() not in _OWN_HEADERS)
+    if target.host != request.url.host and own:
+        raise ConnectionRefused(
+            f"{request.url.host} redirects to {target.host}, and the request has headers ({', '.join(own)}) that "
+            "may hold a key: ask that host for itself"
+        )
+
+
+class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    """The stream of a response, which ends with an error where it is longer than allowed."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream, self._left, self._most = stream, most, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield self._counted(chunk)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            yield self._counted(chunk)
+
+    def _counted(self, chunk: bytes) -> bytes:
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise ConnectionRefused(f"the response has more than {self._most} bytes")
+        return chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def close(self) -> None:
+        self._stream.close()
