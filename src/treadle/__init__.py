@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
+    from treadle.agents.handoff import Handoff
+    from treadle.agents.handoff_filters import LastMessages, only_user_messages, without_tool_calls
     from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
     from treadle.agents.subagent import Subagent
     from treadle.agents.workers.node import Ask, NodeContext
@@ -64,6 +66,8 @@ _HOMES = {  # what few agents need is imported by those that do
     "AskPerson": "treadle.policy.verdicts",
     "Deny": "treadle.policy.verdicts",
     "EffectRequest": "treadle.policy.verdicts",
+    "Handoff": "treadle.agents.handoff",
+    "LastMessages": "treadle.agents.handoff_filters",
     "Policy": "treadle.policy.policy",
     "Replace": "treadle.policy.verdicts",
     "Rule": "treadle.policy.rule",
@@ -81,6 +85,8 @@ _HOMES = {  # what few agents need is imported by those that do
     "ToolIndex": "treadle.tools.index",
     "ToolInvocation": "treadle.agents.middleware",
     "ToolMiddleware": "treadle.agents.middleware",
+    "only_user_messages": "treadle.agents.handoff_filters",
+    "without_tool_calls": "treadle.agents.handoff_filters",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",
     "Subagent": "treadle.agents.subagent",
@@ -98,8 +104,10 @@ __all__ = [
     "EffectRequest",
     "FailurePolicy",
     "File",
+    "Handoff",
     "Happened",
     "Image",
+    "LastMessages",
     "Limits",
     "Message",
     "ModelAnswer",
@@ -149,7 +157,9 @@ __all__ = [
     "UndoReport",
     "Unknown",
     "Usage",
+    "only_user_messages",
     "tool",
+    "without_tool_calls",
 ]
 
 

@@ -6,6 +6,7 @@
 from treadle.core.event_json import FORMAT, from_json, json_schema, to_json
 from treadle.core.events import (
     EVENTS,
+    AgentChanged,
     AnswerFinalized,
     ApprovalDenied,
     ApprovalExpired,
@@ -39,6 +40,7 @@ from treadle.core.events import (
     ModelReturned,
     ModelStarted,
     ModelStopped,
+    NextAgent,
     NextStep,
     OptionsChanged,
     OutcomeSettled,
@@ -87,6 +89,7 @@ explain_names()
 __all__ = [
     "EVENTS",
     "FORMAT",
+    "AgentChanged",
     "AnswerFinalized",
     "ApprovalDenied",
     "ApprovalExpired",
@@ -120,6 +123,7 @@ __all__ = [
     "ModelReturned",
     "ModelStarted",
     "ModelStopped",
+    "NextAgent",
     "NextStep",
     "OptionsChanged",
     "OutcomeSettled",

@@ -27,7 +27,6 @@ from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.permits import StandingGrant
-from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
 from treadle.core.unknown_names import explains_names
 from treadle.errors import ConfigurationError, ToolError
@@ -339,6 +338,35 @@ class Tool(Protocol[ContextT_contra]):
 # ---------------------------------------------------------------------------------------------- memory
 
 
+class Conversation(Protocol):
+    """A growing conversation that a model sees a part of: that of a task, or what one of its agents sees of it."""
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages; the list is extended, and replaced when some were taken back."""
+        ...
+
+    @property
+    def own_from(self) -> int:
+        """Index of the first message of the task itself."""
+        ...
+
+    @property
+    def summarised(self) -> bool:
+        """Whether the first message is a summary of older ones."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The version of the agent."""
+        ...
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions of the agent."""
+        ...
+
+
 class ConversationWindow(Protocol):
     """What models see of one task's conversation. Pure: the same messages give the same view."""
 
@@ -355,8 +383,8 @@ class ConversationWindow(Protocol):
 class Memory(Protocol):
     """What models see of long conversations."""
 
-    def window(self, state: TaskState) -> ConversationWindow:
-        """Return a window that follows a task's conversation; the caller keeps it as long as the state."""
+    def window(self, conversation: Conversation) -> ConversationWindow:
+        """Return a window that follows a conversation; the caller keeps it as long as that."""
         ...
 
     def tokens(self, messages: Sequence[Message]) -> int:

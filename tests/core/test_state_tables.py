@@ -435,6 +435,7 @@ def events_without_a_table() -> Iterator[str]:
 
 def test_every_event_that_moves_a_call_a_step_or_a_task_has_a_column() -> None:
     assert list(events_without_a_table()) == [
+        "AgentChanged",
         "AnswerFinalized",
         "CallRequested",
         "CommandRejected",

@@ -36,7 +36,7 @@ def test_a_task_finds_the_version_it_began_with() -> None:
     agents, state = registry(old, new), start("t")
     state.fingerprint = old.fingerprint
     assert agents.of("sayer", None, "t") is new
-    assert agents.version_for(state, new) is old
+    assert agents.with_task(state, new) is old
 
 
 def test_old_versions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_old_versions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = [sayer(instructions=str(number)) for number in range(3)]
     agents, state = registry(*versions), start("t")
     state.fingerprint = versions[0].fingerprint
-    assert agents.version_for(state, versions[2]) is versions[2]
+    assert agents.with_task(state, versions[2]) is versions[2]
 
 
 def test_an_agent_that_is_not_of_the_task_is_refused() -> None:

@@ -46,7 +46,7 @@ def test_a_rule_concerns_the_effects_that_it_names(
 def test_only_calls_have_arguments_to_replace():
     rule = Rule("r", "replace", arguments={"dry_run": True})
     kinds: tuple[EffectKind, ...] = ("tool", "subagent", "model", "handoff")
-    assert [kind for kind in kinds if rule.concerns(kind, "x", "desk")] == ["tool", "subagent"]
+    assert [kind for kind in kinds if rule.concerns(kind, "x", "desk")] == ["tool", "subagent", "handoff"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co,
 
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
+    from treadle.agents.handoff import Handoff
     from treadle.agents.output import OutputType
     from treadle.agents.subagent import Subagent
     from treadle.agents.tool_selection import ToolSelector
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         tools: Sequence[Tool[Any]]
         subagents: Sequence[Agent[Any] | Subagent | str]
         join: Join
+        handoffs: Sequence[Agent[Any] | Handoff[Any] | str]
         offer: ToolSelector[Any] | None
         output_mode: OutputMode
         output_retries: int
@@ -80,6 +82,7 @@ _DERIVED: Final = (
     "custom_worker",
     "dialect",
     "subagent_terms",
+    "handoffs_by_tool",
     "subagents_by_tool",
 )
 """The fields of an agent that follow from the others."""
@@ -107,6 +110,9 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         join: how many of the subagents that one answer of the model calls have to answer before its step goes on:
             `all`; `any` or `Quorum(n)`, then the others are stopped and failures of a few do not count; or `optional`:
             all have to end, and no failure counts.
+        handoffs: agents that a conversation may move to, in the same task. Each is an `Agent`, the name of one that the
+            runner knows, or `Handoff(...)`, which has the terms; the model moves it by calling `transfer_to_` and the
+            name. The next step is then that agent's, with its own model, tools, instructions and output type.
         offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
         context_type: the type of the `context` that tasks of this agent are given. It is checked before anything is
@@ -139,6 +145,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "custom_worker",
         "description",
         "dialect",
+        "handoffs",
+        "handoffs_by_tool",
         "instructions",
         "join",
         "limits",
@@ -164,7 +172,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     instructions: Instructions[Any]
     description: str
     tools: tuple[Tool, ...]
-    """all tools that its model may call, with those that call its subagents"""
+    """all tools that its model may call, with those that call its subagents and those that hand over"""
 
     subagents: tuple[Agent[Any] | Subagent | str, ...]
     subagents_by_tool: Mapping[str, Agent[Any] | str]
@@ -174,6 +182,9 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     """of those that are called on terms of their own, by the names of these tools"""
 
     join: Join
+    handoffs: tuple[Agent[Any] | Handoff[Any] | str, ...]
+    handoffs_by_tool: Mapping[str, Handoff[Any]]
+    """the handoffs by the names of the tools that move a conversation"""
 
     offer: ToolSelector[Any] | None
     context_type: Any
@@ -211,6 +222,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         tools: Sequence[Tool[ContextT]] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
+        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_mode: OutputMode = ...,
@@ -233,6 +245,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         tools: Sequence[Tool[ContextT]] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
+        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: type[OutputT],
@@ -256,6 +269,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         tools: Sequence[Tool[ContextT]] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
+        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: Any,
@@ -278,6 +292,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         tools: Sequence[Tool[Any]] = (),
         subagents: Sequence[Agent[Any] | Subagent | str] = (),
         join: Join = "all",
+        handoffs: Sequence[Agent[Any] | Handoff[Any] | str] = (),
         offer: ToolSelector[Any] | None = None,
         context_type: type[Any] | None = None,
         output_type: Any = str,
@@ -296,6 +311,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         checked_tools, subagents_by_tool, subagent_terms = _with_subagents(
             name, _checked_tools(name, tools), subagents
         )
+        checked_tools, handoffs_by_tool = _with_handoffs(name, checked_tools, handoffs)
         values: dict[str, Any] = {
             "name": _checked_name(name),
             "model": _checked_model(name, model),
@@ -306,6 +322,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "subagents_by_tool": subagents_by_tool,
             "subagent_terms": subagent_terms,
             "join": join if join == "all" else _checked_join(name, join),
+            "handoffs": tuple(handoffs),
+            "handoffs_by_tool": handoffs_by_tool,
             "offer": None if offer is None else _checked_offer(name, offer, checked_tools),
             "context_type": context_type,
             "output_type": output_type,
@@ -328,6 +346,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Agent {name!r}: {error}") from None
+        if handoffs and values["custom_worker"] is not None:
+            raise ConfigurationError(f"Agent {name!r}: {_NO_HANDOFFS}")
         values["context_needs"] = _context_needs(name, context_type, values)
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -366,7 +386,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     def replace(self, **changes: Any) -> Agent[Any, Any]:
         """Return an agent like this one with some arguments of the constructor changed."""
         arguments = {field: getattr(self, field) for field in self.__slots__ if field not in _DERIVED}
-        arguments["tools"] = [tool for tool in self.tools if tool.spec.name not in self.subagents_by_tool]
+        derived = {*self.subagents_by_tool, *self.handoffs_by_tool}
+        arguments["tools"] = [tool for tool in self.tools if tool.spec.name not in derived]
         unknown = set(changes) - set(arguments)
         if unknown:
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
@@ -398,13 +419,22 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             worker = self.worker if described is None else described.facts()
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
-            facts = to_json([self.name, self.model_name, instructions, worker, specs, *output, *offer])
+            handoffs = [{"handoffs": _handoff_facts(self.handoffs_by_tool)}] if self.handoffs_by_tool else []
+            facts = to_json(
+                [self.name, self.model_name, instructions, worker, specs, *output, *offer, *handoffs]
+            )
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
     def __repr__(self) -> str:
         tools = ", ".join(tool.spec.name for tool in self.tools)
         return f"Agent({self.model_name!r}, name={self.name!r}, tools=[{tools}])"
+
+
+_NO_HANDOFFS: Final = (
+    "handoffs= takes a worker whose steps are the answers of its model (function_calling, react, planner); this one "
+    "ends its steps itself, and may call subagents="
+)
 
 
 def _accept(_name: str) -> None: ...
@@ -581,6 +611,45 @@ def _checked_join(name: str, join: Any) -> Join:
             f"Agent {name!r}: join must be 'all', 'any', 'optional' or Quorum(n), got {join!r}"
         )
     return join
+
+
+def _with_handoffs(
+    name: str, tools: tuple[Tool, ...], handoffs: Any
+) -> tuple[tuple[Tool, ...], dict[str, Handoff[Any]]]:
+    """Return an agent's tools with those that hand over, and the handoffs by the names of these tools."""
+    if isinstance(handoffs, (list, tuple)) and not handoffs:
+        return tools, {}
+    from treadle.agents.handoff import Handoff, HandoffTool, check_takes_over
+
+    if isinstance(handoffs, (str, bytes)) or not isinstance(handoffs, Sequence):
+        raise ConfigurationError(f"Agent {name!r}: handoffs must be a list, got {handoffs!r}")
+    by_name: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+    by_tool: dict[str, Handoff[Any]] = {}
+    for index, item in enumerate(cast("Sequence[Any]", handoffs)):
+        if not isinstance(item, (Handoff, Agent, str)) or not item:
+            raise ConfigurationError(
+                f"Agent {name!r}: handoffs[{index}] must be an Agent, the name of one, or Handoff(...), got {item!r}"
+            )
+        named = cast("Agent[Any] | Handoff[Any] | str", item)
+        handoff = named if isinstance(named, Handoff) else Handoff(named)
+        if handoff.agent_name == name:
+            raise ConfigurationError(f"Agent {name!r}: handoffs[{index}] is the agent itself")
+        if not isinstance(handoff.agent, str):
+            check_takes_over(handoff.agent)
+        tool = HandoffTool(handoff)
+        if tool.spec.name in by_name:
+            raise ConfigurationError(
+                f"Agent {name!r}: its handoff to {handoff.agent_name!r} has the name of another of its tools, "
+                f"{tool.spec.name!r}; give it one with Handoff(..., name=...)"
+            )
+        by_name[tool.spec.name], by_tool[tool.spec.name] = tool, handoff
+    return tuple(by_name.values()), by_tool
+
+
+def _handoff_facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:
+    from treadle.agents.handoff import facts
+
+    return facts(handoffs)
 
 
 def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> tuple[ContextNeed, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from treadle.context import summaries
 from treadle.context.window import ConversationWindow
 from treadle.core.messages import Message
-from treadle.core.state import TaskState
 from treadle.core.tokens import message_tokens
+from treadle.ports import Conversation
 
 
 class Recall:
@@ -21,9 +21,9 @@ class Recall:
     def __init__(self, count: Callable[[Message], int] | None = None) -> None:
         self._count = count or message_tokens
 
-    def window(self, state: TaskState) -> ConversationWindow:
-        """Return a window that follows a task's conversation; see `Memory.window`."""
-        return ConversationWindow(state, self._count)
+    def window(self, conversation: Conversation) -> ConversationWindow:
+        """Return a window that follows a conversation; see `Memory.window`."""
+        return ConversationWindow(conversation, self._count)
 
     def tokens(self, messages: Sequence[Message]) -> int:
         """Return how many tokens messages are."""

@@ -17,10 +17,10 @@ from typing import overload
 
 from treadle.core.messages import Content, Message, Part, Text, ToolResult
 from treadle.core.observation import bounded, observation
-from treadle.core.state import TaskState
 from treadle.core.tokens import BYTES_PER_TOKEN, message_tokens, request_tokens
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError
+from treadle.ports import Conversation
 
 Count = Callable[[Message], int]
 LEAST_CHARS = 200
@@ -28,15 +28,15 @@ LEAST_CHARS = 200
 
 
 class ConversationWindow:
-    """The window on one task's conversation, as far as it has read the conversation.
+    """The window on one conversation, as far as it has read the conversation.
 
     Args:
-        state: the task, which the window reads and never changes.
+        conversation: which the window reads and never changes.
         count: returns the tokens of a message.
     """
 
-    def __init__(self, state: TaskState, count: Count = message_tokens) -> None:
-        self._state = state
+    def __init__(self, conversation: Conversation, count: Count = message_tokens) -> None:
+        self._conversation = conversation
         self._count = count
         self._source: list[Message] = []
         self._of: tuple[int, str, str | None] | None = None
@@ -74,18 +74,18 @@ class ConversationWindow:
 
     def _continues(self, limit: int) -> bool:
         """Whether the conversation only grew since the last request: an undo replaces its list."""
-        source, state = self._source, self._state
-        same = source is state.messages and self._of == (limit, state.fingerprint, state.instructions)
-        return same and len(self._messages) <= len(state.messages)
+        source, now = self._source, self._conversation
+        same = source is now.messages and self._of == (limit, now.fingerprint, now.instructions)
+        return same and len(self._messages) <= len(now.messages)
 
     def _restart(self, limit: int, overhead: int) -> None:
         """Read the conversation from its beginning; `beside` are the tokens of a request besides its messages."""
-        state = self._state
-        self._of = (limit, state.fingerprint, state.instructions)
+        conversation = self._conversation
+        self._of = (limit, conversation.fingerprint, conversation.instructions)
         self._beside = overhead
         self._room = limit - overhead - self._count(_note(100_000))
         self._largest = self._room // 4
-        self._source = state.messages
+        self._source = conversation.messages
         self._messages: list[Message] = []
         self._tokens: list[int] = []
         self._sum = 0
@@ -123,12 +123,12 @@ class ConversationWindow:
 
     def _may_begin_at(self, position: int) -> bool:
         role = self._messages[position].role
-        return role == "user" or (role == "assistant" and position > self._state.own_from)
+        return role == "user" or (role == "assistant" and position > self._conversation.own_from)
 
     def _head_at(self, position: int) -> tuple[tuple[Message, ...], int]:
         """Return what is shown of the messages before a place, and its tokens."""
-        own_from = self._state.own_from
-        head = [0] if self._state.summarised else []
+        own_from = self._conversation.own_from
+        head = [0] if self._conversation.summarised else []
         head += [at for at in self._system if at < position]
         if position > own_from and self._messages[own_from].role == "user":
             head.append(own_from)

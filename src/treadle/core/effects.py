@@ -27,6 +27,7 @@ WaitReason = Literal[
     "idle",
     "thread",
     "timer",
+    "handoff",
 ]
 
 

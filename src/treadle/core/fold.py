@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from treadle.core import answers, approvals, model_calls, schedule
+from treadle.core import answers, approvals, handoffs, model_calls, schedule
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
@@ -107,7 +107,8 @@ def begin_with_history(state: TaskState, messages: list[Message], *, summarised:
 def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.created = event.time
     state.incarnation = event.incarnation
-    state.agent, state.thread, state.base = event.agent, event.thread, event.base
+    state.agent = state.created_for = event.agent
+    state.thread, state.base = event.thread, event.base
     state.fingerprint, state.options = event.fingerprint, event.options
     if event.extra_state is not None:
         state.extra_state = ExtraState(event.extra_state)
@@ -122,10 +123,12 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
-    state.agent, state.thread, state.base = event.agent, event.thread, 0
-    if event.fingerprint != state.fingerprint:
-        state.instructions = None
-        _become(state, event.fingerprint)
+    state.created_for, state.thread, state.base = event.agent, event.thread, 0
+    if event.fingerprint or state.team is None:
+        if event.fingerprint and event.fingerprint != state.fingerprint:
+            state.instructions = None
+            _become(state, event.fingerprint)
+        handoffs.begin_anew(state, event)
     if event.options is not None:
         state.options = event.options
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
@@ -178,6 +181,15 @@ def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
 
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
     _become(state, event.fingerprint)
+
+
+def _agent_changed(state: TaskState, event: e.AgentChanged) -> None:
+    handoffs.change(state, event)
+    # The move belongs to the end of the step: there an undo returns to, and a fork begins.
+    last = state.steps[-1]
+    last.checkpoint, last.ended_seq = _here(state), event.seq
+    if len(state.steps) == state.floor:
+        state.origin = _here(state)
 
 
 def _become(state: TaskState, fingerprint: str) -> None:
@@ -240,6 +252,8 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         )
     else:
         state.step = step = StepState(event.step, event.index, event.attempt)
+        if state.team is not None:
+            step.agent = handoffs.step_agent(state, state.team)
         step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
     state.error, state.began = None, True
     if step.open or answered:
@@ -466,6 +480,8 @@ def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     if event.last:
         state.answered, state.output, state.rejected = True, event.output, 0
         state.output_text = answer_text(event.output)
+    elif event.next_agent is not None:
+        handoffs.ask(state, event.next_agent)
     _close(state, step, event)
 
 
@@ -505,6 +521,7 @@ def _here(state: TaskState) -> Checkpoint:
         tuple(state.unread),
         len(state.reasons),
         state.rejected,
+        state.team,
     )
 
 
@@ -688,6 +705,8 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
         raise IllegalEvent(f"task {state.task_id}: step {keep} has no checkpoint to go back to")
     # Copied, not cut: views of the list that were handed out stay what they were.
     state.messages = state.messages[: checkpoint.messages]
+    if state.team is not checkpoint.team:
+        handoffs.go_back(state, checkpoint.team)
     state.turn, state.tool_calls, state.rejected = checkpoint.turn, checkpoint.tool_calls, checkpoint.rejected
     since = state.undo.since if state.undo is not None else event.seq
     state.unread = [*checkpoint.unread, *[received for received in state.unread if received.seq > since]]
@@ -744,6 +763,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.MessagesImported: _messages_imported,
     e.InstructionsSet: _instructions_set,
     e.VersionChanged: _version_changed,
+    e.AgentChanged: _agent_changed,
     e.OptionsChanged: _options_changed,
     e.InputReceived: _input_received,
     e.InputEdited: _input_edited,

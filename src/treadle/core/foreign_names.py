@@ -23,6 +23,7 @@ _MEMORY = (
     "conversations are threads in the store: give runs the same `thread_id=`, "
     "and read `runner.get_thread(thread_id)`"
 )
+_HANDOFFS = "agents that take over a conversation are listed: `Agent(handoffs=[agent])`"
 _SUBAGENTS = "agents that an agent may call are listed: `Agent(subagents=[agent])`"
 _APPROVAL = (
     "a call of a tool waits for a person: `@tool(needs_approval=True)`, then `await runner.approve(task)` or "
@@ -131,9 +132,8 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "clone": _REPLACE,
         "copy": _REPLACE,
         "as_tool": _SUBAGENTS,
-        "handoffs": _SUBAGENTS,
         "managed_agents": _SUBAGENTS,
-        "register_handoff": _SUBAGENTS,
+        "register_handoff": _HANDOFFS,
         "to_web": "there is no web page; `treadle run MODULE:AGENT TEXT` runs it in a terminal",
         "to_cli": "write `treadle run MODULE:AGENT TEXT` in a terminal",
         "to_cli_sync": "write `treadle run MODULE:AGENT TEXT` in a terminal",
@@ -396,7 +396,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "CodeAgent": "write `Agent(model, tools=[...])`; there is no agent that writes code",
         "ToolCallingAgent": "write `Agent(model, tools=[...])`",
         "ChatMessage": "write `from treadle import Message`",
-        "handoff": _SUBAGENTS,
+        "handoff": _HANDOFFS,
         "trace": "observers trace: `Runner(observers=[OpenTelemetry()])`, from treadle.telemetry",
         "SQLiteStore": "give the runner a path: `Runner('journal.db')`",
         "PostgresStore": "give the runner a URL: `Runner('postgresql://...')`",
@@ -484,7 +484,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "deps_type": "write context_type=..., the type of `context=` of a run",
         "deps": _CONTEXT_OF_A_RUN,
         "context": _CONTEXT_OF_A_RUN,
-        **dict.fromkeys(("handoffs", "managed_agents", "agents", "sub_agents"), _SUBAGENTS_ARGUMENT),
+        **dict.fromkeys(("managed_agents", "agents", "sub_agents"), _SUBAGENTS_ARGUMENT),
         **dict.fromkeys(
             ("result_type", "response_format", "output_schema", "answer_data_type", "output_cls"),
             _OUTPUT_TYPE,

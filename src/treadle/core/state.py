@@ -31,6 +31,7 @@ from treadle.core.observation import answer_text
 from treadle.core.permits import Grant
 from treadle.core.questions import Question
 from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
+from treadle.core.team import AgentVersion, Team
 
 
 @mutable
@@ -91,6 +92,17 @@ class TaskState:
     """tells the task from deleted tasks of the same id, where there were or may have been any"""
 
     agent: str = ""
+    """the agent that the task is with"""
+
+    created_for: str = ""
+    """the agent that it was created for, as its row says"""
+
+    team: Team | None = None
+    """where the conversation moved; None if it never did on this branch"""
+
+    versions: dict[str, AgentVersion] = field(default_factory=dict[str, AgentVersion])
+    """what is kept of the other agents that it was with"""
+
     thread: str = ""
     base: int = 0
     in_line: bool = False

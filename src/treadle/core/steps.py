@@ -26,6 +26,7 @@ from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.permits import Permit
 from treadle.core.questions import Question
+from treadle.core.team import Team
 from treadle.core.tools import EffectClass
 
 CallStatus = Literal["proposed", "begun", "asking", "lost", "unresolved", "parked", "ended"]
@@ -263,6 +264,7 @@ class Checkpoint:
     unread: tuple[InputReceived, ...]
     reasons: int
     rejected: int = 0
+    team: Team | None = None
 
 
 @mutable
@@ -272,6 +274,9 @@ class StepState:
     id: str
     index: int
     attempt: int = 1
+    agent: str = ""
+    """whose step it is, after a handoff; before the first one it is that of the agent the task was created for"""
+
     status: Literal["running", "completed", "failed", "skipped"] = "running"
     model_call: ModelCall = field(default_factory=ModelCall)
     """the question of a plain step; step functions keep theirs in `StepNode.model_calls`"""

@@ -388,7 +388,7 @@ class Adopter:
                 reason = f"its last {lost} drivers crashed, or did not respond, before it made progress"
                 await self._give_up(row, owned, reason)
                 return
-            agent = self._agents.version_for(state, self._agents.of(row.agent, None, row.task_id))
+            agent = self._agents.with_task(state, self._agents.of(row.agent, None, row.task_id))
             goal: Goal = "undo" if state.undo is not None else "end"
             # What may fail comes first: until the task is driven on, it stands as its last driver left it.
             if goal == "end":

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
+from treadle.core.team import Team
 from treadle.drivers import arguments
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
-from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
+from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
 from treadle.ports import Model, model_names
 
 if TYPE_CHECKING:
+    from treadle.agents.handoff import Filter
     from treadle.agents.output import OutputType
     from treadle.engine.typed_answers import TypedAnswers
 
@@ -48,13 +50,13 @@ class AgentRegistry:
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
-        self._runtimes: OrderedDict[Agent[Any], tuple[Json, AgentRuntime]] = OrderedDict()
+        self._runtimes: OrderedDict[tuple[Agent[Any], Agent[Any]], tuple[Json, AgentRuntime]] = OrderedDict()
 
     def register(self, agent: Agent[Any]) -> None:
-        """Register an agent by its name, and the agents that it may call where their names are free."""
+        """Register an agent by its name, and the agents that it reaches where their names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
-        for other in agent.subagents_by_tool.values():
+        for other in _named_in(agent) if agent.handoffs_by_tool else agent.subagents_by_tool.values():
             if not isinstance(other, str) and other.name not in self._agents:
                 self.register(other)
         version = agent.fingerprint
@@ -67,19 +69,69 @@ class AgentRegistry:
         """Whether an agent of this name is registered."""
         return name in self._agents
 
-    def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return the version of an agent that a task goes by, if it is registered, else the agent.
+    def with_task(self, state: TaskState, agent: Agent[Any], offered: Agent[Any] | None = None) -> Agent[Any]:
+        """Return the agent that a task is with: in the offered version, else in the one that the task goes by.
 
-        Agents of one name may differ from task to task, as those of a fork and of its parent do.
+        Agents of one name may differ from task to task, as those of a fork and of its parent do. Raises `AgentUnknown`
+        if the conversation moved to an agent that is not registered.
+
+        Args:
+            state: of the task.
+            agent: the registered one that the task was created for.
+            offered: what a caller gave for that.
         """
-        return self._versions.get(state.fingerprint, agent)
+        if state.team is not None and state.agent != agent.name:
+            agent = self.member(state, agent, state.agent)
+            offered = agent if offered is not None else None
+        return offered or self._versions.get(state.fingerprint, agent)
+
+    def member(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
+        """Return an agent that the conversation of a task moved to, or away from; raises `AgentUnknown`.
+
+        Args:
+            state: of the task.
+            agent: one that the task is or was with: an agent that it reaches comes before another of the same name.
+            name: of the wanted agent.
+        """
+        reachable = (each for each in self.reachable(agent) if each.name == name)
+        member = next(reachable, None) or self._agents.get(name)
+        if member is None:
+            raise AgentUnknown(
+                f"task {state.task_id} was handed over to or by agent {name!r}, which this process was not given: "
+                f"list it under handoffs= of agent {agent.name!r}, or make the runner with Runner(agents=[...])"
+            )
+        return member
+
+    def creator_of(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+        """Return the agent that a task was created for; `agent` is the one that it is with."""
+        if state.team is None or state.created_for == agent.name:
+            return agent
+        return self.member(state, agent, state.created_for)
+
+    def filters_of(self, state: TaskState, team: Team, agent: Agent[Any]) -> tuple[Filter, ...]:
+        """Return the filters of the handoff by which a task came to the agent that it is with.
+
+        Raises `AgentUnknown` or `VersionRefused` if it cannot be told which they are.
+        """
+        if not team.tool:
+            return ()
+        previous = self.member(state, agent, team.previous)
+        handoff = previous.handoffs_by_tool.get(team.tool)
+        if handoff is None:
+            raise VersionRefused(
+                f"task {state.task_id} came to agent {team.agent!r} by the handoff {team.tool} of agent "
+                f"{team.previous!r}, which that has no longer: what the agent may see of the conversation is not "
+                "known; undo the handoff, or fork the task with agent=",
+                task_id=state.task_id,
+            )
+        return handoff.filters
 
     def reviewer_of(self, state: TaskState) -> Agent[Any] | None:
         """Return a task's agent if its worker reviews the answer before the task ends."""
         agent = self._agents.get(state.agent)
         if agent is None or agent.custom_worker is None or not agent.custom_worker.finalizes_answers:
             return None
-        return self.version_for(state, agent)
+        return self._versions.get(state.fingerprint, agent)
 
     def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
         """Return how an agent's answers are asked for and read; None when they are text."""
@@ -165,10 +217,10 @@ class AgentRegistry:
             await check_prices(self._price, dict.fromkeys(models), state)
 
     def reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
-        """Return an agent and all registered agents that it may call, directly or not."""
+        """Return an agent and all registered agents that it may call or hand over to, directly or not."""
         reachable = [agent]
         for caller in reachable:
-            called = [self.found(other) for other in caller.subagents_by_tool.values()]
+            called = [self.found(other) for other in _named_in(caller)]
             reachable += [other for other in called if other is not None and other not in reachable]
         return reachable
 
@@ -192,11 +244,12 @@ class AgentRegistry:
 
     def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
         """Return what an agent brings to a drive under the task's options."""
-        cached = self._runtimes.get(agent)
+        creator = agent if state.team is None else self.creator_of(state, agent)
+        cached = self._runtimes.get((agent, creator))
         if cached is not None and cached[0] == state.options:
             return cached[1]
         options = from_json(state.options)
-        rules = rules_for(agent, options, raised=was_raised(state.options))
+        rules = rules_for(agent, options, raised=was_raised(state.options), besides=creator.limits)
         tools = {tool.spec.name: tool for tool in agent.tools}
         typed = self.typed_of(agent)
         if agent.custom_worker is not None:
@@ -221,7 +274,14 @@ class AgentRegistry:
             final,
             self.layers_of(agent) or None,
         )
-        self._runtimes[agent] = state.options, runtime
+        self._runtimes[agent, creator] = state.options, runtime
         if len(self._runtimes) > MAX_VERSIONS:
             self._runtimes.popitem(last=False)
         return runtime
+
+
+def _named_in(agent: Agent[Any]) -> list[Agent[Any] | str]:
+    """Return the agents, or their names, that an agent may call or hand over to."""
+    # What a handoff knows of an agent is a protocol that only agents fulfil.
+    targets = [cast("Agent[Any] | str", handoff.agent) for handoff in agent.handoffs_by_tool.values()]
+    return [*agent.subagents_by_tool.values(), *targets]

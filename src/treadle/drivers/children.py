@@ -294,7 +294,7 @@ class Family:
             if state.limit is not None and self.account.forbids_request(final=False) is None:
                 owned.writer.record(e.OptionsChanged(state.options, PARENT))  # it was raised since
             lift_stop(owned, PARENT)
-        agent = self._tasks.agents.version_for(state, self._agents[call.name])
+        agent = self._tasks.agents.with_task(state, self._agents[call.name])
         try:
             await self._tasks.drive(
                 owned, "end", agent, context, above=self.account, inherited=self._passed_on()
@@ -333,6 +333,7 @@ class ChildRelay:
         self, own: Channel, up: Channel, parent: TaskState, call: CallState, task_id: str, agent: str
     ) -> None:
         self._inner = own.observed
+        self._own = own
         self._up, self._parent, self._call = up, parent, call
         self._task_id, self._agent = task_id, agent
         self.deltas = up.listeners or (self._inner is not None and self._inner.deltas)
@@ -359,7 +360,8 @@ class ChildRelay:
         event: e.Event | e.Delta | e.ModelRestarted | e.ToolProgress,
     ) -> None:
         """Tell the watchers of every task above of an event in a task below, by the agents on the path to it."""
-        path = (self._agent, *path)
+        origin = self._own.origin if path else getattr(event, "origin", None)
+        path = (origin.agent_path[-1] if origin is not None else self._agent, *path)
         if self._up.watchers:
             passed = e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
             if (origin := self._up.origin) is not None:

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide import function_calling
 from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
-from treadle.core.data import frozen
-from treadle.core.messages import Content, Json
+from treadle.core.data import frozen, mutable
+from treadle.core.messages import Content, Json, MessageView
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.drivers.agent_registry import AgentRegistry
@@ -33,6 +34,7 @@ from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import DriveSpec, Goal, idle
 from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
 from treadle.engine.interruption import DRIVER_CLOSED
+from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import Pricing, no_price
 from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
@@ -43,7 +45,10 @@ from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadA
 from treadle.errors import Fenced, TaskNotFound
 from treadle.policy.budget import Account
 from treadle.policy.verdicts import EffectKind, Judge
-from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition
+from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition, Tool
+
+if TYPE_CHECKING:
+    from treadle.engine.agent_view import AgentView
 
 
 def system_time() -> int:
@@ -150,21 +155,8 @@ class TaskDriver:
         parent, if it is a child, and `inherited` what that passes on.
         """
         runs = goal in ("end", "step")
-        runtime = self.agents.runtime_for(owned.state, agent) if agent is not None else None
-        inherited = inherited or Inherited(self._judges)
-        if runtime is not None and runtime.agent.policy is not None:
-            inherited = replace(inherited, judges=(*inherited.judges, runtime.agent.policy))
-        spec = _spec(goal, owned.state, runtime, only, inherited.judges)
-        effect_context = None
-        if runtime is not None:
-            if runs:
-                await self.agents.check_limits(
-                    runtime.agent, runtime.rules.limits, owned.state, spec.options.break_on
-                )
-                await record_agent(owned, runtime.agent, context, spec.options)
-            effect_context = await self._effect_context(
-                owned, runtime, spec.options, context, above, inherited
-            )
+        terms = _Terms(goal, only, context, above, inherited or Inherited(self._judges))
+        spec, effect_context = await self._prepare(owned, agent, terms)
         owned.drive = drive = DriveLoop(
             self.store,
             owned.writer,
@@ -175,6 +167,7 @@ class TaskDriver:
             self._admission(owned, spec.options) if runs else None,
             was_wanted=owned.wanted,
             on_pending=self._on_pending if runs else None,
+            hand_over=partial(self._hand_over, owned, terms),
         )
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
         if runs:
@@ -190,6 +183,41 @@ class TaskDriver:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
                 ENCLOSING_TASKS.reset(inside)
         return drive
+
+    async def _prepare(
+        self, owned: OwnedTask, agent: Agent[Any] | None, terms: _Terms
+    ) -> tuple[DriveSpec, EffectContext | None]:
+        """Return what a drive with an agent goes by, and what its effects are performed with."""
+        state, inherited = owned.state, terms.inherited
+        runtime = self.agents.runtime_for(state, agent) if agent is not None else None
+        if runtime is None:
+            return _spec(terms, state, None, inherited.judges), None
+        creator = runtime.agent if state.team is None else self.agents.creator_of(state, runtime.agent)
+        if creator is not runtime.agent and creator.policy is not None:
+            inherited = replace(inherited, judges=(*inherited.judges, creator.policy))
+        if runtime.agent.policy is not None and runtime.agent.policy not in inherited.judges:
+            inherited = replace(inherited, judges=(*inherited.judges, runtime.agent.policy))
+        spec = _spec(terms, state, runtime, inherited.judges)
+        if terms.goal in ("end", "step"):
+            await self.agents.check_limits(runtime.agent, runtime.rules.limits, state, spec.options.break_on)
+            await record_agent(owned, runtime.agent, terms.context, spec.options)
+        effect_context = await self._effect_context(owned, runtime, spec.options, terms, inherited)
+        return spec, effect_context
+
+    async def _hand_over(
+        self, owned: OwnedTask, terms: _Terms, present: Agent[Any], record: Recorder
+    ) -> tuple[DriveSpec, EffectContext | None]:
+        """Record that the conversation moved to the agent that it is to move to; return what the drive goes on with."""
+        state = owned.state
+        wanted = state.team.next if state.team is not None else None
+        assert wanted is not None, "the last step asked for it"
+        from treadle.agents.handoff import check_takes_over
+
+        agent = self.agents.member(state, present, wanted.agent)
+        check_takes_over(agent)
+        step = state.steps[-1].id
+        record(e.AgentChanged(step, wanted.call, agent.name, state.agent, agent.fingerprint))
+        return await self._prepare(owned, agent, terms)
 
     async def read_inbox(self, owned: OwnedTask) -> DriveLoop:
         """Read the inbox of an owned task, and release the task once nothing is left in it."""
@@ -218,19 +246,18 @@ class TaskDriver:
         owned: OwnedTask,
         runtime: AgentRuntime,
         options: RunOptions,
-        context: Any,
-        above: Account | None,
+        terms: _Terms,
         inherited: Inherited,
     ) -> EffectContext:
         """Return what the effects of a drive are performed with."""
-        state, writer, agent = owned.state, owned.writer, runtime.agent
+        state, writer, agent, above = owned.state, owned.writer, runtime.agent, terms.above
         effects = EffectContext(
-            state, runtime, owned.channel, context, writer.durable, writer.clock, self._price
+            state, runtime, owned.channel, terms.context, writer.durable, writer.clock, self._price
         )
         effects.enter_call = owned.enter_call
         effects.conversation = inherited.conversation or state.thread
         effects.standing_grants = self._standing_grants
-        if agent.subagents or above is not None:
+        if agent.subagents or above is not None or state.children:
             effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
         if inherited.judges:
             from treadle.policy.requests import Exposure
@@ -247,13 +274,35 @@ class TaskDriver:
             from treadle.engine.step_requests import StepRequests
 
             effects.step_requests = StepRequests(state, writer.clock)
+        if state.versions:
+            effects.tools_of = partial(self._tools_of, state, agent)
+        view = self._view_of(state, agent) if state.team is not None else None
         if options.context_tokens is not None:
             most, instructions = options.context_tokens, standing_instructions(runtime, state)
             if agent.dialect is not None:
                 instructions += agent.dialect.header
-            window = owned.window = owned.window or self._memory.window(state)
+            if view is not None:
+                window = self._memory.window(view)
+            else:
+                window = owned.window = owned.window or self._memory.window(state)
             effects.select_messages = lambda specs: window.show(most, instructions, specs)
+        elif view is not None:
+            effects.select_messages = lambda specs: MessageView(view.messages)
         return effects
+
+    def _tools_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, Tool]:
+        """Return the tools of another agent that a task was with; raises `AgentUnknown`."""
+        return {tool.spec.name: tool for tool in self.agents.member(state, present, name).tools}
+
+    def _view_of(self, state: TaskState, agent: Agent[Any]) -> AgentView | None:
+        """Return what an agent sees of the conversation that moved to it; None if that is all of it."""
+        team = state.team
+        filters = self.agents.filters_of(state, team, agent) if team is not None else ()
+        if team is None or not filters:
+            return None
+        from treadle.engine.agent_view import AgentView
+
+        return AgentView(state, team, filters)
 
     # ---------------------------------------------------------------------------- entering the thread
 
@@ -294,12 +343,17 @@ def judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
     kinds: dict[str, EffectKind] = {
         tool.spec.name: "subagent" if tool.spec.name in agent.subagents_by_tool else "tool"
         for tool in agent.tools
+        if tool.spec.name not in agent.handoffs_by_tool
     }
-    return frozenset(
+    judged = {
         name
         for name, kind in kinds.items()
         if any(judge.concerns(kind, name, agent.name) for judge in judges)
-    )
+    }
+    for name, handoff in agent.handoffs_by_tool.items():
+        if any(judge.concerns("handoff", handoff.agent_name, agent.name) for judge in judges):
+            judged.add(name)
+    return frozenset(judged)
 
 
 def judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
@@ -308,14 +362,22 @@ def judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
     return any(judge.concerns("model", name, runtime.agent.name) for judge in judges)
 
 
+@mutable
+class _Terms:
+    """What a drive keeps whichever agent it goes on with; see `TaskDriver.drive`."""
+
+    goal: Goal
+    only: frozenset[str] | None
+    context: Any
+    above: Account | None
+    inherited: Inherited
+
+
 def _spec(
-    goal: Goal,
-    state: TaskState,
-    runtime: AgentRuntime | None,
-    only: frozenset[str] | None,
-    judges: tuple[Judge, ...],
+    terms: _Terms, state: TaskState, runtime: AgentRuntime | None, judges: tuple[Judge, ...]
 ) -> DriveSpec:
     """Return what a drive decides by."""
+    goal, only = terms.goal, terms.only
     if runtime is None:
         options = from_json(state.options)
         return DriveSpec(goal, rules_for(None, options), options, idle)

@@ -88,7 +88,7 @@ class UserContexts:
             ) from error
 
     def _check(self, agent: Agent[Any], context: Any, owned: OwnedTask | None = None) -> None:
-        if not agent.context_needs and not agent.subagents:
+        if not agent.context_needs and not agent.subagents and not agent.handoffs:
             return
         where = "" if owned is None else f"task {owned.state.task_id}: "
         checked = [(agent, context)]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
-from treadle.core.events import Ephemeral, Event, EventOrigin, explain_names
+from treadle.core.events import AgentChanged, Ephemeral, Event, EventOrigin, Rewound, explain_names
 from treadle.core.state import TaskState
 
 BUFFER: Final = 4_096
@@ -159,6 +159,7 @@ class Channel:
         "_items",
         "_lock",
         "_origin",
+        "_published",
         "_wakeups",
         "above",
         "driven",
@@ -200,26 +201,35 @@ class Channel:
         """the channel of its parent, while both are driven here"""
 
         self._origin: EventOrigin | None = None
+        self._published: EventOrigin | None = None
+        """where the newest published event comes from, once the conversation has moved to another agent"""
 
     @property
     def origin(self) -> EventOrigin | None:
-        """Where the events come from that are published here; None as long as that is not known."""
-        if self._origin is None and self.state is not None and self.state.agent:
-            above = self.above.origin if self.above is not None else None
-            path = above.agent_path if above is not None else ()
-            self._origin = EventOrigin(self.state.task_id, (*path, self.state.agent))
-        return self._origin
+        """Where what is told now comes from; None as long as that is not known."""
+        origin, state = self._origin, self.state
+        if state is not None and state.agent and (origin is None or origin.agent_path[-1] != state.agent):
+            self._origin = origin = self._origin_of(state, state.agent)
+        return origin
+
+    def _origin_of(self, state: TaskState, agent: str) -> EventOrigin:
+        above = self.above.origin if self.above is not None else None
+        path = above.agent_path if above is not None else ()
+        return EventOrigin(state.task_id, (*path, agent))
 
     def belongs_to(self, state: TaskState) -> None:
         """Note which task this process drives."""
         self.state, self.above, self._origin = state, None, None
+        self._published = self._origin_of(state, state.agent) if state.agent else None
 
     def publish(self, items: Sequence[Event | Stopped]) -> None:
         """Hand items to every watcher and observer; from any thread."""
         if self.observed is None and not self.watchers:
             return
-        origin = self.origin
-        if origin is not None:
+        state, origin = self.state, self.origin
+        if state is not None and state.versions:
+            self._set_origins(items, state)
+        elif origin is not None:
             for item in items:
                 if isinstance(item, Event):
                     item.origin = origin
@@ -229,6 +239,18 @@ class Channel:
             self._append(items)
             for wakeup in self._wakeups:
                 wakeup.notify_all()
+
+    def _set_origins(self, items: Sequence[Event | Stopped], state: TaskState) -> None:
+        """Set the origins of events of a task that several agents had; it may have moved on since they were applied."""
+        origin = self._published or self._origin_of(state, state.created_for)
+        for item in items:
+            if isinstance(item, Event):
+                if type(item) is AgentChanged:
+                    origin = self._origin_of(state, item.agent)
+                item.origin = origin
+                if type(item) is Rewound:
+                    origin = self._origin_of(state, state.agent)
+        self._published = origin
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to the watchers and observers that want deltas; from any thread."""

@@ -48,8 +48,10 @@ Example: a model calls a tool, and the answer to that is the end.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
+from treadle.agents.agent import Agent
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core.effects import Effect, RunFunction, Wait
@@ -86,6 +88,10 @@ PARKED_STATES: Final = {
 """In which state a task is released, by the reason why nothing can be done; for other reasons its state tells."""
 
 
+HandOver: TypeAlias = Callable[[Agent[Any], Recorder], Awaitable[tuple[DriveSpec, EffectContext | None]]]
+"""Records that the conversation moved away from an agent, and returns what the drive goes on with."""
+
+
 class DriveLoop:
     """The driver of one task in this process, from claim to release.
 
@@ -96,6 +102,7 @@ class DriveLoop:
         admission: how the task enters its thread, if it has not yet.
         was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
         on_pending: tells a user's front end of requests to people.
+        hand_over: records that the conversation moved, and returns what the drive goes on with.
     """
 
     def __init__(
@@ -110,6 +117,7 @@ class DriveLoop:
         *,
         was_wanted: int = 0,
         on_pending: PendingCallback | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         self.state = state
         self._store = store
@@ -117,6 +125,8 @@ class DriveLoop:
         self._spec = spec
         self._admission = admission
         self._was_wanted = was_wanted
+        self._hand_over = hand_over
+        self._agent = context.runtime.agent if context is not None else None
         self._finalizes = spec.goal in ("end", "finalize")
         self._loop_task = LoopTask()
         self._subagents = context.subagents if context is not None else None
@@ -213,6 +223,7 @@ class DriveLoop:
                 goal is not None
                 and goal.last_step is not None
                 and not (state.cancelling or state.overwritten)
+                and (state.team is None or state.team.next is None)
             ):
                 return await self._park(resting_word(state))
             if effects.running and (allowed := self._allowed_to_go_on()) is not None:
@@ -323,6 +334,9 @@ class DriveLoop:
             return False
         if wait.reason == "ended" and self._writer.released:
             return True
+        if wait.reason == "handoff" and self._hand_over is not None and self._agent is not None:
+            await self._go_on_with_next_agent(self._hand_over, self._agent)
+            return False
         if wait.reason == "thread" and self._admission is not None:
             await self._enter_thread(self._admission)
             return False
@@ -335,6 +349,24 @@ class DriveLoop:
             self._writer.flush()
             await self._loop_task.wait(seconds_left)
         return False
+
+    async def _go_on_with_next_agent(self, hand_over: HandOver, agent: Agent[Any]) -> None:
+        """Move the conversation: from now on, the drive decides and acts by the rules of the next agent."""
+        spec, context = await hand_over(agent, self._record)
+        if context is None:
+            return
+        self._agent = context.runtime.agent
+        self._spec.rules, self._spec.options, self._spec.work = spec.rules, spec.options, spec.work
+        self._effects.context = context
+        self._subagents = self._inbox.subagents = context.subagents
+        seconds = spec.rules.limits.seconds
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = Deadline(self.state, seconds, self._subagents) if seconds is not None else None
+        if self._deadline is not None:
+            self._deadline.start(self._loop_task.wake)
+        # What the function of its instructions leaves behind in this asyncio task must not hit what comes after it.
+        self._loop_task.spawn()
 
     async def _enter_thread(self, admission: ThreadAdmission) -> None:
         """Enter the thread, or wait in its queue until it may be free or the drive is called."""

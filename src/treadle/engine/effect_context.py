@@ -13,6 +13,7 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import Effect
+from treadle.core.handoffs import agent_of
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.permits import StandingGrant
@@ -178,6 +179,18 @@ class EffectContext:
 
     standing_grants: Callable[[str], Awaitable[Sequence[StandingGrant]]] | None = None
     """returns the approvals for later calls of a tool"""
+
+    tools_of: Callable[[str], Mapping[str, Tool]] | None = None
+    """returns the tools of another agent that the task was with; only after a handoff"""
+
+    def tool_of(self, call: CallState) -> Tool | None:
+        """Return the tool of a call of any step: that of the agent that made the call."""
+        if self.tools_of is not None:
+            step = next((step for step in self.state.steps if step.id == call.step), None)
+            agent = agent_of(self.state, step) if step is not None else self.state.agent
+            if agent != self.state.agent:
+                return self.tools_of(agent).get(call.name)
+        return self.runtime.tools.get(call.name)
 
     def passed_on(self) -> Inherited:
         """Return what a child takes over that is called now."""

@@ -132,7 +132,7 @@ class EffectsInFlight:
         is_called: Callable[[], bool],
         stop_child: StopChild,
     ) -> None:
-        self._context = context
+        self.context = context
         self._state = state
         self._writer = writer
         self._record = record
@@ -222,7 +222,7 @@ class EffectsInFlight:
     def _begin(self, effect: Effect) -> EffectInFlight[Any] | None:
         """Record the begin of an effect and return it; None when it ended without starting."""
         # A drive without an agent has no context, and wants only to stop agents, which needs none.
-        context: Any = self._context
+        context: Any = self.context
         in_flight = KINDS[type(effect)](effect, context, self._stop_child)
         if not in_flight.begin(self._record):
             return None

@@ -56,7 +56,7 @@ class InboxReader:
         self._writer = writer
         self._state = state
         self._running = running
-        self._subagents = subagents
+        self.subagents = subagents
         self.is_unread = not writer.is_new
         """whether there may be items; set from any thread"""
 
@@ -86,8 +86,8 @@ class InboxReader:
             elif item.kind == CHILD_ITEM:
                 writer.dismiss(item.item_id)
                 self.goes_on = True
-                if self._subagents is not None:
-                    self._subagents.resting.discard(str(item.data.get("call")))
+                if self.subagents is not None:
+                    self.subagents.resting.discard(str(item.data.get("call")))
             else:
                 event = as_event(state, item, self._expiry)
                 if type(event) is e.UndoRequested:

@@ -34,7 +34,7 @@ from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.step_threads import in_thread
 from treadle.engine.tool_calls import read_only_context, validated_arguments
-from treadle.policy.requests import Exposure, Surroundings, call_request
+from treadle.policy.requests import Exposure, Surroundings, call_request, handoff_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
     Allow,
@@ -129,8 +129,11 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
     def _request(self, spec: ToolSpec) -> EffectRequest:
         context, call = self.context, self.effect.call
-        kind: EffectKind = "subagent" if call.name in context.runtime.rules.agents else "tool"
-        return call_request(context.state, call, spec, kind, surroundings(context))
+        rules, around = context.runtime.rules, surroundings(context)
+        if call.name in rules.handoffs:
+            return handoff_request(context.state, call, spec, rules.handoffs[call.name], around)
+        kind: EffectKind = "subagent" if call.name in rules.agents else "tool"
+        return call_request(context.state, call, spec, kind, around)
 
     def _changes_nothing(self, verdict: PolicyVerdict | None) -> bool:
         """Whether a verdict replaces the arguments of the call by the same ones."""

@@ -37,7 +37,7 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
 def contradicts(row: TaskRow, state: TaskState) -> str | None:
     """Return in which field the row of a task contradicts its journal; None if in none."""
     for name, here, there in (
-        ("agent", row.agent, state.agent),
+        ("agent", row.agent, state.created_for),
         ("thread", row.thread_id, state.thread),
         ("base", row.base, state.forked_from),
         ("base_seq", row.base_seq, state.fork_seq),

@@ -334,19 +334,27 @@ def was_raised(stored: Json) -> bool:
     return bool(stored and stored.get("raised"))
 
 
-def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Rules:
-    """Return the rules of a drive. With `raised`, the limits of the options replace those of the agent."""
+def rules_for(
+    agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False, besides: Limits | None = None
+) -> Rules:
+    """Return the rules of a drive. With `raised`, the limits of the options replace those of the agent.
+
+    Limits `besides` those of the agent are those of the agent that its task was created for.
+    """
     if agent is None:
         return Rules(
             limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
         )
     limits = limits_of(agent, options, raised=raised)
+    if besides is not None and besides is not agent.limits and not (raised and options.limits is not None):
+        limits = limits.tightest(besides)
     failure = options.on_failure or FailurePolicy()
     function_worker = agent.function_worker
     return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
         agents=frozenset(agent.subagents_by_tool),
+        handoffs={name: handoff.agent_name for name, handoff in agent.handoffs_by_tool.items()},
         limits=limits,
         on_limit=options.on_limit or "final_answer",
         on_model_failure=failure.model,

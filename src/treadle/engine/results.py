@@ -12,6 +12,7 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
+from treadle.core.handoffs import agent_of
 from treadle.core.ids import approval_id, undo_id
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
 from treadle.core.observation import as_text
@@ -277,7 +278,8 @@ class StepInfo(Displayed):
     """Which step: its id, its index from 1, the messages it read, how often it was tried, and its status.
 
     If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
-    `started_at` and `ended_at` are in microseconds since 1970, UTC; None if that did not happen yet.
+    `started_at` and `ended_at` are in microseconds since 1970, UTC; None if that did not happen yet. `agent` is whose
+    step it is, once it has begun.
     """
 
     step_id: str
@@ -290,6 +292,7 @@ class StepInfo(Displayed):
     after: tuple[str, ...] = ()
     started_at: int | None = None
     ended_at: int | None = None
+    agent: str = ""
 
     def _view(self) -> View:
         facts = (("name", self.name), ("attempt", _later(self.attempt)), ("after", ", ".join(self.after)))
@@ -676,7 +679,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     `driven` tells whether a process was at work on the task. `started_at`, when its first step began, and `ended_at`
     are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
     was driven, over all its attempts. `extra_state` is the JSON object kept with the task, as its calls left it; None
-    if it has none.
+    if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
     """
 
     task_id: str
@@ -701,6 +704,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     ended_at: int | None = None
     duration: float = 0.0
     extra_state: Json = None
+    agent: str = ""
 
     @property
     def state_text(self) -> str:
@@ -882,8 +886,8 @@ def _resting(state: TaskState) -> Iterable[CallState]:
     return (call for call in calls if call.status == "parked" and call.stopped is not None)
 
 
-def execution(state: TaskState, call: CallState, above: tuple[str, ...] = ()) -> ToolExecution:
-    """Return a call as a caller sees it; `above` are the agents above that of its task, the uppermost first."""
+def execution(state: TaskState, call: CallState, agent: str, above: tuple[str, ...] = ()) -> ToolExecution:
+    """Return a call of an agent as a caller sees it; `above` are the agents above it, the uppermost first."""
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
     return ToolExecution(
         call.name,
@@ -893,10 +897,10 @@ def execution(state: TaskState, call: CallState, above: tuple[str, ...] = ()) ->
         call.output,
         call.error,
         latency,
-        state.agent,
+        agent,
         call.attempt,
         state.depth,
-        (*above, state.agent),
+        (*above, agent),
         call.display,
         state.task_id,
         call.rewritten,
@@ -920,12 +924,13 @@ def executions(
     """
     made: list[ToolExecution] = []
     for step in steps:
+        agent = step.agent or state.created_for
         for call in step.calls:
             if call.answers:
                 continue
-            made.append(execution(state, call, above))
+            made.append(execution(state, call, agent, above))
             for child in [below[task_id] for task_id in call.tasks if task_id in below] if below else ():
-                made += executions(child, all_steps(child), below, (*above, state.agent))
+                made += executions(child, all_steps(child), below, (*above, agent))
     return tuple(made)
 
 
@@ -933,21 +938,24 @@ def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[S
     """Return the tasks that calls of agents in some steps became, in call order; a call tried again became several."""
     made: list[SubagentExecution] = []
     for step in steps:
+        caller = step.agent or state.created_for
         for call in step.calls:
-            made += [_failed_subagent(state, call, failed) for failed in call.failed_children]
+            made += [_failed_subagent(state, call, failed, caller) for failed in call.failed_children]
             if call.child is not None:
-                made.append(_subagent(state, call, call.child))
+                made.append(_subagent(state, call, call.child, caller))
     return tuple(made)
 
 
-def _failed_subagent(state: TaskState, call: CallState, failed: FailedChild) -> SubagentExecution:
+def _failed_subagent(
+    state: TaskState, call: CallState, failed: FailedChild, caller: str
+) -> SubagentExecution:
     """Return a task of a call that failed before another one took its place."""
     outcome = "timeout" if failed.error is not None and failed.error.kind == "timeout" else "error"
-    made = _subagent(state, call, failed.task)
+    made = _subagent(state, call, failed.task, caller)
     return replace(made, outcome=outcome, output=None, error=failed.error, latency=None)
 
 
-def _subagent(state: TaskState, call: CallState, task_id: str) -> SubagentExecution:
+def _subagent(state: TaskState, call: CallState, task_id: str, caller: str) -> SubagentExecution:
     spent = state.children.get(task_id, ())
     usage_by_agent = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
     total = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
@@ -965,7 +973,7 @@ def _subagent(state: TaskState, call: CallState, task_id: str) -> SubagentExecut
         latency,
         usage,
         state.depth + 1,
-        (state.agent, name),
+        (caller, name),
     )
 
 
@@ -1079,7 +1087,14 @@ def step_info(state: TaskState, step: StepState) -> StepInfo:
     """Return the description of a step."""
     times = (step.started or None, step.ended or None)
     info = StepInfo(
-        step.id, step.index, step.input, step.attempt, step.status, started_at=times[0], ended_at=times[1]
+        step.id,
+        step.index,
+        step.input,
+        step.attempt,
+        step.status,
+        started_at=times[0],
+        ended_at=times[1],
+        agent=agent_of(state, step),
     )
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
     if node is None:  # it is not planned yet
@@ -1245,6 +1260,7 @@ def run_result(
         state.end_time if state.ended is not None else None,
         state.driven / 1e6,
         state_value(state) if state.extra_state is not None else None,
+        state.agent,
     )
 
 

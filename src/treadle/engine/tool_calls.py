@@ -275,7 +275,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         """Record that the compensation begins."""
         call = self.effect.call
         record(e.ToolStarted(call.step, self.effect.id, "write", call.undo_attempt + 1, undoes=call.id))
-        self._tool = self.context.runtime.tools.get(call.name)
+        self._tool = self.context.tool_of(call)
         self.timeout = self._tool.spec.timeout if self._tool is not None else None
         return True
 

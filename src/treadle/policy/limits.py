@@ -17,6 +17,7 @@ DEFAULT_STEPS: Final = 200
 DEFAULT_DEPTH: Final = 4
 DEFAULT_CHILDREN: Final = 20
 DEFAULT_REPEATS: Final = 5
+DEFAULT_HANDOFFS: Final = 10
 
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
     "cost": ("an amount of US dollars", (int, float, Decimal)),
@@ -33,7 +34,7 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 class Limits:
     """Hard limits of one task and, but for steps and repeats, of all tasks below it together.
 
-    None is no limit, except for steps, depth, children and repeats, which have defaults.
+    None is no limit, except for steps, depth, children, repeats and handoffs, which have defaults.
 
     Args:
         steps: turns of the decision cycle; undone turns are given back. The default is 200.
@@ -46,6 +47,8 @@ class Limits:
         children: how many tasks there may be below it, at all depths. The default is 20.
         repeats: how many times the same call may have the same result, with nothing new in between; from 2 up, 0 is no
             limit. The default is 5.
+        handoffs: how often the conversation may move to another agent; undone handoffs are given back. The default is
+            10.
     """
 
     steps: int | None = None
@@ -57,6 +60,7 @@ class Limits:
     depth: int | None = None
     children: int | None = None
     repeats: int | None = None
+    handoffs: int | None = None
 
     __repr__ = repr_of_set_fields
 
@@ -86,6 +90,11 @@ class Limits:
     def allowed_repeats(self) -> int | None:
         """How many times the same call may have the same result; None for any number of times."""
         return DEFAULT_REPEATS if self.repeats is None else self.repeats or None
+
+    @property
+    def allowed_handoffs(self) -> int:
+        """How often the conversation may move to another agent."""
+        return DEFAULT_HANDOFFS if self.handoffs is None else self.handoffs
 
     def tightest(self, other: Limits) -> Limits:
         """Return the smaller of each limit; no limit on repeats gives way to one."""

@@ -99,6 +99,14 @@ def call_request(
     return _request(state, around, kind=kind, name=call.name, arguments=call.arguments, spec=spec, **place)
 
 
+def handoff_request(
+    state: TaskState, call: CallState, spec: ToolSpec | None, agent: str, around: Surroundings
+) -> EffectRequest:
+    """Return what a policy is asked of a call that moves the conversation to another agent, named `agent`."""
+    place = {"step": call.step, "call": base_call_id(call.id)}
+    return _request(state, around, kind="handoff", name=agent, arguments=call.arguments, spec=spec, **place)
+
+
 def model_request(state: TaskState, model: str, step: str, around: Surroundings) -> EffectRequest:
     """Return what a policy is asked of a request to a model, named `provider:model`, that a step makes."""
     return _request(state, around, kind="model", name=model, step=step)

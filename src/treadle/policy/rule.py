@@ -103,7 +103,7 @@ class Rule:
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
         """Return whether the rule is about such effects of an agent: by their names alone; without one, about any."""
-        if not self.enabled or (self.verdict == "replace" and kind not in ("tool", "subagent")):
+        if not self.enabled or (self.verdict == "replace" and kind == "model"):
             return False
         if self.agent is not None and not matches(self.agent, agent):
             return False
@@ -194,6 +194,5 @@ def _misplaced(rule: Rule) -> Iterator[Mistake]:
             exact_copy(value)
         except ValueError as error:
             yield Mistake(f"{name!r} {error}", "arguments")
-    for name in ("model", "handoff"):
-        if getattr(rule, name) is not None:
-            yield Mistake("has no arguments that could be replaced", name)
+    if rule.model is not None:
+        yield Mistake("has no arguments that could be replaced", "model")

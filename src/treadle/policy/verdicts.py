@@ -32,7 +32,7 @@ class EffectRequest:
         kind: what it is.
         name: of the tool, of the model as `provider:model`, or of the agent that a conversation moves to.
         arguments: of a call, as they would be executed.
-        spec: what the tool declares; None for a model and a handoff.
+        spec: what the tool declares, or the tool by which a conversation moves; None for a model.
         task_id, thread_id, step, call: where it happens.
         agent: the agent of the task.
         agent_path: the agents on the path to the task, from that of the root task on.

@@ -115,7 +115,7 @@ class StepVerbs(ViewVerbs):
         check_not_a_child(task_id, row.parent)
         registered = self._agents.of(row.agent, agent, task_id)
         async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
-            code = agent or self._agents.version_for(owned.state, registered)
+            code = self._agents.with_task(owned.state, registered, agent)
             if owned.state.ended in (None, "failed"):
                 await self._agents.check_prices(code, owned.state)
                 check_version(owned.state, code, from_json(owned.state.options))

@@ -276,7 +276,7 @@ class RunVerbs(StepVerbs):
         before: Sequence[InboxItem],
     ) -> RunResult[Any]:
         state = owned.state
-        code = agent or self._agents.version_for(state, registered)
+        code = self._agents.with_task(state, registered, agent)
         await self._agents.check_prices(code, state, options)
         stored = from_json(state.options)
         check_version(state, code, stored if options is None else options.over(stored))

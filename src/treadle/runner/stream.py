@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from treadle.core.events import (
+    AgentChanged,
     CallOccurrence,
     CallRequested,
     Ephemeral,
@@ -17,18 +18,20 @@ from treadle.core.events import (
     EventOrigin,
     ModelReturned,
     RawChunk,
+    Rewound,
     ToolStarted,
     explain_names,
 )
 from treadle.core.ids import base_call_id, undone_call
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
+from treadle.core.team import AgentTrack
 from treadle.core.unknown_names import explains_names
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
-from treadle.ports import JournalStore, OutputT_co
+from treadle.ports import JournalStore, OutputT_co, TaskRow
 from treadle.runner.verbs import refuses
 
 if TYPE_CHECKING:
@@ -142,6 +145,7 @@ class StoredEvents:
         self._store = store
         self._task_id = task_id
         self._origin: EventOrigin | None = None
+        self._track = AgentTrack()
         self._names: dict[str, str] = {}
         """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
 
@@ -150,12 +154,12 @@ class StoredEvents:
         try:
             events = await self._read(seq)
             if events and self._origin is None:
-                self._origin = await self._found_origin()
+                self._origin = await self._found_origin(seq)
         except TaskNotFound:
             return []
         for event in events:
             if self._origin is not None:
-                event.origin = self._origin
+                event.origin = self._at(self._origin, event)
             call = self._call_of(event)
             if call is None:
                 continue
@@ -184,15 +188,40 @@ class StoredEvents:
         elif isinstance(event, CallRequested):
             self._names[event.call] = event.name
 
-    async def _found_origin(self) -> EventOrigin:
-        """Return the task with the agents on the path to it, as the rows of its parents tell."""
+    def _at(self, origin: EventOrigin, event: Event) -> EventOrigin:
+        """Return where an event comes from, by the agent that the task was with then; events come in order."""
+        before, agent = self._track.agent, self._track.note(event)
+        if type(event) is Rewound:
+            agent = before
+        if agent in ("", origin.agent_path[-1]):
+            return origin
+        return EventOrigin(origin.task_id, (*origin.agent_path[:-1], agent))
+
+    async def _found_origin(self, seq: int) -> EventOrigin:
+        """Return the task with the agents on the path to it, as the rows of its parents tell.
+
+        Where the conversation of a parent moved, its journal tells whose call the task below it is.
+        """
         row = await self._store.row(self._task_id)
+        if seq and row.format >= AgentChanged.since:
+            for event in await self._read(0, seq):
+                self._track.note(event)
         path = [row.agent]
         with suppress(TaskNotFound):  # a parent was deleted
             while row.parent is not None:
-                row = await self._store.row(row.parent)
-                path.insert(0, row.agent)
+                child, row = row, await self._store.row(row.parent)
+                moved = row.format >= AgentChanged.since
+                path.insert(0, await self._caller(row, child.task_id) if moved else row.agent)
         return EventOrigin(self._task_id, tuple(path))
+
+    async def _caller(self, row: TaskRow, child: str) -> str:
+        """Return the agent of a task that called a task below it."""
+        track = AgentTrack()
+        for _, event in events_with_epochs(row.task_id, await self._store.read(row.task_id)):
+            track.note(event)
+            if isinstance(event, ToolStarted) and event.child == child:
+                return track.agent
+        return row.agent
 
 
 _OPENING = "write `async with runner.run_stream(...) as stream`, then `async for event in stream`"

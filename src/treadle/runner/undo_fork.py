@@ -106,7 +106,7 @@ class UndoForkVerbs(ViewVerbs):
             code = None
             if plan.needs_agent:
                 registered = self._agents.of(row.agent, agent, task_id)
-                code = agent or self._agents.version_for(state, registered)
+                code = self._agents.with_task(state, registered, agent)
             if code is not None:
                 context = await self._driver.contexts.of_drive(owned, code, context, needed=False)
             if state.ended is not None:
@@ -203,7 +203,9 @@ class UndoForkVerbs(ViewVerbs):
         if agent is not None:
             self._agents.register(agent)
         name = agent.name if agent is not None else row.agent
-        fingerprint = agent.fingerprint if agent is not None else state.fingerprint
+        # After handoffs, the fork goes on with the agent that the task was with at that point.
+        same = "" if state.versions else state.fingerprint
+        fingerprint = agent.fingerprint if agent is not None else same
         thread = thread_id or new_id()
         kept = options_of_fork(state, options)
         first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]

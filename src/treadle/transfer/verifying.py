@@ -279,7 +279,7 @@ async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[
     if row.deleted:
         return findings  # its row holds only what other tasks need
     for name, in_row, in_journal in (
-        ("agent", row.agent, state.agent),
+        ("agent", row.agent, state.created_for),
         ("thread", row.thread_id, state.thread),
         ("parent", row.parent, state.parent),
         ("base", row.base, state.forked_from),

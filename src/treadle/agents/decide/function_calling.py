@@ -6,6 +6,7 @@ step without an answer     a request to the model
 answer with calls          the calls, in parallel; those a crash cut off are settled first
 answer without calls       the end of the step, as the last one unless the answer is of the wrong type
 all calls ended            the end of the step, as the last one if a `return_direct` call succeeded
+a call handed over         the end of the step, then a wait until the conversation has moved to the next agent
 
 A step is one answer of the model with its calls. A failed step ends the task, and is taken up again by `resume`.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause
+from treadle.agents.decide.handoffs import next_agent_of, want_handoff
 from treadle.agents.decide.joins import failure_of, failures_that_count, is_joined, stop_unneeded
 from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
@@ -58,6 +60,8 @@ def _wants_an_answer(state: TaskState, step: StepState) -> bool:
 
 
 def _begin(state: TaskState, rules: Rules) -> Decision:
+    if state.team is not None and state.team.next is not None:
+        return Wait("handoff")
     index = state.steps[-1].index + 1 if state.steps else 1
     return steps_reached(rules, index - 1) or e.StepStarted(step_id(state.branch, index), index)
 
@@ -96,6 +100,7 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
     before = state.tool_calls - len(calls)
     unneeded = rules.agents if rules.join != "all" and is_joined(rules, step) else ()
+    handoff: CallState | None = None
     for number, call in enumerate(calls):
         if call.status == "ended":
             continue
@@ -107,7 +112,14 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
         if call.status == "proposed" and forbids_call(rules.limits, before + number):
             text = f"{call.name} was not run: the limit of {rules.limits.tool_calls} tool calls is reached."
             return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
+        if rules.handoffs and call.name in rules.handoffs and call.status == "proposed":
+            handoff = handoff or call
+            continue
         end = want_call(rules, call, effects, waiting, rules.max_parallel_tools)
+        if end is not None:
+            return end
+    if handoff is not None:
+        end = want_handoff(state, rules, step, handoff, effects, waiting)
         if end is not None:
             return end
     return tuple(effects) or (() if state.in_flight() else wait_for_person(waiting))
@@ -131,13 +143,14 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
         if spec is not None and spec.return_direct and call.outcome == "ok":
             output = call.display if call.display is not None else as_text(call.output)
             return e.StepCompleted(step.id, not state.unread, output, True, _tolerated(rules, step))
+    next_agent = next_agent_of(rules, step) if rules.handoffs else None
     if state.limit is None:
-        reached = _limit_after(state, rules, step)
+        reached = _limit_after(state, rules, step) if next_agent is None else None
         if reached is not None:
             return reached
     elif rules.on_limit == "final_answer":
         return (CallModel(step.id, step, step.model_call, True),)
-    return e.StepCompleted(step.id, reason=_tolerated(rules, step))
+    return e.StepCompleted(step.id, reason=_tolerated(rules, step), next_agent=next_agent)
 
 
 def _answering_end(step: StepState) -> e.ToolEnded | None:

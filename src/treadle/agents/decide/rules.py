@@ -56,6 +56,9 @@ class Rules:
     join: Join = "all"
     """how many of the agents that an answer calls have to answer before its step ends"""
 
+    handoffs: Mapping[str, str] = field(default_factory=dict[str, str])
+    """the agents that a conversation may move to, by the names of the tools that ask for it"""
+
     on_subagent_failure: ToolFailurePolicy = "continue"
     on_failure_of: Mapping[str, ToolFailurePolicy] = field(default_factory=dict[str, ToolFailurePolicy])
     """for tools that call certain subagents, what holds in place of `on_subagent_failure`"""

@@ -81,6 +81,7 @@ from treadle.core.events.steps import (
     CallRequested,
     Join,
     ModelRequested,
+    NextAgent,
     NextStep,
     StateOverwritten,
     StepCompleted,
@@ -92,6 +93,7 @@ from treadle.core.events.steps import (
     WorkerFailed,
 )
 from treadle.core.events.tasks import (
+    AgentChanged,
     EndState,
     InputEdited,
     InputReceived,
@@ -114,6 +116,7 @@ __all__ = [
     "END_STATES",
     "EVENTS",
     "JOURNAL_FORMAT",
+    "AgentChanged",
     "AnswerFinalized",
     "ApprovalDenied",
     "ApprovalExpired",
@@ -153,6 +156,7 @@ __all__ = [
     "ModelReturned",
     "ModelStarted",
     "ModelStopped",
+    "NextAgent",
     "NextStep",
     "Occurrence",
     "OptionsChanged",
@@ -230,6 +234,7 @@ TaskEvent: TypeAlias = (
     | MessagesImported
     | InstructionsSet
     | VersionChanged
+    | AgentChanged
     | OptionsChanged
     | InputReceived
     | InputEdited

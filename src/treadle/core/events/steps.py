@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
-from treadle.core.events.occurrence import Event, Failure, StateChange, format_of_changes
+from treadle.core.events.occurrence import Event, Failure, StateChange
 from treadle.core.messages import File, Json, Message
 
 
@@ -136,9 +136,29 @@ class StateOverwritten(Event):
     keys: tuple[str, ...]
 
 
+@frozen
+class NextAgent:
+    """The agent that the conversation moves to when a step has ended, and the call that asked for it."""
+
+    agent: str
+    call: str
+    tool: str
+    """the name of the called tool"""
+
+
+def _format_of_end(event: Any) -> int:
+    """Return the journal format of the end of a step: older drivers would go on with the wrong agent."""
+    return 5 if event.next_agent is not None else 1 if event.changes is None else 3
+
+
+_format: Any = property(_format_of_end)
+
+
 @mutable
 class StepCompleted(Event):
     """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
+
+    With `next_agent` the next step belongs to another agent: `AgentChanged` follows before it begins.
 
     Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself, and
     `changes` what it changed in the task's `extra_state`.
@@ -155,7 +175,8 @@ class StepCompleted(Event):
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
     changes: StateChange | None = None
-    format = format_of_changes
+    next_agent: NextAgent | None = None
+    format = _format
 
 
 @mutable

@@ -111,6 +111,23 @@ class VersionChanged(Event):
 
 
 @mutable
+class AgentChanged(Event):
+    """The conversation moved to another agent, as the end of `step` says; the steps from now on are its own.
+
+    `previous` is the agent that it moved away from, and `call` the call that asked for it.
+    """
+
+    says = "the conversation moved from agent {it.previous} to agent {it.agent}"
+
+    since = 5
+    step: str
+    call: str
+    agent: str
+    previous: str
+    fingerprint: str = ""
+
+
+@mutable
 class OptionsChanged(Event):
     """The task goes on with other options, such as raised limits."""
 

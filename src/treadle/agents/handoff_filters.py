@@ -1,0 +1,91 @@
+"""Filters of handoffs: what an agent sees of a conversation that moves to it. Each is a function of messages.
+
+A filter keeps a conversation well-formed: no call is left without its result, and no result without its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from treadle.core.conversation import faults
+from treadle.core.data import frozen
+from treadle.core.messages import Json, Message, Reasoning, Text, ToolCall
+from treadle.errors import ConfigurationError, ModelError
+
+
+def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation without tool calls and their results; what a model wrote beside a call stays."""
+    kept: list[Message] = []
+    for message in messages:
+        if message.role == "tool":
+            continue
+        if not message.tool_calls:
+            kept.append(message)
+            continue
+        # Reasoning belongs to the calls that it led to: providers refuse it without them.
+        parts = tuple([part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))])
+        if any(not isinstance(part, Text) or part.text.strip() for part in parts):
+            kept.append(replace(message, parts=parts))
+    return kept
+
+
+def only_user_messages(messages: Sequence[Message]) -> list[Message]:
+    """Return what the user wrote."""
+    return [message for message in messages if message.role == "user"]
+
+
+@frozen
+class LastMessages:
+    """Keep the newest messages; a result is kept with its call.
+
+    Args:
+        count: how many, from 1 up.
+
+    Raises:
+        ConfigurationError: the count is not valid.
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"LastMessages takes a whole number from 1 up, got {self.count!r}")
+
+    def facts(self) -> Json:
+        """Return JSON data that differs when the settings do, for the fingerprint of an agent."""
+        return f"LastMessages({self.count})"
+
+    def __call__(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the newest messages."""
+        start = max(0, len(messages) - self.count)
+        while start and messages[start].role == "tool":
+            start -= 1
+        return list(messages[start:])
+
+
+def filtered(messages: Sequence[Message], filters: Sequence[Any], name: str) -> list[Message]:
+    """Return what filters leave of a conversation; raises `ModelError` if that is not a conversation.
+
+    Args:
+        messages: the conversation so far.
+        filters: applied in order.
+        name: what to call the handoff in an error.
+    """
+    seen: Any = messages
+    for each in filters:
+        try:
+            seen = list(each(seen))
+        except Exception as error:
+            text = f"the filter of the {name} failed: {type(error).__name__}: {error}"
+            raise ModelError(text, kind="invalid_request") from error
+        wrong = next((item for item in seen if not isinstance(item, Message)), None)
+        if wrong is not None:
+            text = f"the filter of the {name} returned a {type(wrong).__name__} among the messages"
+            raise ModelError(text, kind="invalid_request")
+    fault = next(faults(seen), None)
+    if fault is not None:
+        text = f"the filter of the {name} left a conversation that no provider takes: {fault}"
+        raise ModelError(text, kind="invalid_request")
+    return seen

@@ -1,0 +1,72 @@
+"""How a conversation moves from agent to agent, and back when steps are undone. Rules of `fold`.
+
+event                          the task is then with
+StepCompleted, next_agent      the same agent, and the next step cannot begin
+AgentChanged                   the next agent, whose instructions and version are those it had when it was last left
+Rewound                        the agent that it was with after the step that stays
+TaskForked, another agent      that agent, and what was before is not its own
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.core.events import AgentChanged, IllegalEvent, NextAgent, TaskForked
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
+from treadle.core.team import AgentVersion, Team
+
+
+def ask(state: TaskState, next_agent: NextAgent) -> None:
+    """Note that the conversation is to move, since a step ended so."""
+    state.team = replace(state.team or Team(state.agent), next=next_agent)
+
+
+def step_agent(state: TaskState, team: Team) -> str:
+    """Return the agent of a step that begins; none begins while the conversation is to move."""
+    if team.next is not None:
+        raise IllegalEvent(
+            f"task {state.task_id}: a step begins before the conversation moved to {team.next.agent}"
+        )
+    return team.agent
+
+
+def agent_of(state: TaskState, step: StepState) -> str:
+    """Return the agent that a step belongs to."""
+    return step.agent or state.created_for
+
+
+def change(state: TaskState, event: AgentChanged) -> None:
+    """Move the conversation to the agent that is to have it."""
+    team = state.team
+    if team is None or team.next is None or (team.next.agent, team.next.call) != (event.agent, event.call):
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} to {event.agent}, and no step ended so")
+    turns = {**team.turns, state.agent: state.turn}
+    _leave(state, event.agent, event.fingerprint)
+    state.turn, state.rejected = turns.get(event.agent, 0), 0
+    since = len(state.messages)
+    state.team = Team(event.agent, team.handoffs + 1, event.previous, team.next.tool, since, turns)
+
+
+def go_back(state: TaskState, team: Team | None) -> None:
+    """Return to the agent that the conversation was with, since steps were taken back."""
+    agent = team.agent if team is not None else state.created_for
+    if agent != state.agent:
+        version = state.versions.get(agent)
+        _leave(state, agent, version.fingerprint if version is not None else "")
+    state.team = team
+
+
+def begin_anew(state: TaskState, event: TaskForked) -> None:
+    """Give a fork to the agent that its caller chose."""
+    state.agent, state.team = event.agent, None
+    state.versions.clear()
+
+
+def _leave(state: TaskState, agent: str, fingerprint: str) -> None:
+    """Keep version and instructions of the present agent, and take up those of another."""
+    state.versions[state.agent] = AgentVersion(state.fingerprint, state.instructions)
+    known = state.versions.get(agent)
+    is_same = known is not None and known.fingerprint == fingerprint
+    state.agent, state.fingerprint = agent, fingerprint
+    state.instructions = known.instructions if known is not None and is_same else None

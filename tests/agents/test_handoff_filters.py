@@ -1,0 +1,82 @@
+"""What filters of handoffs leave of a conversation: always one that providers take."""
+
+from typing import Any
+
+import pytest
+
+from treadle import (
+    LastMessages,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    only_user_messages,
+    without_tool_calls,
+)
+from treadle.agents.handoff_filters import filtered
+from treadle.core.conversation import faults
+from treadle.core.messages import user
+from treadle.errors import ConfigurationError, ModelError
+
+CALL = ToolCall("s1-0", "look", {})
+RESULT = Message("tool", (ToolResult("s1-0", "look", (Text("seen"),)),))
+TALK = [
+    user("hello"),
+    Message("assistant", (Reasoning("hm"), Text("I look."), CALL)),
+    RESULT,
+    Message("assistant", (Text("There."),)),
+    user("more"),
+    Message("assistant", (ToolCall("s2-0", "look", {}),)),
+    Message("tool", (ToolResult("s2-0", "look", (Text("seen"),)),)),
+]
+
+
+def texts(messages: Any) -> list[str]:
+    return [message.text or message.role for message in messages]
+
+
+def test_a_conversation_without_tool_calls_keeps_what_was_said_beside_them() -> None:
+    seen = without_tool_calls(TALK)
+    assert texts(seen) == ["hello", "I look.", "There.", "more"]
+    assert seen[1].parts == (Text("I look."),)
+
+
+def test_only_the_messages_of_the_user() -> None:
+    assert texts(only_user_messages(TALK)) == ["hello", "more"]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, 2), (2, 2), (3, 3), (4, 4), (5, 6), (6, 6), (7, 7), (99, 7)])
+def test_the_last_messages_never_begin_with_a_result(count: int, kept: int) -> None:
+    seen = LastMessages(count)(TALK)
+    assert seen == TALK[len(TALK) - kept :]
+    assert not list(faults(seen))
+
+
+@pytest.mark.parametrize("count", [0, True, "3"])
+def test_a_number_of_messages_is_from_one_up(count: Any) -> None:
+    with pytest.raises(ConfigurationError, match="from 1 up"):
+        LastMessages(count)
+
+
+def test_filters_are_applied_in_order() -> None:
+    assert texts(filtered(TALK, [without_tool_calls, LastMessages(2)], "handoff")) == ["There.", "more"]
+
+
+def broken(messages: Any) -> Any:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("filter", "problem"),
+    [
+        (broken, "the filter of the handoff x failed: ValueError: no"),
+        (lambda messages: ["text"], "returned a str among the messages"),
+        (lambda messages: messages[2:], "a conversation that no provider takes"),
+        (lambda messages: messages[:2], "a conversation that no provider takes"),
+        (lambda messages: None, "failed: TypeError"),
+    ],
+)
+def test_a_filter_that_leaves_no_conversation_is_an_error(filter: Any, problem: str) -> None:
+    with pytest.raises(ModelError, match=problem):
+        filtered(TALK, [filter], "handoff x")
