@@ -30,22 +30,26 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.core.events import ChildEvent, Delta, Event
+from treadle.core.events import ChildEvent, Delta, Event, Failure, ToolStopped
 from treadle.drivers import adoption
 from treadle.engine import in_flight
+from treadle.engine.agent_calls import AgentCallInFlight
 from treadle.errors import (
     ChildTask,
     ConfigurationError,
     ForkPointBusy,
+    IrreversibleStep,
     SubagentFailed,
     TaskBusy,
     TaskConflict,
+    TaskFinished,
     TaskNotFound,
     WorkerError,
 )
 from treadle.llm.scripted import call, fail, text
 from treadle.ports import AT_ONCE, Commit
 from treadle.stores.memory import MemoryStore
+from treadle.testing.audit.store import audit_store
 from treadle.testing.conformance.owner import send
 
 pytestmark = pytest.mark.anyio
@@ -291,12 +295,162 @@ async def test_a_child_is_not_resumed_alone(runner: Runner) -> None:
     root = await tree.begun(runner)
     await runner.interrupt(root)
     child = tree.ids(root)[1]
-    for verb in (runner.resume, runner.run_step, runner.undo_step):
+    for verb in (runner.resume, runner.run_step):
         with pytest.raises(ChildTask, match=f"child of task {root}") as refused:
             await verb(child)
         assert refused.value.parent == root
     with pytest.raises(TaskBusy, match="which waits for it"):
         await runner.delete_task(child)
+
+
+# ------------------------------------------------------------------------------------- a child alone
+
+
+class Booking:
+    """A root above an agent that books a seat, which can be taken back, and then waits at a gate."""
+
+    def __init__(self) -> None:
+        self.booked: list[str] = []
+        self.gate = Gate("work", read_only=True)
+
+        def take_back(call: Any, ctx: Any) -> None:
+            self.booked.remove(call.output)
+
+        @tool(undo=take_back)
+        def book(ctx: ToolContext[Any]) -> str:
+            """Book a seat."""
+            seat = f"seat {len(self.booked) + 1}"
+            self.booked.append(seat)
+            return seat
+
+        script = [call("book"), call("work"), text("done")]
+        self.clerk = Agent(ScriptedModel(script), name="clerk", tools=[book, self.gate.tool])
+        self.root = calling("root", self.clerk)
+
+    async def begun(self, runner: Runner) -> tuple[str, str]:
+        handle = await runner.start(self.root, "go")
+        await self.gate.entered.wait()
+        return handle.task_id, f"{handle.task_id}.s1-0"
+
+
+async def undone_and_audited(runner: Runner, root: str, child: str) -> None:
+    for task_id in (root, child):
+        await assert_journal_makes_sense(runner, task_id)
+    assert await audit_store(runner.store) == []
+
+
+async def test_a_child_at_rest_is_undone_alone_and_goes_on_from_there_with_its_parent(runner: Runner) -> None:
+    booking = Booking()
+    root, child = await booking.begun(runner)
+    await runner.interrupt(root)
+    assert booking.booked == ["seat 1"]
+    report = await runner.undo_step(child, to=0)
+    assert [(item.tool, item.verdict) for item in report.calls] == [
+        ("work", "nothing_to_compensate"),
+        ("book", "compensated"),
+    ]
+    assert (booking.booked, (await runner.get_task(root)).state) == ([], "interrupted")
+    booking.gate.let_go.set()
+    result = await runner.resume(root)
+    assert (result.final_text, booking.booked) == ("done", ["seat 1"])
+    assert [item.name for item in result.tool_executions] == ["clerk", "book", "work"]
+    await undone_and_audited(runner, root, child)
+
+
+async def test_a_child_at_work_is_undone_by_its_driver_and_its_parent_waits(runner: Runner) -> None:
+    booking = Booking()
+    root, child = await booking.begun(runner)
+    undoing = asyncio.ensure_future(runner.undo_step(child, step=2))
+    await asyncio.sleep(0.02)
+    booking.gate.let_go.set()
+    await undoing
+    assert (await runner.handle(root).result()).state == "waiting"
+    assert (await runner.resume(root)).final_text == "done"
+    assert (booking.booked, booking.gate.starts) == (["seat 1"], 2)
+    await undone_and_audited(runner, root, child)
+
+
+async def test_a_child_whose_result_its_parent_has_is_undone_after_the_step_that_has_it(
+    runner: Runner,
+) -> None:
+    booking = Booking()
+    booking.gate.let_go.set()
+    result = await runner.run(booking.root, "go")
+    root, child = result.task_id, f"{result.task_id}.s1-0"
+    with pytest.raises(ChildTask, match=f"whose step s1 has its result: undo that step of task {root} first"):
+        await runner.undo_step(child, to=0)
+    assert booking.booked == ["seat 1"]
+    with pytest.raises(IrreversibleStep, match="clerk"):
+        await runner.undo_step(root, to=0)
+    await runner.undo_step(root, to=0, force=True)
+    report = await runner.undo_step(child, to=0)
+    assert [item.verdict for item in report.calls] == ["nothing_to_compensate", "compensated"]
+    assert booking.booked == []
+    with pytest.raises(ChildTask, match="never alone"):
+        await runner.resume(child)
+    assert (await runner.resume(root)).final_text == "done"
+    assert booking.booked == ["seat 1"]
+    await undone_and_audited(runner, root, child)
+
+
+async def test_what_a_failed_child_changed_is_taken_back_after_the_call_was_tried_again(
+    runner: Runner,
+) -> None:
+    booking = Booking()
+    model = by_task([call("book"), fail(400)], [text("well")])
+    boss = calling("boss", Subagent(booking.clerk.replace(model=model), retries=1))
+    result = await runner.run(boss, "go")
+    assert (result.final_text, booking.booked) == ("well", ["seat 1"])
+    child = f"{result.task_id}.s1-0"
+    await runner.undo_step(child, to=0)
+    assert booking.booked == []
+    await undone_and_audited(runner, result.task_id, child)
+
+
+async def test_a_child_that_ended_before_its_parent_knew_is_undone_and_answers_anew(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = AgentCallInFlight._run
+
+    async def lost(self: AgentCallInFlight, subagents: Any) -> ToolStopped:
+        call = (await run(self, subagents)).call
+        subagents.resting.add(call)
+        why = Failure("subagent", "waiting", "its driver crashed before the end was recorded")
+        return ToolStopped("s1", call, "parked", why)
+
+    booking = Booking()
+    booking.gate.let_go.set()
+    with monkeypatch.context() as crash:
+        crash.setattr(AgentCallInFlight, "_run", lost)
+        result = await runner.run(booking.root, "go")
+    root, child = result.task_id, f"{result.task_id}.s1-0"
+    assert await states(runner, (root, child)) == ["waiting", "completed"]
+    await runner.undo_step(child, to=0)
+    assert booking.booked == []
+    assert (await runner.resume(root)).final_text == "done"
+    assert (booking.booked, booking.gate.starts) == (["seat 1"], 2)
+    await undone_and_audited(runner, root, child)
+
+
+async def test_a_cancelled_child_is_not_undone(runner: Runner) -> None:
+    booking = Booking()
+    root, child = await booking.begun(runner)
+    await runner.interrupt(root)
+    await runner.cancel(child)
+    with pytest.raises(TaskFinished):
+        await runner.undo_step(child, to=0)
+
+
+async def test_a_child_is_shown_cancelled_and_forked_alone(runner: Runner) -> None:
+    booking = Booking()
+    root, child = await booking.begun(runner)
+    assert (await runner.get_task(child)).parent == root
+    fork = await runner.fork(child, at="s1")
+    booking.gate.let_go.set()
+    assert (fork.parent, (await runner.resume(fork)).final_text) == (None, "done")
+    assert (await runner.handle(root).result()).state == "completed"
+    assert [item.task_id for item in (await runner.list_tasks(parent=root)).items] == [child]
+    assert booking.booked == ["seat 1"]
 
 
 async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:

@@ -19,20 +19,23 @@ def check_not_a_child(task_id: str, parent: str | None) -> None:
     """Raise `ChildTask` for a task that is driven with its parent only."""
     if parent is not None:
         raise ChildTask(
-            f"task {task_id} is a child of task {parent} and goes on with it, never alone: resume, undo or fork "
-            "that one; to try another path from here, fork this one",
+            f"task {task_id} is a child of task {parent} and goes on with it, never alone: resume that one; to try "
+            "another path from here, fork this one",
             task_id=task_id,
             parent=parent,
         )
 
 
-async def reopen(store: JournalStore, owned: OwnedTask, reason: str, by: str | None = None) -> None:
+async def reopen(
+    store: JournalStore, owned: OwnedTask, reason: str, by: str | None = None, *, alone: bool = True
+) -> None:
     """Take up an ended task in a new attempt; its messages leave its thread in the same transaction.
 
-    Raises `AlreadyFinalized` when newer messages follow its own, and `ChildTask`.
+    Raises `AlreadyFinalized` when newer messages follow its own, and `ChildTask` for a child that is to go on alone.
     """
     state = owned.state
-    check_not_a_child(state.task_id, state.parent)
+    if alone:
+        check_not_a_child(state.task_id, state.parent)
     for item in await store.inbox(state.task_id):
         owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
     change = ThreadChange("remove", state.thread) if state.thread_version else None

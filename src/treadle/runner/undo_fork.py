@@ -9,19 +9,20 @@ from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.events import END_STATES
 from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import fork_point
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commit import commit
-from treadle.drivers.continuing import check_not_a_child, lift_stop, options_of_fork, reopen
+from treadle.drivers.continuing import lift_stop, options_of_fork, reopen
 from treadle.drivers.random_ids import new_id
 from treadle.engine import undo_plan
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Difference, Task, UndoReport
-from treadle.errors import TaskBusy, TaskFinished, TaskStateError
+from treadle.errors import ChildTask, TaskBusy, TaskFinished, TaskStateError
 from treadle.ports import Commit, ContextT, NewTask, OutputT, TaskRow
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
@@ -79,20 +80,47 @@ class UndoForkVerbs(ViewVerbs):
             StepNotFound: there is no such step, or none to take back.
             TaskFinished: the task was cancelled.
             AlreadyFinalized: newer messages follow the task's in its thread.
+            ChildTask: the task is a child, and a step of its parent has its answer: undo that step first.
         """
         task_id = id_of(task)
         request = _UndoRequest(to, step, force, by)
         while True:
             row = await self._cache.row(task_id)
-            check_not_a_child(task_id, row.parent)
+            awaited_by = await self._awaited_by(row)
             if row.state == "cancelled":
                 raise _cancelled(task_id)
             if not self._owned.is_driven(row):
+                if row.state in END_STATES and awaited_by is not None:
+                    # Its parent is about to read its result: that has to wait.
+                    async with self._ownership.acquire(awaited_by):
+                        await self._awaited_by(row)
+                        return await self._undo_at_rest(row, request, agent, context)
                 with suppress(TaskBusy):  # another driver was faster
                     return await self._undo_at_rest(row, request, agent, context)
             report = await self._undo_by_its_driver(row, request)
             if report is not None:
                 return report
+
+    async def _awaited_by(self, row: TaskRow) -> str | None:
+        """Return the parent that waits for a child; None for a task without one, or with one that has given it up.
+
+        A parent gives a child up when it undoes the step of the call, and when it tries the call again. Raises
+        `ChildTask` if the parent has the child's result, which an undo would make untrue.
+        """
+        if row.parent is None:
+            return None
+        called = (await self._cache.load(row.task_id, row)).state.parent_call
+        call = (await self._cache.load(row.parent)).state.find_call(str(called))
+        if call is None or call.child != row.task_id:
+            return None
+        if call.status == "ended":
+            raise ChildTask(
+                f"task {row.task_id} is a child of task {row.parent}, whose step {call.step} has its result: undo that "
+                f"step of task {row.parent} first; to try another path from here, fork this one",
+                task_id=row.task_id,
+                parent=row.parent,
+            )
+        return row.parent
 
     async def _undo_at_rest(
         self, row: TaskRow, request: _UndoRequest, agent: Agent[Any] | None, context: Any
@@ -110,7 +138,7 @@ class UndoForkVerbs(ViewVerbs):
             if code is not None:
                 context = await self._driver.contexts.of_drive(owned, code, context, needed=False)
             if state.ended is not None:
-                await reopen(self._store, owned, "undo", request.by)
+                await reopen(self._store, owned, "undo", request.by, alone=False)
             lift_stop(owned, request.by)
             owned.writer.record(plan.event)
             await self._driver.drive(owned, "undo", code, context)

@@ -51,6 +51,12 @@ def _agrees_with_parent(
         if isinstance(parent[-1], e.TaskEnded):
             yield Violation("children", task, len(events), "its parent has ended and its call has not")
         return
+    again = next(
+        (event for event in events if isinstance(event, e.TaskReopened) and event.time >= end.time), None
+    )
+    if again is not None:
+        yield from _was_given_up(task, again, parent, end)
+        events = events[: events.index(again)]
     late = next((event for event in events if isinstance(event, _STARTS) and event.time > end.time), None)
     if late is not None:
         yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
@@ -70,6 +76,15 @@ def _agrees_with_parent(
     if counted != reported:
         text = f"{reported} requests were reported to its parent, and {counted} were made"
         yield Violation("children", task, last.seq, text)
+
+
+def _was_given_up(
+    task: str, again: e.TaskReopened, parent: Sequence[e.Event], end: Any
+) -> Iterator[Violation]:
+    """A child whose parent has its result is not taken up again, unless the parent has undone that."""
+    undone = any(isinstance(event, e.Rewound) and end.time <= event.time <= again.time for event in parent)
+    if not (undone or isinstance(end, e.ToolStopped)):
+        yield Violation("children", task, again.seq, "it is taken up again, and its parent has its result")
 
 
 def _is_tried_again(event: e.Event) -> bool:
