@@ -10,6 +10,7 @@ TreadleError
 ├── UnknownAttribute                an object has no such attribute (also an AttributeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound · GrantNotFound
+│   ├── TicketNotFound              no call has such a ticket
 │   └── AgentUnknown                this process was not given the task's agent
 ├── ContextFailed                   the runner's `context_factory` raised: the task was not driven
 ├── TaskStateError                  the verb does not fit the task's state
@@ -17,7 +18,7 @@ TreadleError
 │   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the policy says fail
 │   ├── ChildTask                   a child goes on with the task that called it, never alone
-│   ├── AlreadyFinalized · AlreadyDecided · ApproverRefused
+│   ├── AlreadyFinalized · AlreadyDecided · ApproverRefused · TicketClosed
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
 │   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
 │   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
@@ -160,6 +161,10 @@ class CallNotFound(NotFound):
     """The task has no tool call of this id on its present branch."""
 
 
+class TicketNotFound(NotFound):
+    """No call of the task has such a ticket."""
+
+
 class ArtifactNotFound(NotFound):
     """The task has no artifact of this id on its present branch."""
 
@@ -252,6 +257,10 @@ class AlreadyFinalized(TaskStateError):
 
 class AlreadyDecided(TaskStateError):
     """The request was decided before, and differently."""
+
+
+class TicketClosed(TaskStateError):
+    """The call in the background has ended without its ticket: it expired, was cancelled or was taken back."""
 
 
 class ApproverRefused(TaskStateError):

@@ -177,6 +177,12 @@ class NoServices:
 _NO_DEFAULT: Final[Any] = object()
 """Stands for an argument that was left out."""
 
+BACKGROUND_SECONDS: Final = 604_800.0
+"""Seconds, a week, in which a call in the background is to end, unless its tool says otherwise."""
+
+MAX_SECONDS: Final = 1e10
+"""Seconds, some three hundred years: nothing waits for longer."""
+
 
 @explains_names("ToolContext")
 @mutable
@@ -189,6 +195,7 @@ class ToolContext(Generic[ContextT_co]):
         context: the object given to the run; never shown to a model, never stored.
         open_state: makes `state` at its first use.
         open_services: makes what `ask`, `once` and `wait` need at their first use.
+        issued: the ticket of this start, if the tool declares `background=True`.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
         on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
             cannot be ended, with a function that says whether that work still runs.
@@ -207,6 +214,7 @@ class ToolContext(Generic[ContextT_co]):
     on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
     open_state: Callable[[], MutableMapping[str, Json]] = field(default_factory=_new_state, repr=False)
     open_services: Callable[[], CallServices] = field(default=cast("Any", NoServices), repr=False)
+    issued: str = field(default="", repr=False)
 
     @property
     def state(self) -> MutableMapping[str, Json]:
@@ -216,6 +224,36 @@ class ToolContext(Generic[ContextT_co]):
         and `reconcile=` it is as it is now, and cannot be changed.
         """
         return self.open_state()
+
+    @property
+    def ticket(self) -> str:
+        """The text by which any process may complete the call: hand it to what does the work, and to nothing else.
+
+        It is good from now on, also if this process crashes before the tool returns. Only a tool that declares
+        `background=True` has one.
+        """
+        if not self.issued:
+            raise ToolError(
+                f"call {self.call_id} has no ticket: declare the tool with @tool(background=True), and use "
+                "the context of the call itself"
+            )
+        return self.issued
+
+    def background(self, details: Json = None, *, expires: float = BACKGROUND_SECONDS) -> Background:
+        """Return what a tool returns to leave work in the background: the call ends when `ticket` is completed.
+
+        Args:
+            details: what the tool says of the work, such as its id elsewhere: the model reads it, `undo=` gets it as
+                `call.output` while there is no other.
+            expires: seconds after which the call ends as one that took too long; default 604,800, a week.
+
+        Raises:
+            ToolError: the tool does not declare `background=True`.
+        """
+        if not isinstance(expires, (int, float)) or not 0 < expires < MAX_SECONDS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ToolError(f"ctx.background: expires must be a number of seconds above 0, got {expires!r}")
+        self.ticket  # noqa: B018  raises for a tool that has none
+        return Background(details, expires=float(expires))
 
     def progress(self, value: Json) -> None:
         """Report the progress of the call to watchers; safe from any thread, never stored."""
@@ -301,6 +339,17 @@ class ToolOutput:
     display: str | None = None
     sources: Sequence[Json] = ()
     artifacts: Sequence[File | Image] = ()
+
+
+@frozen
+class Background(ToolOutput):
+    """The work of a call goes on: `output` is what its tool says of it, and the call ends by its ticket.
+
+    Args:
+        expires: seconds until the ticket expires.
+    """
+
+    expires: float = BACKGROUND_SECONDS
 
 
 @runtime_checkable

@@ -141,6 +141,12 @@ def tool_event(name: str, call: str = "s1-0") -> e.Event:
         "OutcomeUnresolved": lambda: e.OutcomeUnresolved("s1", call),
         "CallEdited": lambda: e.CallEdited("s1", call, {"n": 2}, {}),
         "ToolEnded": lambda: e.ToolEnded("s1", call, "error" if how == "error" else "ok", error=None),
+        "TicketIssued": lambda: e.TicketIssued("s1", call, "digest"),
+        "CallDeferred": lambda: e.CallDeferred("s1", call, 20),
+        "TicketProgressed": lambda: e.TicketProgressed("s1", call, "half"),
+        "TicketCompleted": lambda: e.TicketCompleted("s1", call, "whole"),
+        "TicketFailed": lambda: e.TicketFailed("s1", call, "broken"),
+        "TicketExpired": lambda: e.TicketExpired("s1", call),
     }
     return made[name]()
 
@@ -163,6 +169,7 @@ WAYS_TO_CALL_STATES: Final = {
     "unresolved": ("ToolStarted", "ToolStopped", "OutcomeUnresolved"),
     "happened": ("ToolStarted", "ToolStopped", "OutcomeSettled: happened"),
     "parked": ("ToolStarted: agent", "ToolStopped"),
+    "deferred": ("TicketIssued", "ToolStarted", "CallDeferred"),
     "ended": ("ToolStarted", "ToolEnded"),
 }
 
@@ -224,6 +231,57 @@ def test_a_question(before: str, event: str, after: str) -> None:
     number = 2 if before in ("answered", "expired") else 1
     follows = asked(number, 1) if event == "QuestionAsked" else tool_event(event)
     assert drive((*CALLED, *way), follows, question_of) == after
+
+
+# --------------------------------------------------------------------------------------- a ticket
+
+WAYS_TO_TICKETS: Final = {
+    "none": (),
+    "issued": ("TicketIssued",),
+    "begun": ("TicketIssued", "ToolStarted: idempotent"),
+    "early": ("TicketIssued", "ToolStarted: idempotent", "TicketCompleted"),
+    "deferred": ("TicketIssued", "ToolStarted: idempotent", "CallDeferred"),
+    "completed": ("TicketIssued", "ToolStarted: idempotent", "CallDeferred", "TicketCompleted"),
+    "ended": ("TicketIssued", "ToolStarted: idempotent", "CallDeferred", "TicketCompleted", "ToolEnded"),
+}
+
+
+def ticket_of(state: TaskState) -> str:
+    call = state.find_call("s1-0")
+    assert call is not None
+    assert (call.id in state.deferred) == (call.status == "deferred")
+    if call.ticket is None:
+        return "none"
+    assert state.tickets == {"digest": call}
+    if call.status == "ended":
+        return "ended"
+    if call.ticket.completion is not None:
+        return "completed" if call.status == "deferred" else "early"
+    return call.status if call.status in ("deferred", "begun") else "issued"
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A ticket"))
+def test_a_ticket(before: str, event: str, after: str) -> None:
+    way = [tool_event(name) for name in WAYS_TO_TICKETS[before]]
+    assert ticket_of(state_after(*CALLED, *way)) == before
+    assert drive((*CALLED, *way), tool_event(event), ticket_of) == after
+
+
+def test_a_ticket_does_not_expire_before_its_time() -> None:
+    way = [tool_event(name) for name in WAYS_TO_TICKETS["deferred"]]
+    state = state_after(*CALLED, *way)
+    early = e.TicketExpired("s1", "s1-0", seq=state.seq + 1, time=19)
+    with pytest.raises(e.IllegalEvent, match="has not expired"):
+        apply(state, early)
+
+
+@pytest.mark.parametrize("event", ["TicketCompleted", "TicketFailed"])
+def test_after_the_end_of_a_task_only_a_completed_call_in_the_background_ends(event: str) -> None:
+    way = [tool_event(name) for name in WAYS_TO_TICKETS["deferred"]]
+    ended = (*CALLED, *way, e.StepCompleted("s1"), e.TaskEnded("completed", "so"))
+    assert drive(ended, tool_event("ToolEnded"), ticket_of) == "-"
+    assert drive(ended, tool_event(event), ticket_of) == "completed"
+    assert drive((*ended, tool_event(event)), tool_event("ToolEnded"), ticket_of) == "ended"
 
 
 # --------------------------------------------------------------------------------------- a permit

@@ -28,6 +28,7 @@ WaitReason = Literal[
     "thread",
     "timer",
     "handoff",
+    "background",
 ]
 
 

@@ -5,6 +5,8 @@
     the last failed, more were allowed      it is not to begin    error or timeout, as it failed
     one was cut off, the tool only reads    it is not to begin    cancelled: "was stopped"
     the last raised, or took too long       its failure           error or timeout
+    one went on in the background           its ticket expires    timeout, if the tool only reads, else unknown
+    one went on in the background           it is to stop         cancelled, if the tool only reads, else unknown
     one was cut off, the tool may write     any of these          unknown
     the last asked a person, midway         it is not to begin    unknown
 
@@ -45,6 +47,26 @@ def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> T
         return unknown_end(call, failure.kind, failure.message)
     kinds: dict[str, Outcome] = {"timeout": "timeout", "abandoned": "abandoned"}
     return ToolEnded(call.step, call.id, kinds.get(failure.kind, "error"), error=failure)
+
+
+def expired_end(call: CallState) -> ToolEnded:
+    """Return the end of a call in the background whose ticket was not completed in time."""
+    text = f"{call.name} went on in the background, and was not completed before its ticket expired"
+    end = failed_end(call, Failure("tool", "timeout", text, call.id), cut_off=True)
+    end.output = call.output
+    return end
+
+
+def withdrawn_end(call: CallState, why: str) -> ToolEnded:
+    """Return the end of a call in the background whose ticket is not to be completed any more."""
+    why = f"it went on in the background, and {why}"
+    if call.effect != "read":
+        end = unknown_end(call, "cancelled", why)
+    else:
+        text = f"{call.name} was stopped after it began: {why}."
+        end = ToolEnded(call.step, call.id, "cancelled", error=Failure("tool", "cancelled", text, call.id))
+    end.output = call.output
+    return end
 
 
 def unknown_end(call: CallState, kind: str = "unknown", why: str = "") -> ToolEnded:

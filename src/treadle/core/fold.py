@@ -33,9 +33,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
-from treadle.core import answers, approvals, handoffs, model_calls, schedule
+from treadle.core import answers, approvals, deferring, handoffs, model_calls, schedule
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
@@ -44,7 +45,14 @@ from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import results, spoken
-from treadle.core.state import TaskState, UndoState, change_extra_state, end_undo, not_running
+from treadle.core.state import (
+    TaskState,
+    UndoState,
+    change_extra_state,
+    end_undo,
+    not_running,
+    take_back_answer,
+)
 from treadle.core.steps import CallState, Checkpoint, FailedChild, StepState, repeat_call
 
 E = TypeVar("E", bound=e.Event)
@@ -148,6 +156,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.covers = 0
     approvals.forget(state)
     answers.forget(state)
+    state.tickets.clear()
     model_calls.forget_permits(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
@@ -212,8 +221,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
         state.limit = None  # now there is something new to go on from
     if state.answered:
         # Input after the answer and before the end takes the task up again.
-        state.answered, state.output, state.output_text = False, None, ""
-        state.finalized = False
+        take_back_answer(state)
         if state.graph is not None:
             schedule.begin_again(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
@@ -226,7 +234,12 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     if step is not None and step.unasked and not step.calls:
         # The step has read its input already and got no answer: it reads the new input in its place.
         state.messages, step.input = state.messages[: step.first_message], ()
-    state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
+        if state.arrived:
+            state.unread = deferring.taken_back(
+                state, step.started_seq - 1, {each.id for each in state.steps}
+            )
+    kept = [received for received in state.unread if deferring.is_arrival(state, received)]
+    state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time), *kept]
 
 
 # ------------------------------------------------------------------------------------------- a step
@@ -260,6 +273,8 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         return  # no message may stand between calls and their results, also of calls that are repeated
     if state.unread:
         step.model_call.offered = None
+        if state.arrived:
+            deferring.note_read(state, event.seq)
     for received in state.unread:
         state.messages.append(spoken(received))
         step.input += received.parts
@@ -424,6 +439,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         return
     step, call = _open_call(state, event.call)
     event.tool_name = call.name
+    if state.ended is not None and call.id not in state.completed:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} of {call.id} after the task ended")
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
     call.output, call.observation, call.display, call.error = (
         event.output,
@@ -445,6 +462,10 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         state.driven += event.unseen
         if event.harmless and not call.acted:
             call.effect = "read"
+    if call.ticket is not None and deferring.end(state, step, call, call.ticket, event):
+        if call.ticket.arrival is not None:
+            _note_arrival(state)
+        return
     del step.open[call.id]
     if state.asked:
         state.asked.pop(call.id, None)
@@ -453,6 +474,26 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if state.graph is not None:
         schedule.call_ended(state, state.graph.nodes[step.id], step)
     elif not step.open:
+        state.messages.append(results(step.calls[step.answered_calls :]))
+
+
+def _note_arrival(state: TaskState) -> None:
+    """Let a task go on with what arrived; one that has answered does so once it waits for nothing more."""
+    if state.ended is not None:
+        return
+    if state.limit == "repeats":
+        state.limit = None
+    if state.answered and not state.deferred:
+        take_back_answer(state)
+
+
+def _call_deferred(state: TaskState, event: e.CallDeferred) -> None:
+    step, call = _open_call(state, event.call)
+    event.tool_name = call.name
+    deferring.defer(state, step, call, event)
+    if event.changes is not None:
+        _change_by_call(state, step, call, event.changes)
+    if state.graph is None and not step.open:
         state.messages.append(results(step.calls[step.answered_calls :]))
 
 
@@ -649,6 +690,8 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
             _ask_again(state, step)
     if state.answered and state.steps[-1].model_call.final:
         _take_up(state, state.steps[-1])
+    elif state.answered and state.unread and state.arrived:
+        take_back_answer(state)
     elif not state.answered:
         state.output, state.output_text = None, ""
     if state.graph is not None:
@@ -673,8 +716,10 @@ def _propose_again(state: TaskState, step: StepState) -> None:
     if not failed or step.open:
         return
     state.messages = state.messages[:-1]
+    if state.arrived:
+        deferring.withdraw(state, step)
     for call in failed:
-        repeat_call(step, call)
+        deferring.carry_over(state, call, repeat_call(step, call))
         state.tool_calls += 1
 
 
@@ -710,8 +755,18 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     state.turn, state.tool_calls, state.rejected = checkpoint.turn, checkpoint.tool_calls, checkpoint.rejected
     since = state.undo.since if state.undo is not None else event.seq
     state.unread = [*checkpoint.unread, *[received for received in state.unread if received.seq > since]]
+    if state.arrived:
+        _arrive_again(state, last)
     del state.reasons[checkpoint.reasons :]
     end_undo(state, event, last)
+
+
+def _arrive_again(state: TaskState, last: StepState | None) -> None:
+    """Let the next step read the results that belong to what stays, and that only steps read which were taken back."""
+    others = [received for received in state.unread if not deferring.is_arrival(state, received)]
+    after = max(last.ended_seq if last is not None else 0, state.fork_seq)
+    again = deferring.taken_back(state, after, {step.id for step in state.steps})
+    state.unread = sorted([*others, *again], key=attrgetter("seq"))
 
 
 # ------------------------------------------------------------------------------------------- finding
@@ -734,6 +789,11 @@ def _open_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
         for step in state.under_way():
             if call_id in step.open:
                 return step, step.open[call_id]
+    if call_id in state.deferred:
+        call = state.deferred[call_id]
+        return next(
+            step for step in (*state.under_way(), *reversed(state.steps)) if step.id == call.step
+        ), call
     raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
 
 
@@ -793,6 +853,12 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ToolStopped: _tool_stopped,
     e.OutcomeSettled: _outcome_settled,
     e.OutcomeUnresolved: _outcome_unresolved,
+    e.TicketIssued: deferring.issue,
+    e.CallDeferred: _call_deferred,
+    e.TicketProgressed: deferring.report,
+    e.TicketCompleted: deferring.complete,
+    e.TicketFailed: deferring.complete,
+    e.TicketExpired: deferring.expire,
     e.ToolEnded: _tool_ended,
     e.StateOverwritten: _state_overwritten,
     e.StepCompleted: _step_completed,
@@ -831,8 +897,12 @@ _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
         e.ArgumentsRewritten,
         e.ToolStopped,
         e.OutcomeUnresolved,
+        e.TicketIssued,
     }
 )
 """What each driver may record anew without getting anywhere."""
 
-_AFTER_THE_END: frozenset[type[e.Event]] = frozenset({e.TaskReopened, e.TaskForked, e.UnknownEvent})
+_AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
+    {e.TaskReopened, e.TaskForked, e.UnknownEvent, e.TicketCompleted, e.TicketFailed, e.ToolEnded}
+)
+"""What may follow the end of a task; of calls only the end of one that went on in the background."""

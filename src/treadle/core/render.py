@@ -23,12 +23,22 @@ def results(calls: Iterable[CallState]) -> Message:
     return Message("tool", tuple([_result(call) for call in calls]))
 
 
+def late_result(call: CallState) -> tuple[Content, ...]:
+    """Return the result of a call that went on in the background, for a message of its own."""
+    text = f"{call.name} ({base_call_id(call.id)}), which went on in the background, ended: {call.outcome}\n"
+    return (Text(text), *_result(call).parts)
+
+
 def _result(call: CallState) -> ToolResult:
     parts: tuple[Content, ...]
     if call.observation is not None:
         parts = call.observation
     elif call.error is not None:
         parts = (Text(call.error.message),)
+    elif call.status == "deferred":
+        text = f"{call.name} goes on in the background. Its result will be sent to you once it is there."
+        parts = (Text(text if call.output is None else f"{text} About it: {as_text(call.output)}"),)
+        return ToolResult(base_call_id(call.id), call.name, parts, False)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
     return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok")

@@ -34,7 +34,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from treadle.core import answers, model_calls
+from treadle.core import answers, deferring, model_calls
 from treadle.core import events as e
 from treadle.core.extra_state import Writer
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
@@ -462,6 +462,7 @@ def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallSta
     if base_call_id(call.id) in node.newest_calls and not node.owes_results:
         _remove_results(state, node)
     again = repeat_call(step, call)
+    deferring.carry_over(state, call, again)
     if call.outcome != "refused":
         _count(state, node)
     return again

@@ -68,6 +68,15 @@ class Expiry:
     is_question: bool = False
 
 
+@frozen
+class TicketExpiry:
+    """When the ticket of a deferred call expires, in microseconds, UTC."""
+
+    step: str
+    call: str
+    due: int
+
+
 @mutable
 class TaskState:
     """A task as its events say it is. `history` is what its thread held before, and never changes."""
@@ -205,6 +214,18 @@ class TaskState:
     grants: list[Grant] = field(default_factory=list[Grant])
     """approvals that hold for the rest of the task"""
 
+    tickets: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    """the calls that were given tickets, by digest; also those that have ended or were taken back"""
+
+    deferred: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    """the calls whose work goes on in the background, by id"""
+
+    completed: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    """the calls whose tickets were completed and that have not ended yet, by id"""
+
+    arrived: list[CallState] = field(default_factory=list[CallState])
+    """the calls of this branch whose results came as input, in order"""
+
     undo: UndoState | None = None
     last_undo: tuple[UndoneCall, ...] = ()
     ended: EndState | None = None
@@ -241,11 +262,11 @@ class TaskState:
         return [node.step for node in nodes if node.step is not None]
 
     def open_call(self, call_id: str) -> CallState | None:
-        """Return a call of this id that has not ended, of a step being worked on."""
+        """Return a call of this id that has not ended: of a step being worked on, or in the background."""
         for step in self.under_way():
             if call_id in step.open:
                 return step.open[call_id]
-        return None
+        return self.deferred.get(call_id)
 
     def begun_calls(self) -> list[CallState]:
         """Return the tool calls that are in flight, or were when their driver crashed."""
@@ -264,9 +285,11 @@ class TaskState:
             return True
         return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
-    def timers(self) -> Iterator[Timer | Expiry]:
+    def timers(self) -> Iterator[Timer | Expiry | TicketExpiry]:
         """Yield the timers that the task waits for; none during an undo, which ends before anything is asked."""
-        return iter((*self.unfired(), *self.expiries())) if self.undo is None else iter(())
+        if self.undo is not None or self.ended is not None:
+            return iter(())
+        return iter((*self.unfired(), *self.expiries(), *self.ticket_expiries()))
 
     def expiries(self) -> Iterator[Expiry]:
         """Yield when the requests to people expire that are not answered."""
@@ -277,6 +300,12 @@ class TaskState:
             asked = question.asked
             if asked.expires is not None:
                 yield Expiry(asked.step, asked.call, asked.expires, asked.number, is_question=True)
+
+    def ticket_expiries(self) -> Iterator[TicketExpiry]:
+        """Yield when the tickets expire that are open."""
+        for call in self.deferred.values():
+            if call.ticket is not None and call.ticket.completion is None:
+                yield TicketExpiry(call.step, call.id, call.ticket.expires)
 
     def unfired(self) -> Iterator[Timer]:
         """Yield the timers that have not fired, of questions that are to be asked again."""
@@ -309,6 +338,12 @@ def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
     state.own_from = len(history)
     state.origin = Checkpoint(len(history), 0, 0, (), 0)
     return state
+
+
+def take_back_answer(state: TaskState) -> None:
+    """Let an answered task go on: there is something that it has not read."""
+    state.answered, state.output, state.output_text = False, None, ""
+    state.finalized = False
 
 
 def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:

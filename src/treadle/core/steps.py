@@ -27,10 +27,12 @@ from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.permits import Permit
 from treadle.core.questions import Question
 from treadle.core.team import Team
+from treadle.core.tickets import Ticket
 from treadle.core.tools import EffectClass
 
-CallStatus = Literal["proposed", "begun", "asking", "lost", "unresolved", "parked", "ended"]
-"""`asking`: its tool asked a person, and starts again once there is an answer.
+CallStatus = Literal["proposed", "begun", "asking", "deferred", "lost", "unresolved", "parked", "ended"]
+"""`asking`: its tool asked a person, and starts again once there is an answer. `deferred`: its tool returned, and its
+work goes on in the background.
 
 `lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
 `parked`: the call of an agent whose task is at rest and has not ended.
@@ -190,6 +192,9 @@ class CallState:
     values: Mapping[str, Json] | None = None
     """by name, what its tool keeps for the attempts that follow"""
 
+    ticket: Ticket | None = None
+    """how its ticket stands, if it was given one"""
+
     child: str | None = None
     """id of the task that performs the call, if the tool is an agent"""
 
@@ -221,6 +226,11 @@ class CallState:
     def doubts(self) -> int:
         """How many attempts may have taken effect, for the call that replaces this one."""
         return self.cut_off or int(self.acted or (self.child is not None and self.effect != "read"))
+
+    @property
+    def was_deferred(self) -> bool:
+        """Whether its tool returned and left work in the background."""
+        return self.ticket is not None and self.ticket.seq > 0
 
     @property
     def failed(self) -> bool:

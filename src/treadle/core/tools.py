@@ -37,6 +37,7 @@ class ToolSpec:
         reconcilable: it has `reconcile=`.
         needs_approval: a person may have to approve a call before it starts.
         previews: it can tell an approver what a call would do.
+        background: it may return with work left in the background, which ends the call by its ticket.
         declared: the author said something about its effects.
     """
 
@@ -58,6 +59,7 @@ class ToolSpec:
     reconcilable: bool = False
     needs_approval: bool = False
     previews: bool = False
+    background: bool = False
     declared: bool = False
 
     @property

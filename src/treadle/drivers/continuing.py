@@ -37,7 +37,8 @@ async def reopen(
     if alone:
         check_not_a_child(state.task_id, state.parent)
     for item in await store.inbox(state.task_id):
-        owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
+        if item.kind not in ("complete", "fail"):
+            owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
     change = ThreadChange("remove", state.thread) if state.thread_version else None
     event = e.TaskReopened(state.attempt + 1, reason, by)
     await owned.writer.commit_alone(event, "running", thread=change, release=False)

@@ -170,8 +170,8 @@ def _is_busy(state: TaskState) -> bool:
 
 
 def _is_at_work(state: TaskState) -> bool:
-    """Whether something is under way; a child, which has one parent, counts also while it is at rest."""
-    return state.in_flight() or bool(state.open_children())
+    """Whether something is under way, also outside; a child, which has one parent, counts also while it is at rest."""
+    return state.in_flight() or bool(state.deferred) or bool(state.open_children())
 
 
 # ---------------------------------------------------------------------------------------------- diff

@@ -82,6 +82,7 @@ PARKED_STATES: Final = {
     "settlement": "waiting",
     "approval": "waiting",
     "question": "waiting",
+    "background": "waiting",
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
 }
@@ -213,7 +214,9 @@ class DriveLoop:
         if self._is_called():
             await self._listen()
         state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
-        if (state.graph is not None or state.asked or state.questions) and spec.goal != "attend":
+        if (
+            state.graph is not None or state.asked or state.questions or state.deferred
+        ) and spec.goal != "attend":
             fire_timer(state, self._writer, self._record)
             if self._callbacks is not None and (state.asked or state.questions):
                 self._callbacks.begin()
@@ -328,6 +331,11 @@ class DriveLoop:
             and self._callbacks is not None
             and self._callbacks.running
         ):
+            self._writer.flush()
+            if not self._is_called():
+                await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))
+            return False
+        if wait.reason == "background" and self._spec.rules.at_end == "wait":
             self._writer.flush()
             if not self._is_called():
                 await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))

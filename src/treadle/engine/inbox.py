@@ -7,7 +7,7 @@ once, however often a driver crashes in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from treadle.core import events as e
 from treadle.core.codec import END_OF_TIME, check_fit, decode_part
@@ -78,8 +78,8 @@ class InboxReader:
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
                 continue
-            if state.ended is not None:
-                # No event follows the end, and a command that came too late must not wait for the next attempt.
+            if state.ended is not None and not self._completes(item):
+                # No other event follows the end, and a command that came too late must not wait for the next attempt.
                 writer.dismiss(item.item_id)
             elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
                 self.undo_waits = True  # and so does a message that was sent after it
@@ -96,31 +96,55 @@ class InboxReader:
                     begins_undo = True
                 record(event, item.item_id)
                 keep_grant(writer, state, event)
-                self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT
+                self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT or self._lifts(event)
         return begins_undo
 
-    def _expiry(self, request: Request) -> int:
-        """Return when a request expires by the system's clock, which may have been set since it was made."""
-        if request.expires is None:
+    def _expiry(self, expiring: Expiring) -> int:
+        """Return when something expires by the system's clock, which may have been set since its time was set."""
+        if expiring.expires is None:
             return END_OF_TIME
-        if self._ahead is not None and request.seq <= self._begun:
-            return request.expires + self._ahead
-        return self._writer.to_system_time(request.expires)
+        if self._ahead is not None and expiring.seq <= self._begun:
+            return expiring.expires + self._ahead
+        return self._writer.to_system_time(expiring.expires)
+
+    def _completes(self, item: InboxItem) -> bool:
+        """Whether an item completes a ticket that outlived its task."""
+        if item.kind not in ("complete", "fail"):
+            return False
+        return not isinstance(as_event(self._state, item, self._expiry), e.CommandRejected)
+
+    def _lifts(self, event: e.Event) -> bool:
+        """Whether a task waited for the ticket that an event completes, and for no other."""
+        state = self._state
+        if not isinstance(event, (e.TicketCompleted, e.TicketFailed)) or state.ended is not None:
+            return False
+        return state.graph is not None or (state.answered and state.deferred.keys() <= state.completed.keys())
 
     def resume_undo(self) -> None:
         """Read the undo that waited, once no effect runs."""
         self.undo_waits, self.is_unread = False, True
 
 
-Request: TypeAlias = e.ApprovalRequested | e.QuestionAsked
-"""A request to a person."""
+class Expiring(Protocol):
+    """What expires: a request to a person, or a ticket."""
 
-ExpiryOf: TypeAlias = Callable[[Request], int]
-"""Returns when a request to a person expires, by the clock that tells when an item was sent."""
+    @property
+    def seq(self) -> int:
+        """The event that set its time."""
+        ...
+
+    @property
+    def expires(self) -> int | None:
+        """Microseconds since 1970, UTC; None for never."""
+        ...
 
 
-def _as_written(request: Request) -> int:
-    return END_OF_TIME if request.expires is None else request.expires
+ExpiryOf: TypeAlias = Callable[[Expiring], int]
+"""Returns when something expires, by the clock that tells when an item was sent."""
+
+
+def _as_written(expiring: Expiring) -> int:
+    return END_OF_TIME if expiring.expires is None else expiring.expires
 
 
 def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written) -> e.Event:
@@ -162,6 +186,8 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
             return _decided(state, item, expiry_of)
         case "answer":
             return _answered(state, item, expiry_of)
+        case "complete" | "fail" | "progress":
+            return _told_by_ticket(state, item, expiry_of)
         case "undo":
             return _undone(state, item)
         case _:
@@ -250,3 +276,23 @@ def keep_grant(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
     grant = standing_grant(state, request, event) if request is not None else None
     if grant is not None:
         writer.grant(grant)
+
+
+def _told_by_ticket(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
+    """Return what the holder of a ticket tells of its call; a call that has ended, or expired, stays as it is."""
+    data, by, inbox = item.data, item.data.get("by"), item.item_id
+    call = state.tickets.get(str(data["ticket"]))
+    ticket = call.ticket if call is not None else None
+    if call is None or ticket is None:
+        reason = "the ticket is none of this task's"
+    elif ticket.completion is not None or call.outcome is not None:
+        reason = f"the call {call.id} has ended"
+    elif ticket.seq and item.created >= expiry_of(ticket):
+        reason = f"the ticket of call {call.id} has expired"
+    elif item.kind == "progress":
+        return e.TicketProgressed(call.step, call.id, data.get("value"), by, inbox)
+    elif item.kind == "fail":
+        return e.TicketFailed(call.step, call.id, str(data["error"]), by, inbox)
+    else:
+        return e.TicketCompleted(call.step, call.id, data.get("value"), by, inbox)
+    return e.CommandRejected(item.kind, reason, inbox)

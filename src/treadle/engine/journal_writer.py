@@ -116,7 +116,7 @@ class JournalWriter:
         self.place: QueuePosition | None = None
         """the position of the task in its thread, as the first commit found it"""
 
-        self._state_word: str | None = "running"
+        self._state_word: str | None = "running" if state.ended is None else None
         self.pending: list[Event] = []
         """what is recorded and not submitted yet"""
 

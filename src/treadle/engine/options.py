@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide.rules import (
+    AtEnd,
     ModelFailurePolicy,
     OnLimit,
     OnUnknownOutcome,
@@ -22,6 +23,7 @@ from treadle.core.data import frozen, repr_of_set_fields
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
+from treadle.core.observation import OBSERVATION_CHARS
 from treadle.core.redaction import named_secrets
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
@@ -142,6 +144,9 @@ class RunOptions:
         interaction: where a policy or a tool asks for an approval: `external` (default: wait for one, from any
             process) or `headless` (deny at once).
         approval_expires: seconds until a request for approval that is not answered is denied; default 604,800, a week.
+        at_end: the task has answered, and calls go on in the background: `suspend` (default: it waits at rest, and the
+            process may exit), `wait` (the run stays until they have ended), `detach` (it ends; what comes later is kept
+            with it) or `cancel` them.
         labels: short texts to find the task by.
     """
 
@@ -161,6 +166,7 @@ class RunOptions:
     model_settings: ModelSettings | None = None
     interaction: Literal["external", "headless"] | None = None
     approval_expires: float | None = None
+    at_end: AtEnd | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     __repr__ = repr_of_set_fields
@@ -343,7 +349,11 @@ def rules_for(
     """
     if agent is None:
         return Rules(
-            limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
+            limits=options.limits or Limits(),
+            on_limit=options.on_limit or "final_answer",
+            knows_agent=False,
+            at_end=options.at_end or "suspend",
+            max_chars=options.tool_output_max_chars or OBSERVATION_CHARS,
         )
     limits = limits_of(agent, options, raised=raised)
     if besides is not None and besides is not agent.limits and not (raised and options.limits is not None):
@@ -373,6 +383,8 @@ def rules_for(
         first_steps=function_worker.first_steps if function_worker is not None else (),
         finalizes_answers=function_worker is not None and function_worker.finalizes_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
+        at_end=options.at_end or "suspend",
+        max_chars=options.tool_output_max_chars or OBSERVATION_CHARS,
         gated=any(tool.spec.needs_approval for tool in agent.tools),
         output_retries=agent.output_retries if agent.typed is not None and function_worker is None else None,
     )

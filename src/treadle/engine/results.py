@@ -18,7 +18,7 @@ from treadle.core.messages import Content, File, Image, Json, Message, Text, Too
 from treadle.core.observation import as_text
 from treadle.core.questions import Question
 from treadle.core.spending import as_dollars
-from treadle.core.state import TaskState, Timer
+from treadle.core.state import TaskState, TicketExpiry, Timer
 from treadle.core.steps import CallState, FailedChild, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
@@ -241,10 +241,12 @@ class Pending(Displayed):
     `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
     `request_id` is the id of that task: what it waits for is decided there. Of a `request` to a model that a policy
     asks about, `request_id` is that of its step or its function's request: `resume` lets it go out, `cancel` does not.
+    Of a call in the `background`, `request_id` is its id, `expires` when its ticket does, `details` what the tool said
+    of its work and `progress` what was reported last.
     """
 
     request_id: str
-    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request"]
+    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request", "background"]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -259,6 +261,8 @@ class Pending(Displayed):
     schema: Json = None
     default: Json = None
     has_default: bool = False
+    details: Json = None
+    progress: Json = None
 
     def _view(self) -> View:
         facts = (
@@ -267,7 +271,13 @@ class Pending(Displayed):
             ("rule", self.rule),
             ("expires", moment(self.expires) if self.expires is not None else None),
         )
-        values = (("arguments", self.arguments), ("preview", self.preview), ("schema", self.schema))
+        values = (
+            ("arguments", self.arguments),
+            ("preview", self.preview),
+            ("schema", self.schema),
+            ("details", self.details),
+            ("progress", self.progress),
+        )
         return View(
             title="Pending", name=self.request_id, state=self.kind, facts=facts, text=self.text, values=values
         )
@@ -864,7 +874,11 @@ def resting_word(state: TaskState) -> StateWord:
         return "paused"
     if state.interrupting:
         return "interrupted"
-    if state.undo is not None or any(True for _ in _unsettled(state)) or state.next_due() is not None:
+    if state.undo is not None or any(True for _ in _unsettled(state)):
+        return "waiting"
+    if any(not isinstance(timer, TicketExpiry) for timer in state.timers()):
+        return "waiting"
+    if state.deferred and (state.answered or state.graph is not None):
         return "waiting"
     if state.questions:
         return "waiting"
@@ -985,7 +999,7 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return the approvals, questions, settlements, timers and child tasks that a task waits for."""
+    """Return what a task waits for: approvals, questions, settlements, timers, child tasks, calls in the background."""
     pending: list[Pending] = []
     if state.asked and state.undo is None:
         calls = (call for step in state.under_way() for call in step.open.values())
@@ -1018,7 +1032,24 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
     if state.ended is None:
         timers = state.timers()
         pending += [_timer(state, timer) for timer in timers if isinstance(timer, Timer)]
+    pending += [_in_background(state, call) for call in state.deferred.values()]
     return tuple(pending)
+
+
+def _in_background(state: TaskState, call: CallState) -> Pending:
+    ticket = call.ticket
+    assert ticket is not None, "it has one"
+    return Pending(
+        call.id,
+        "background",
+        call.name,
+        call.arguments,
+        f"{call.name} goes on in the background until {moment(ticket.expires)}",
+        task_id=state.task_id,
+        expires=ticket.expires,
+        details=ticket.details,
+        progress=ticket.progress,
+    )
 
 
 def _approval(state: TaskState, call: CallState) -> Pending:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.core import events as e
-from treadle.core.state import Expiry, TaskState, Timer
+from treadle.core.state import Expiry, TaskState, TicketExpiry, Timer
 from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
@@ -19,7 +19,10 @@ def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> flo
     return seconds_left
 
 
-def _fired(timer: Timer | Expiry) -> e.Event:
+def _fired(timer: Timer | Expiry | TicketExpiry) -> e.Event:
+    """Return what a timer records when its time has come."""
+    if isinstance(timer, TicketExpiry):
+        return e.TicketExpired(timer.step, timer.call)
     if not isinstance(timer, Expiry):
         return e.TimerFired(timer.step, timer.call)
     kind = e.QuestionExpired if timer.is_question else e.ApprovalExpired

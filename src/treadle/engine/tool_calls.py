@@ -23,6 +23,7 @@ from treadle.core.questions import AwaitingAnswer
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
+from treadle.core.tickets import digest_of_ticket, ticket_text
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
@@ -33,8 +34,8 @@ from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution, ToolCut
 from treadle.engine.tree_limits import allows_call
-from treadle.errors import MiddlewareError, ToolArgumentsInvalid
-from treadle.ports import CallServices, NoServices, Tool, ToolContext, ToolOutput
+from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError
+from treadle.ports import Background, CallServices, NoServices, Tool, ToolContext, ToolOutput
 
 _OPENING: Final = Lock()
 
@@ -42,7 +43,9 @@ _OPENING: Final = Lock()
 class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
-    __slots__ = ("_access", "_arguments", "_execution", "_record", "_requests", "_tool")
+    __slots__ = (
+        *("_access", "_arguments", "_execution", "_left", "_record", "_requests", "_ticket", "_tool"),
+    )
 
     _tool: Tool
     _record: Recorder
@@ -54,6 +57,12 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
 
     _requests: CallRequests | None
     """what the tool asks people and keeps, once it does"""
+
+    _ticket: str
+    """by which the call may end later; empty for a tool that leaves nothing in the background"""
+
+    _left: Background | None
+    """what the tool said of the work that it left in the background, if it did"""
 
     @property
     def name(self) -> str:
@@ -69,20 +78,21 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
         self._tool = tool = context.runtime.tools[call.name]
-        self._access = self._execution = self._requests = None
+        self._access = self._execution = self._requests = self._left = None
         self._record = record
         spec = tool.spec
         self.timeout = spec.timeout
+        self._ticket = issue_ticket(context.state, call, record) if spec.background else ""
         record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
         return True
 
     async def run(self) -> list[e.Event]:
         """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
-        ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests)
+        ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests, self._ticket)
         try:
             refuse_if_too_many()
-            if call.effect != "read":
+            if call.effect != "read" or self._ticket:
                 # If the answer that asked for it were lost, its place and key might go to another call.
                 await context.durable()
             if context.runtime.layers is None:
@@ -92,7 +102,12 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 result = await self._tool.call(self._arguments, ctx)
             else:
                 result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
-            end = tool_end(call, result, context.runtime.max_chars)
+            if self._left is not None and type(result) is not Background:
+                result = Background(result.output, expires=self._left.expires)  # no middleware takes it back
+            if type(result) is Background:
+                end: e.ToolEnded | e.CallDeferred = self._deferred(result)
+            else:
+                end = tool_end(call, result, context.runtime.max_chars)
             if self._access is not None:
                 end.changes = self._access.close()
             if self._execution is not None:
@@ -147,7 +162,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
 
             ctx = replace(ctx, on_progress=progress)
         self.entered = execution.reached = True
-        return await self._tool.call(arguments, ctx)
+        result = await self._tool.call(arguments, ctx)
+        if type(result) is Background:
+            self._left = result
+        return result
 
     async def _rewritten(self, arguments: dict[str, Json], by: tuple[str, ...]) -> Any:
         """Return rewritten arguments as the tool takes them, once they are checked, judged and journalled.
@@ -184,18 +202,19 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return self.cut_off()
         call = self.effect.call
         failure = e.Failure("tool", "timeout", f"{call.name} was stopped by its middleware: {text}", call.id)
-        if call.effect != "write" and not self._has_retries():
+        if call.effect != "write" and not self._has_retries() and not self._is_completed():
             end = failed_end(call, failure, cut_off=True)
             end.report = self._report(end)
             return [end]
         return [e.ToolStopped(call.step, call.id, "timeout", failure)]
 
-    def _report(self, end: e.ToolEnded) -> e.CallReport | None:
+    def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
         """Return what the middleware of a call did and noted."""
         execution = self._execution
         if execution is None or (execution.answered_by is None and not execution.notes):
             return None
-        return e.CallReport(execution.answered_by if end.outcome == "ok" else None, dict(execution.notes))
+        returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
+        return e.CallReport(execution.answered_by if returned else None, dict(execution.notes))
 
     def cut_off(self) -> list[e.Event]:
         """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
@@ -217,6 +236,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         else:
             text = f"{call.name} did not stop when it was cancelled"
             is_final = call.effect != "write"
+        is_final = is_final and not self._is_completed()
         failure = e.Failure("tool", reason, text, call.id)
         if is_final:
             return [failed_end(call, failure, cut_off=True)]
@@ -225,9 +245,30 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     def broken(self, text: str) -> list[e.Event]:
         """Return that the call failed, and is not repeated."""
         call = self.effect.call
-        end = failed_end(call, e.Failure("tool", "error", text, call.id))
+        if self._ticket:
+            text = text.replace(self._ticket, "[ticket]")
+        failure = e.Failure("tool", "error", text, call.id)
+        if self._is_completed():
+            return [e.ToolStopped(call.step, call.id, "error", failure)]  # its result is there already
+        end = failed_end(call, failure)
         end.report = self._report(end)
         return [end]
+
+    def _deferred(self, result: Background) -> e.CallDeferred:
+        """Return that the tool left work in the background."""
+        call = self.effect.call
+        if not self._ticket:
+            raise ToolError(f"{call.name} returned Background, and does not declare background=True")
+        if (beyond := flaw(result.output)) is not None:
+            raise ToolError(f"what {call.name} says of its work in the background is {beyond}")
+        return e.CallDeferred(
+            call.step, call.id, self.context.clock() + int(result.expires * 1e6), result.output
+        )
+
+    def _is_completed(self) -> bool:
+        """Whether the ticket of the call was completed while its tool still ran."""
+        ticket = self.effect.call.ticket
+        return ticket is not None and ticket.completion is not None
 
     def _open_state(self) -> StateView:
         if self._access is None:
@@ -255,6 +296,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         """Return the end of an attempt that failed: the call may have retries left."""
         call = self.effect.call
         if self._has_retries() and call.effect != "write":
+            text = text.replace(self._ticket, "[ticket]") if self._ticket else text
             return [e.ToolStopped(call.step, call.id, "error", e.Failure("tool", "error", text, call.id))]
         return self.broken(text)
 
@@ -370,6 +412,15 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         return self.effect.call.status != "lost"
 
 
+def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:
+    """Record that a call has a ticket, and return its text, which is kept nowhere."""
+    from secrets import token_urlsafe  # most processes need none
+
+    ticket = ticket_text(token_urlsafe(32), state.task_id)
+    record(e.TicketIssued(call.step, call.id, digest_of_ticket(ticket)))
+    return ticket
+
+
 def validated_arguments(context: EffectContext, call: CallState, record: Recorder) -> Any:
     """Return the arguments of a call as its tool wants them; None when they are invalid, and the call has ended."""
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
@@ -455,6 +506,7 @@ def _tool_context(
     attempt: int,
     open_state: Callable[[], StateView],
     open_services: Callable[[], CallServices],
+    ticket: str = "",
 ) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
     context = in_flight.context
@@ -485,4 +537,5 @@ def _tool_context(
         on_left_behind=left_behind,
         open_state=open_state,
         open_services=open_services,
+        issued=ticket,
     )

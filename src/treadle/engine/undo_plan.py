@@ -56,7 +56,7 @@ def plan(
             "settle what is unknown, or use force=True (--force) to rewind without compensating"
         )
         raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in irreversible))
-    queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
+    queue = tuple(call.id for call in calls if _compensable(call))
     needs_agent = any(
         call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue
     )
@@ -123,8 +123,17 @@ def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> St
     raise StepNotFound(f"task {state.task_id} has no step {name!r} on its present branch")
 
 
+def _compensable(call: CallState) -> bool:
+    """Whether the compensation of a call is to run: it returned, with its result or with work in the background."""
+    if not call.undo:
+        return False
+    return call.outcome == "ok" or (call.was_deferred and call.outcome in (None, "unknown"))
+
+
 def _irreversible(call: CallState) -> bool:
     """Whether a call changed something, or may have, that no compensation of the call takes back."""
+    if _compensable(call):
+        return False
     if call.in_doubt or call.child is not None or call.outcome is None:
         return True
     return call.outcome == "ok" and not call.undo

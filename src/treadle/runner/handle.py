@@ -17,6 +17,7 @@ from treadle.engine.results import Pending, RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.ports import ContextT, OutputT, OutputT_co
 from treadle.runner.approvals import ApprovalVerbs
+from treadle.runner.background import BackgroundVerbs
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.stream import EventStream, WatchedEvents, watch
 from treadle.runner.undo_fork import UndoForkVerbs
@@ -24,7 +25,7 @@ from treadle.runner.verbs import called_on, documented_by, on_instances
 from treadle.runner.views import Input, Role, driver_of
 
 
-class TaskVerbs(RunVerbs, ApprovalVerbs, UndoForkVerbs):
+class TaskVerbs(RunVerbs, ApprovalVerbs, BackgroundVerbs, UndoForkVerbs):
     """The verbs on one task."""
 
 
@@ -178,6 +179,18 @@ class RunHandle(Generic[OutputT_co]):
     async def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
         """See `Runner.answer`."""
         await self._runner.answer(self.task_id, request_id, value=value, by=by)
+
+    async def complete(self, ticket: str, value: Json = None, *, by: str | None = None) -> None:
+        """See `Runner.complete`. A ticket of this task, or of one below it."""
+        await self._runner.complete(ticket, value, task=self.task_id, by=by)
+
+    async def fail(self, ticket: str, error: str, *, by: str | None = None) -> None:
+        """See `Runner.fail`. A ticket of this task, or of one below it."""
+        await self._runner.fail(ticket, error, task=self.task_id, by=by)
+
+    async def progress(self, ticket: str, value: Json, *, by: str | None = None) -> None:
+        """See `Runner.progress`. A ticket of this task, or of one below it."""
+        await self._runner.progress(ticket, value, task=self.task_id, by=by)
 
     async def undo_step(
         self,

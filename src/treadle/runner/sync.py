@@ -236,6 +236,18 @@ class SyncHandle(Generic[OutputT_co]):
         """See `Runner.answer`."""
         BRIDGE.run(self._handle.answer(request_id, value=value, by=by))
 
+    def complete(self, ticket: str, value: Json = None, *, by: str | None = None) -> None:
+        """See `Runner.complete`. A ticket of this task, or of one below it."""
+        BRIDGE.run(self._handle.complete(ticket, value, by=by))
+
+    def fail(self, ticket: str, error: str, *, by: str | None = None) -> None:
+        """See `Runner.fail`. A ticket of this task, or of one below it."""
+        BRIDGE.run(self._handle.fail(ticket, error, by=by))
+
+    def progress(self, ticket: str, value: Json, *, by: str | None = None) -> None:
+        """See `Runner.progress`. A ticket of this task, or of one below it."""
+        BRIDGE.run(self._handle.progress(ticket, value, by=by))
+
     def undo_step(
         self,
         *,
@@ -696,6 +708,20 @@ class SyncRunner:
     def revoke(self, grant_id: str, *, by: str | None = None) -> None:
         """See `Runner.revoke`."""
         BRIDGE.run(self._runner.revoke(grant_id, by=by))
+
+    def complete(
+        self, ticket: str, value: Json = None, *, task: Ref | None = None, by: str | None = None
+    ) -> None:
+        """See `Runner.complete`."""
+        BRIDGE.run(self._runner.complete(ticket, value, task=task, by=by))
+
+    def fail(self, ticket: str, error: str, *, task: Ref | None = None, by: str | None = None) -> None:
+        """See `Runner.fail`."""
+        BRIDGE.run(self._runner.fail(ticket, error, task=task, by=by))
+
+    def progress(self, ticket: str, value: Json, *, task: Ref | None = None, by: str | None = None) -> None:
+        """See `Runner.progress`."""
+        BRIDGE.run(self._runner.progress(ticket, value, task=task, by=by))
 
     def undo_step(
         self,

@@ -214,7 +214,7 @@ class UndoForkVerbs(ViewVerbs):
             options: other options.
 
         Raises:
-            ForkPointBusy: a call is begun and not ended at that point.
+            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background.
             TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
             StepNotFound, CallNotFound: there is no such place.
         """
@@ -226,7 +226,7 @@ class UndoForkVerbs(ViewVerbs):
         replaced = replace or {}
         point = await fork_point.fork_point(self._store, state, at, replaced)
         seq = point.seq
-        if isinstance(at, int):
+        if isinstance(at, int) or state.tickets:
             await fork_point.check_rest(self._store, task_id, seq)
         if agent is not None:
             self._agents.register(agent)

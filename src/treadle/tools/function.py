@@ -62,6 +62,7 @@ class ToolOptions(TypedDict, total=False):
             `NotHappened()` or `Unknown()`.
         needs_approval: whether a person has to approve each call before it starts; or a function, sync or async, that
             returns it. It takes those of the tool's arguments that it names, and `ctx`, the `ToolContext`.
+        background: a call may return `ctx.background()`: it then ends when `ctx.ticket` is completed.
         preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
             approver sees it.
         middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
@@ -83,6 +84,7 @@ class ToolOptions(TypedDict, total=False):
     retries: int
     undo: Undo | None
     reconcile: Reconcile | None
+    background: bool
     needs_approval: bool | Callable[..., bool | Awaitable[bool]]
     preview: Callable[..., Any] | None
     middleware: Sequence[ToolMiddleware]
@@ -98,7 +100,7 @@ _EFFECTS = (
     "executes",
     "private",
 )
-_FLAGS = (*_EFFECTS, "return_direct")
+_FLAGS = (*_EFFECTS, "return_direct", "background")
 
 
 @explains_names("tool")

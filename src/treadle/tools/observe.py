@@ -17,7 +17,7 @@ from treadle.core.codec import MAX_CHARACTERS, MAX_DEPTH
 from treadle.core.messages import Content, File, Image, Json, Text
 from treadle.core.observation import error_text, scrubbed
 from treadle.errors import ToolError
-from treadle.ports import ToolOutput
+from treadle.ports import Background, ToolOutput
 
 MAX_VALUES = 1_000_000
 """How many values one output may hold, so that a small object that expands to a huge one is an error."""
@@ -100,6 +100,8 @@ def _checked(output: ToolOutput) -> ToolOutput:
         if not _is_content(observation) and not _is_texts(observation):
             raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
         observation = _parts(observation)
+    if isinstance(output, Background):
+        return Background(data, expires=output.expires)
     return ToolOutput(data, observation, display, _sources(output.sources), _artifacts(output.artifacts))
 
 

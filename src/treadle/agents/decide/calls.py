@@ -6,6 +6,7 @@ proposed                  to begin, as far as limits and parallelism allow; firs
   denied                  to end
 asking                    nothing: a person answers its question, and then it begins again
 begun                     to be performed, or to go on
+deferred                  nothing: its work goes on in the background, and its ticket ends it
 parked                    to go on: the call runs an agent, whose task is at rest
   out of time             to end, and its task with it
 lost                      to be reconciled, else settled by the policy for unknown outcomes
@@ -20,7 +21,7 @@ from typing import Literal, TypeAlias
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import CallTool, Decision, Effect, JudgeCall, Reconcile, RunAgent, StopAgent, Wait
-from treadle.core.ends import unknown_end, withheld_end
+from treadle.core.ends import unknown_end, withdrawn_end, withheld_end
 from treadle.core.ids import judgement_id, stop_id
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
@@ -39,7 +40,7 @@ def want_call(
         call: a call of a running step.
         effects: what the task wants so far.
         waiting: the calls so far that a person has to approve, whose question a person has to answer, or whose outcome
-            a person has to tell.
+            a person has to tell, or that are in the background.
         most: a call begins as long as there are fewer effects.
     """
     if call.status == "begun":
@@ -51,7 +52,7 @@ def want_call(
             effects.append(call_effect(call, call.name in rules.agents))
     elif call.status == "parked":
         effects.append(_stop_late(rules, call) or call_effect(call, True))
-    elif call.status == "asking":
+    elif call.status == "asking" or call.status == "deferred":
         waiting.append(call)
     elif call.status in ("lost", "unresolved"):
         spec = rules.tools.get(call.name)
@@ -120,9 +121,11 @@ def denied_end(call: CallState) -> e.ToolEnded:
     return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
 
 
-def wait_for_person(calls: Sequence[CallState]) -> Wait:
-    """Return the wait of a task that can do nothing until a person decides on these calls."""
+def wait_for_calls(calls: Sequence[CallState]) -> Wait:
+    """Return the wait of a task that can do nothing until these calls are decided on, or end in the background."""
     statuses = {call.status for call in calls}
+    if statuses == {"deferred"}:
+        return Wait("background", tuple(calls))
     reason = "approval" if "proposed" in statuses else "question" if "asking" in statuses else "settlement"
     return Wait(reason, tuple(calls))
 
@@ -147,7 +150,7 @@ def only_permitted(rules: Rules, decision: Decision) -> Decision:
             waiting.append(effect.call)
         else:
             effects.append(effect)
-    return wait_for_person(waiting) if waiting and not effects else tuple(effects)
+    return wait_for_calls(waiting) if waiting and not effects else tuple(effects)
 
 
 def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
@@ -156,7 +159,7 @@ def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
 
 
 def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first open call of the task that is not in flight, so that history stays well-formed."""
+    """Return the end of the first open call of its steps that is not in flight, so that history stays well-formed."""
     for step in state.under_way():
         end = close_calls_of(step, why, outcome)
         if end is not None:
@@ -190,7 +193,7 @@ def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | 
         return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status in ("lost", "unresolved"):
         return settled_end(call) or unknown_end(call)
-    return None
+    return withdrawn_end(call, why) if call.status == "deferred" else None
 
 
 def settled_end(call: CallState) -> e.ToolEnded | None:

@@ -13,7 +13,7 @@ A step is one answer of the model with its calls. A failed step ends the task, a
 
 from __future__ import annotations
 
-from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
+from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause
 from treadle.agents.decide.handoffs import next_agent_of, want_handoff
 from treadle.agents.decide.joins import failure_of, failures_that_count, is_joined, stop_unneeded
@@ -102,7 +102,7 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     unneeded = rules.agents if rules.join != "all" and is_joined(rules, step) else ()
     handoff: CallState | None = None
     for number, call in enumerate(calls):
-        if call.status == "ended":
+        if call.status == "ended" or call.status == "deferred":
             continue
         if call.name in unneeded:
             end = stop_unneeded(call, effects)
@@ -122,7 +122,7 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
         end = want_handoff(state, rules, step, handoff, effects, waiting)
         if end is not None:
             return end
-    return tuple(effects) or (() if state.in_flight() else wait_for_person(waiting))
+    return tuple(effects) or (() if state.in_flight() else wait_for_calls(waiting))
 
 
 def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:

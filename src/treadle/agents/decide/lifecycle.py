@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from treadle.agents.decide.background import at_end, completed_end
 from treadle.agents.decide.calls import (
     Closing,
     call_effect,
@@ -21,6 +22,7 @@ from treadle.agents.decide.model_requests import only_judged
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, UndoCall, Wait
+from treadle.core.ends import withdrawn_end
 from treadle.core.graph import Graph
 from treadle.core.ids import undo_id
 from treadle.core.schedule import UNNEEDED
@@ -33,6 +35,10 @@ DecideFunction = Callable[[TaskState, Rules], Decision]
 
 def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bool) -> Decision:
     """Return what a task wants done next; with `finalize`, an answered task is brought to its end."""
+    if state.completed:
+        end = completed_end(state, rules)
+        if end is not None:
+            return end
     if state.ended is not None:
         return Wait("ended")
     if state.overwritten:
@@ -49,7 +55,9 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
     if state.answered:
         if state.graph is not None and state.graph.unneeded:
             return () if state.in_flight() else give_up(state.graph) or ()
-        return _end(state, rules) if finalize else Wait("answered")
+        if not finalize:
+            return Wait("answered")
+        return (at_end(state, rules) if state.deferred else None) or _end(state, rules)
     if state.limit is not None and rules.knows_agent:
         at_limit = _at_limit(state, rules)
         if at_limit is not None:
@@ -103,6 +111,8 @@ def _cancel(state: TaskState) -> Decision:
     if state.in_flight():
         return ()
     open_call = close_calls(state, "the task was cancelled", "cancelled") or _close_undo(state)
+    if open_call is None and state.deferred:
+        open_call = withdrawn_end(next(iter(state.deferred.values())), "the task was cancelled")
     if open_call is not None:
         return open_call
     text = f"cancelled: {state.stop_reason}" if state.stop_reason else "cancelled"
@@ -159,6 +169,11 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
         open_call = close_calls_of(step, "its step was undone", "cancelled")
         if open_call is not None and is_undone(undo, step):
             return open_call
+    if state.deferred:
+        gone = {step.id for step in (*state.steps, *state.under_way()) if is_undone(undo, step)}
+        for call in state.deferred.values():
+            if call.step in gone:
+                return withdrawn_end(call, "its step was undone")
     for call in undo.queue:
         if call.undo_status == "begun":
             return (UndoCall(undo_id(call.id), call),)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from treadle.core.data import frozen
 from treadle.core.events import Join, NextStep
+from treadle.core.observation import OBSERVATION_CHARS
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
 
@@ -15,6 +16,7 @@ OnLimit = Literal["final_answer", "fail", "pause"]
 ModelFailurePolicy = Literal["fail", "degrade", "pause"]
 ToolFailurePolicy = Literal["continue", "fail", "degrade", "pause"]
 OnUnknownOutcome = Literal["wait", "tell_model", "fail"]
+AtEnd = Literal["wait", "suspend", "detach", "cancel"]
 
 
 @frozen
@@ -31,6 +33,10 @@ class Rules:
     on_model_failure: ModelFailurePolicy = "fail"
     on_tool_failure: ToolFailurePolicy = "continue"
     on_unknown_outcome: OnUnknownOutcome = "wait"
+    at_end: AtEnd = "suspend"
+    max_chars: int = OBSERVATION_CHARS
+    """how many characters of a result the model sees"""
+
     max_parallel_tools: int = 64
     max_parse_errors: int | None = None
     """how many answers in a row may be unreadable, if the agent speaks a text protocol with its model"""

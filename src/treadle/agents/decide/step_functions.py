@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.decide.calls import close_calls, wait_for_person, want_call
+from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
 from treadle.agents.decide.lifecycle import give_up
 from treadle.agents.decide.limits import repeats_reached, steps_reached
@@ -124,7 +124,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
 
 
 def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
-    """Return the wait of a task of whose running steps each waits for a person or a timer; else None."""
+    """Return the wait of a task of whose running steps each waits for a person, a ticket or a timer; else None."""
     held = {call.step for call in waiting}
     resting = asks = False
     for effect in effects:
@@ -141,7 +141,7 @@ def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
     if resting:
         return Wait("timer")
     if waiting:
-        return wait_for_person(waiting)
+        return wait_for_calls(waiting)
     return Wait("question") if asks else None
 
 

@@ -110,6 +110,14 @@ from treadle.core.events.tasks import (
     ThreadEntered,
     VersionChanged,
 )
+from treadle.core.events.tickets import (
+    CallDeferred,
+    TicketCompleted,
+    TicketExpired,
+    TicketFailed,
+    TicketIssued,
+    TicketProgressed,
+)
 from treadle.core.messages import Json
 
 __all__ = [
@@ -125,6 +133,7 @@ __all__ = [
     "ApprovalScope",
     "ApprovalVoided",
     "ArgumentsRewritten",
+    "CallDeferred",
     "CallEdited",
     "CallJudged",
     "CallOccurrence",
@@ -189,6 +198,11 @@ __all__ = [
     "TaskReopened",
     "ThreadAwaited",
     "ThreadEntered",
+    "TicketCompleted",
+    "TicketExpired",
+    "TicketFailed",
+    "TicketIssued",
+    "TicketProgressed",
     "TimerFired",
     "ToolEnded",
     "ToolProgress",
@@ -264,6 +278,12 @@ TaskEvent: TypeAlias = (
     | ToolStopped
     | OutcomeSettled
     | OutcomeUnresolved
+    | TicketIssued
+    | CallDeferred
+    | TicketProgressed
+    | TicketCompleted
+    | TicketFailed
+    | TicketExpired
     | ToolEnded
     | StateOverwritten
     | StepCompleted

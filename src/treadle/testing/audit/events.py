@@ -25,6 +25,7 @@ Invariant = Literal[
     "approved_starts",
     "judged_requests",
     "one_task_end",
+    "delivered_once",
     "ended",
     "epochs_grow",
     "one_writer",
@@ -57,6 +58,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "prefix_folds": "I1",
     "refold": "I1",
     "one_end": "I2",
+    "delivered_once": "I2",
     "children": "I2",
     "ledger": "I3",
     "acknowledged": "I4",
@@ -157,6 +159,8 @@ def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Vi
     """A call that an earlier owner began and did not end is marked as lost before any other event of it."""
     begun: dict[str, int] = {}
     for epoch, event in entries:
+        if isinstance(event, e.CallDeferred):
+            begun.pop(event.call, None)
         if isinstance(event, (e.ToolEnded, e.ToolStopped, e.ToolStarted)):
             under = begun.pop(event.call, epoch)
             if under < epoch and not isinstance(event, e.ToolStopped):
@@ -250,6 +254,10 @@ def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
         )
 
 
+_AFTER_THE_END = (e.UnknownEvent, e.TicketCompleted, e.TicketFailed, e.ToolEnded)
+"""What may follow the end of an attempt; `one_end` checks that calls end there by their tickets alone."""
+
+
 def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """An attempt ends exactly once; after that the task is only reopened (or forked) and attempts count up."""
     ended, attempt = False, 1
@@ -264,7 +272,7 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 text = f"attempt {event.attempt} follows attempt {attempt}"
                 yield Violation("one_task_end", task, event.seq, text)
             ended, attempt = False, event.attempt
-        elif ended and kind is not e.UnknownEvent:
+        elif ended and kind not in _AFTER_THE_END:
             yield Violation("one_task_end", task, event.seq, f"{event.kind} after the task ended")
         elif kind is e.TaskEnded:
             ended = True
@@ -341,11 +349,11 @@ class _CallStatus:
     """What the events of a call add up to so far.
 
     A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost`, until it is settled: as
-    `happened`, or as proposed again.
+    `happened`, or as proposed again. One that is `deferred` has returned, and goes on in the background.
     """
 
     step: str
-    status: Literal["proposed", "begun", "lost", "happened", "ended"] = "proposed"
+    status: Literal["proposed", "begun", "deferred", "lost", "happened", "ended"] = "proposed"
     effect: EffectClass = "write"
     starts: int = 0
     undone: int = 0
@@ -360,6 +368,9 @@ class _CallStatus:
 
     is_task: bool = False
     """it is an agent's task, which may be cancelled after it began"""
+
+    told: bool = False
+    """the holder of its ticket told how it ended"""
 
     offered: bool = True
     """its tool was in the request, or the request held all tools; a call of another tool is never run"""
@@ -424,9 +435,18 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 problem = f"the arguments of {event.call} are rewritten, and it was not begun"
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
+        elif isinstance(event, e.CallDeferred):
+            call = calls.get(event.call)
+            if call is None or call.status != "begun":
+                problem = f"{event.call} goes on in the background, and was not begun"
+            else:
+                call.status, call.doubts = "deferred", 0
+        elif isinstance(event, (e.TicketCompleted, e.TicketFailed)) and event.call in calls:
+            calls[event.call].told = True
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
-            unended = [call_id for call_id, call in calls.items() if call.status != "ended"]
+            over = ("ended",) if isinstance(event, e.Rewound) else ("ended", "deferred")
+            unended = [call_id for call_id, call in calls.items() if call.status not in over]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
             unended += [name for name, request in in_flight.items() if not steps or request.step in steps]
@@ -515,6 +535,10 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     message = event.error.message if event.error is not None else ""
     if status == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
+    elif call.told and outcome in ("ok", "error"):
+        pass  # what its starts came to does not matter
+    elif status == "deferred" and (outcome == "unknown") == (call.effect != "read"):
+        pass  # it expired, or was to stop
     elif outcome == "unknown" and not (call.in_doubt or (status == "begun" and call.effect == "idempotent")):
         text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)

@@ -63,7 +63,7 @@ class WrittenState:
                 self.calls.setdefault(event.call, len(self.calls))
             case e.ToolStarted() if not is_undo(event.call):
                 self.began.setdefault(base_call_id(event.call), event.seq)
-            case e.ToolEnded() | e.StepCompleted() | e.InstructionsSet():
+            case e.ToolEnded() | e.CallDeferred() | e.StepCompleted() | e.InstructionsSet():
                 if event.changes is None:
                     return
                 self._write(event, event.changes, state)
@@ -99,7 +99,7 @@ class WrittenState:
 
     def _write(
         self,
-        event: e.ToolEnded | e.StepCompleted | e.InstructionsSet,
+        event: e.ToolEnded | e.CallDeferred | e.StepCompleted | e.InstructionsSet,
         change: e.StateChange,
         state: TaskState,
     ) -> None:
@@ -108,7 +108,7 @@ class WrittenState:
             started = self.steps[event.step]
             step, by, began, is_function = event.step, event.step, started.seq, True
             place = (state.graph.nodes[step].path if state.graph is not None else (started.index,), 1 << 30)
-        if isinstance(event, e.ToolEnded):
+        if isinstance(event, (e.ToolEnded, e.CallDeferred)):
             base = base_call_id(event.call)
             by, place, began, is_function = event.call, (place[0], self.calls[base]), self.began[base], False
         met: dict[tuple[str, str], set[str]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 from treadle.core import events as e
 from treadle.core.data import mutable
+from treadle.core.deferring import is_arrival
 from treadle.core.events import IllegalEvent
 from treadle.core.fold import apply
 from treadle.core.graph import Graph
@@ -23,6 +24,7 @@ from treadle.core.schedule import messages_of
 from treadle.core.state import TaskState, start
 from treadle.testing.audit.events import Violation, well_formed
 from treadle.testing.audit.extra_state import WrittenState
+from treadle.testing.audit.tickets import delivered_once
 
 
 @mutable
@@ -67,6 +69,9 @@ class _Standings:
 
     origin: _Standing | None = None
     after: dict[int, _Standing] = field(default_factory=dict[int, _Standing])
+    results: set[int] = field(default_factory=set[int])
+    """the ends of calls, by the number of their event: one in the background may be input to a later step"""
+
     during_undo: list[e.InputReceived] | None = None
     """messages that came since an undo was requested, which outlast it; None if none was requested"""
 
@@ -88,7 +93,8 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
         if isinstance(event, e.StepCompleted) and event.last and _ignores_messages(state):
             text = f"{event.step} answers while messages wait to be read"
             yield Violation("well_formed", task, event.seq, text)
-        if isinstance(event, e.TaskEnded) and event.state == "completed" and state.unread:
+        waiting = [received for received in state.unread if not is_arrival(state, received)]
+        if isinstance(event, e.TaskEnded) and event.state == "completed" and waiting:
             yield Violation("well_formed", task, event.seq, "it completes while messages wait to be read")
         try:
             apply(state, event, epoch)
@@ -96,6 +102,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
             return
         yield from _coherent(task, event.seq, state)
+        yield from delivered_once(task, event.seq, state)
         yield from written.check(task, event, state)
         _note_received(event, state, received)
         if isinstance(event, _ENDS_OF_STEPS) and state.graph is not None:
@@ -128,7 +135,7 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
         return
     step = state.step
     if step is not None:
-        still = {call.id for call in step.calls if call.status != "ended"}
+        still = {call.id for call in step.calls if call.status not in ("ended", "deferred")}
         if still != set(step.open):
             yield Violation("prefix_folds", task, seq, f"open are {sorted(step.open)}, not {sorted(still)}")
     indexes = [step_state.index for step_state in (*state.steps, *((step,) if step is not None else ()))]
@@ -222,6 +229,8 @@ def _keeps_messages(
 
 def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> None:
     """Note where the task stands after an event, if an undo may lead back there."""
+    if isinstance(event, e.ToolEnded):
+        standings.results.add(event.seq)
     is_before_steps = not state.began and state.step is None and len(state.steps) == state.floor
     if isinstance(event, (e.Rewound, e.TaskForked, e.TaskEnded)):
         standings.during_undo = None
@@ -273,15 +282,25 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
         )
     if expected is None:
         return
+    expected = replace(expected)
     if standings.during_undo:
         unread = [*expected.unread, *standings.during_undo]
         expected = replace(expected, unread=unread, answered=False, output=None)
     standing = _Standing.of(state)
+    _disregard_results(expected, standing, standings.results)
     for item in fields(_Standing):
         then, now = getattr(expected, item.name), getattr(standing, item.name)
         if then != now:
             text = f"back after step {event.to}, {item.name} is {now!r} and was {then!r}"
             yield Violation("undo_restores", task, event.seq, text)
+
+
+def _disregard_results(expected: _Standing, standing: _Standing, results: set[int]) -> None:
+    """Leave out the results of calls in the background, which `delivered_once` follows; they take back an answer."""
+    if any(received.seq in results for received in standing.unread):
+        expected.answered, expected.output = False, None
+    for each in (expected, standing):
+        each.unread = [received for received in each.unread if received.seq not in results]
 
 
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:

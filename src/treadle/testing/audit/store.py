@@ -57,6 +57,7 @@ from treadle.testing.audit.external_evidence import (
 )
 from treadle.testing.audit.folds import JournalOf, fork_equals_parent, prefixes, refold
 from treadle.testing.audit.threads import began_with, threads
+from treadle.testing.audit.tickets import told_by_tickets
 
 __all__ = [
     "Acknowledged",
@@ -136,6 +137,7 @@ def audit(
         *epochs_grow(task, journal.entries),
         *approved_starts(task, events),
         *judged_requests(task, events),
+        *told_by_tickets(task, events),
         *taken_over(task, journal.entries),
         *times_go_on(task, events),
         *stopped(task, events),

@@ -1,0 +1,49 @@
+"""What follows from calls in the background: their ends, and what an answered task does about tickets that are open.
+
+option `at_end`     an answered task with open tickets
+wait, suspend       waits until all are completed or expired, then goes on with their results
+detach              ends; a result that comes later is kept with it
+cancel              cancels them, and ends
+"""
+
+from __future__ import annotations
+
+from treadle.agents.decide.rules import Rules
+from treadle.core import events as e
+from treadle.core.effects import Wait
+from treadle.core.ends import expired_end, withdrawn_end
+from treadle.core.observation import as_text, observation
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.core.tickets import Completion
+
+
+def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
+    """Return the end of the first call whose ticket was completed; its tool may still run, and is waited for."""
+    for call in state.completed.values():
+        if call.status != "begun" and call.ticket is not None and call.ticket.completion is not None:
+            return _end(call, call.ticket.completion, rules.max_chars)
+    return None
+
+
+def _end(call: CallState, completion: Completion, max_chars: int) -> e.ToolEnded:
+    if isinstance(completion, e.TicketExpired):
+        return expired_end(call)
+    if isinstance(completion, e.TicketFailed):
+        failure = e.Failure("tool", "error", completion.error, call.id)
+        return e.ToolEnded(call.step, call.id, "error", call.output, error=failure)
+    text = as_text(completion.output)
+    seen = observation(text, call_id=call.id, limit=max_chars) if len(text) > max_chars else None
+    return e.ToolEnded(call.step, call.id, "ok", completion.output, seen)
+
+
+def at_end(state: TaskState, rules: Rules) -> Wait | e.ToolEnded | None:
+    """Return what an answered task with open tickets does before it ends; None if it ends.
+
+    One that reached a limit does not wait: it could not go on with the results.
+    """
+    if state.limit is not None or rules.at_end == "detach":
+        return None
+    if rules.at_end == "cancel":
+        return withdrawn_end(next(iter(state.deferred.values())), "the task ended")
+    return Wait("background", tuple(state.deferred.values()))

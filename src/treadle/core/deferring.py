@@ -1,0 +1,152 @@
+"""How events change a call that ends by its ticket: deferred, completed, expired, delivered. Rules of `fold`.
+
+A deferred call of a plain step holds nothing up. Its place among the results says that it goes on in the background,
+and its own result follows as input, which the next step reads, unless it came before those results were written. So
+the model gets each result once: in the results of its step, or as input. In a task whose steps are functions the call
+stays open, and its function waits for it.
+
+    results of the step not written yet       the result is one of them
+    written                                   input (`Ticket.arrival`), read by the next step that starts
+    and the task has answered                 the same, once no other ticket is open: the task then goes on
+    and the task has ended                    the same, kept: read if the task is ever taken up again
+"""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.events import IllegalEvent
+from treadle.core.render import late_result
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
+from treadle.core.tickets import Completion, Ticket
+
+
+def issue(state: TaskState, event: e.TicketIssued) -> None:
+    """Note the digest of a ticket that a call has when it starts."""
+    call = _open(state, event)
+    if call.status != "proposed":
+        raise _illegal(state, event, call)
+    if call.ticket is None:
+        call.ticket = Ticket()
+    state.tickets[event.ticket] = call
+
+
+def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDeferred) -> None:
+    """Note that a call goes on in the background: its start returned, so nothing of it is in doubt."""
+    if call.status != "begun" or call.ticket is None:
+        raise _illegal(state, event, call)
+    ticket = call.ticket
+    ticket.seq, ticket.expires, ticket.details = event.seq, event.expires, event.details
+    call.status, call.output, call.cut_off = "deferred", event.details, 0
+    state.deferred[call.id] = call
+    if state.graph is None:
+        del step.open[call.id]
+
+
+def report(state: TaskState, event: e.TicketProgressed) -> None:
+    """Note how far the work is."""
+    _of_ticket(state, event)[1].progress = event.value
+
+
+def complete(state: TaskState, event: e.TicketCompleted | e.TicketFailed) -> None:
+    """Note how the work ended; the end of its call follows as an event of its own."""
+    call, ticket = _of_ticket(state, event)
+    ticket.completion = event
+    state.completed[call.id] = call
+
+
+def expire(state: TaskState, event: e.TicketExpired) -> None:
+    """Note that the work took too long; its time must have come."""
+    call, ticket = _of_ticket(state, event)
+    if call.status != "deferred" or event.time < ticket.expires:
+        raise IllegalEvent(f"task {state.task_id}: the ticket of {call.id} has not expired")
+    ticket.completion = event
+    state.completed[call.id] = call
+
+
+def end(state: TaskState, step: StepState, call: CallState, ticket: Ticket, event: e.ToolEnded) -> bool:
+    """Note the end of a call with a ticket; True if the results of its step do not wait for it."""
+    state.completed.pop(call.id, None)
+    if state.deferred.pop(call.id, None) is None or state.graph is not None:
+        return False
+    if ticket.completion is not None and not (step is state.step and step.open):
+        ticket.arrival = e.InputReceived(late_result(call), observation=True, seq=event.seq, time=event.time)
+        state.arrived.append(call)
+        state.unread.append(ticket.arrival)
+    return True
+
+
+def note_read(state: TaskState, seq: int) -> None:
+    """Note that a step reads all results that have arrived."""
+    for call in state.arrived:
+        if call.ticket is not None and not call.ticket.read:
+            call.ticket.read = seq
+
+
+def withdraw(state: TaskState, step: StepState) -> None:
+    """Take back the results of a step that no step has read: they will be among the results of its next attempt."""
+    for call in step.calls:
+        ticket = call.ticket
+        if ticket is not None and ticket.arrival is not None and not ticket.read:
+            state.unread.remove(ticket.arrival)
+            state.arrived.remove(call)
+            ticket.arrival = None
+
+
+def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
+    """Let the tickets of a call that failed end the one that repeats it: the work may have gone on."""
+    ticket = call.ticket
+    if ticket is None or isinstance(ticket.completion, (e.TicketCompleted, e.TicketFailed)):
+        return
+    again.ticket = Ticket()
+    for digest, holder in state.tickets.items():
+        if holder is call:
+            state.tickets[digest] = again
+
+
+def taken_back(state: TaskState, after: int, kept: set[str]) -> list[e.InputReceived]:
+    """Return the results that are to be read again, or still: those of kept steps that no step read up to an event.
+
+    Args:
+        state: when the steps that were taken back are gone.
+        after: the last event of what stays.
+        kept: the ids of the steps that stay.
+    """
+    state.arrived = [call for call in state.arrived if call.step in kept]
+    again: list[e.InputReceived] = []
+    for call in state.arrived:
+        ticket = call.ticket
+        if ticket is not None and ticket.arrival is not None and (not ticket.read or ticket.read > after):
+            ticket.read = 0
+            again.append(ticket.arrival)
+    return again
+
+
+def is_arrival(state: TaskState, received: e.InputReceived) -> bool:
+    """Whether input is the result of a call in the background."""
+    return any(call.ticket is not None and call.ticket.arrival is received for call in state.arrived)
+
+
+def _of_ticket(state: TaskState, event: Completion | e.TicketProgressed) -> tuple[CallState, Ticket]:
+    """Return an open call with a ticket that is not completed."""
+    call = _open(state, event)
+    ticket = call.ticket
+    if ticket is None or ticket.completion is not None or call.outcome is not None:
+        raise _illegal(state, event, call)
+    return call, ticket
+
+
+def _open(state: TaskState, event: Completion | e.TicketProgressed | e.TicketIssued) -> CallState:
+    call = state.open_call(event.call)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
+    event.tool_name = call.name
+    return call
+
+
+def _illegal(
+    state: TaskState,
+    event: Completion | e.TicketProgressed | e.TicketIssued | e.CallDeferred,
+    call: CallState,
+) -> IllegalEvent:
+    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {call.status}")

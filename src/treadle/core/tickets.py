@@ -1,0 +1,58 @@
+"""Tickets: the text by which a call in the background is completed, and how such a call stands.
+
+    Zk3v...q8.order-17      a ticket: a secret, and the task that it belongs to
+
+Who holds the text may end the call. The journal has its digest only, so a reader of the journal cannot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+from treadle.core.data import mutable
+from treadle.core.events import InputReceived, TicketCompleted, TicketExpired, TicketFailed
+from treadle.core.messages import Json
+
+Completion: TypeAlias = TicketCompleted | TicketFailed | TicketExpired
+"""What ends a call by its ticket."""
+
+
+@mutable
+class Ticket:
+    """How a call stands that was given a ticket; all tickets of its starts share it."""
+
+    seq: int = 0
+    """the event that deferred the call; 0 while its tool has not returned so"""
+
+    expires: int = 0
+    """microseconds since 1970, UTC"""
+
+    details: Json = None
+    """what the tool said of the work"""
+
+    progress: Json = None
+    """what the holder reported last"""
+
+    completion: Completion | None = None
+    arrival: InputReceived | None = None
+    """its result as a message, if it came after the results of its step"""
+
+    read: int = 0
+    """the event with which a step read that message; 0 for none"""
+
+
+def ticket_text(secret: str, task_id: str) -> str:
+    """Return the ticket of a secret, which holds no dot, for a call of a task."""
+    return f"{secret}.{task_id}"
+
+
+def task_of_ticket(ticket: str) -> str | None:
+    """Return the id of the task that a ticket names; None for what is no ticket."""
+    secret, _, task_id = ticket.partition(".")
+    return task_id if secret and task_id else None
+
+
+def digest_of_ticket(ticket: str) -> str:
+    """Return what the journal holds of a ticket."""
+    return hashlib.sha256(ticket.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,165 @@
+"""Calls in the background: complete and fail them by their tickets, and report their progress, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Literal
+
+from treadle.core import events as e
+from treadle.core.codec import flaw
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.core.tickets import digest_of_ticket, task_of_ticket
+from treadle.errors import AlreadyDecided, ConfigurationError, TaskNotFound, TicketClosed, TicketNotFound
+from treadle.runner.control import READ_SOON, ControlVerbs
+from treadle.runner.verbs import verb
+from treadle.runner.views import Ref, id_of
+
+_Kind = Literal["complete", "fail", "progress"]
+
+
+class BackgroundVerbs(ControlVerbs):
+    """The verbs for who holds the ticket of a call; they need no agent."""
+
+    @verb
+    async def complete(
+        self, ticket: str, value: Json = None, *, task: Ref | None = None, by: str | None = None
+    ) -> None:
+        """Deliver the result of a call in the background; it is durable when this returns.
+
+        The task goes on if a driver has it or adopts it, else at the next `resume`. The same result again changes
+        nothing, so a sender that is not sure may repeat it.
+
+        Args:
+            ticket: what the tool handed out, `ToolContext.ticket`.
+            value: the result, JSON data.
+            task: refuse a ticket of any other task than this one and those below it.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TicketNotFound: no call has such a ticket.
+            TicketClosed: the call has ended without it: it expired, was cancelled or was taken back.
+            AlreadyDecided: it was completed with another result, or failed.
+            ConfigurationError: the value is not JSON data.
+        """
+        await self._tell(ticket, "complete", "value", value, task, by)
+
+    @verb
+    async def fail(self, ticket: str, error: str, *, task: Ref | None = None, by: str | None = None) -> None:
+        """Report that a call in the background failed; the model reads the error. Else as `complete`.
+
+        Args:
+            ticket: what the tool handed out, `ToolContext.ticket`.
+            error: what went wrong.
+            task: refuse a ticket of any other task than this one and those below it.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TicketNotFound: no call has such a ticket.
+            TicketClosed: the call has ended without it: it expired, was cancelled or was taken back.
+            AlreadyDecided: it was completed, or failed with another error.
+            ConfigurationError: the error is not a text.
+        """
+        if not isinstance(error, str) or not error:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"fail: error must be a text that says what went wrong, got {error!r:.80}"
+            )
+        await self._tell(ticket, "fail", "error", error, task, by)
+
+    @verb
+    async def progress(
+        self, ticket: str, value: Json, *, task: Ref | None = None, by: str | None = None
+    ) -> None:
+        """Report how far a call in the background is: an event of the task, and in `RunResult.pending` until it ends.
+
+        Args:
+            ticket: what the tool handed out, `ToolContext.ticket`.
+            value: JSON data, such as a text or a number.
+            task: refuse a ticket of any other task than this one and those below it.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TicketNotFound: no call has such a ticket.
+            TicketClosed: the call has ended.
+            ConfigurationError: the value is not JSON data.
+        """
+        await self._tell(ticket, "progress", "value", value, task, by)
+
+    # ---------------------------------------------------------------------------------------- telling
+
+    async def _tell(
+        self, ticket: str, kind: _Kind, name: str, value: Json, task: Ref | None, by: str | None
+    ) -> None:
+        if (problem := flaw(value)) is not None:
+            raise ConfigurationError(f"{kind}: {name} cannot be stored: it is {problem}, got {value!r:.80}")
+        task_id, digest = await self._task_of(ticket, task), digest_of_ticket(ticket)
+        state, call = await self._holder(task_id, digest)
+        if _is_closed(call):
+            _check_told(state, call, kind, value)
+            return
+        data: dict[str, Json] = {"ticket": digest, name: value, "by": by}
+        seq = state.seq
+        item_id = await self._commands.send(task_id, kind, data)
+        # It is durable: the driver of the task reads it in time.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._commands.answer(task_id, item_id, after=seq)
+                taken = answer is not None or not await self._commands.is_unread(task_id, item_id)
+            if isinstance(answer, e.CommandRejected) or (answer is None and taken):
+                # Another completion, its expiry, or the end of the call was first.
+                _check_told(*await self._holder(task_id, digest), kind, value)
+        if state.parent is not None and kind != "progress":
+            await self._commands.tell_parents(await self._cache.row(task_id))
+
+    async def _task_of(self, ticket: str, task: Ref | None) -> str:
+        """Return the task that a ticket names; raises `TicketNotFound` unless it is the given one or one below it."""
+        named: Any = ticket
+        task_id = task_of_ticket(named) if isinstance(named, str) else None
+        if task_id is None:
+            raise TicketNotFound("this is no ticket: a tool hands out `ToolContext.ticket`, as it is")
+        if task is None:
+            return task_id
+        row = await self._cache.row_or_none(task_id)
+        while row is not None and row.task_id != id_of(task):
+            row = await self._cache.row_or_none(row.parent) if row.parent is not None else None
+        if row is None:
+            raise TicketNotFound(f"the ticket is of no call of task {id_of(task)}, nor of a task below it")
+        return task_id
+
+    async def _holder(self, task_id: str, digest: str) -> tuple[TaskState, CallState]:
+        """Return the call that has a ticket, with the state of its task."""
+        try:
+            state = await self._state(task_id)
+        except TaskNotFound:
+            raise TicketNotFound("the ticket is of no call in this store") from None
+        call = state.tickets.get(digest)
+        if call is None or call.ticket is None:
+            raise TicketNotFound(f"the ticket is of no call of task {task_id}")
+        return state, call
+
+
+def _is_closed(call: CallState) -> bool:
+    return call.outcome is not None or (call.ticket is not None and call.ticket.completion is not None)
+
+
+def _check_told(state: TaskState, call: CallState, kind: _Kind, value: Json) -> None:
+    """Raise unless a call has ended as its ticket's holder says once more."""
+    where, done = f"task {state.task_id}: call {call.id}", call.ticket.completion if call.ticket else None
+    if kind != "progress" and isinstance(done, (e.TicketCompleted, e.TicketFailed)):
+        same = isinstance(done, e.TicketCompleted) == (kind == "complete")
+        if same and value == (done.output if isinstance(done, e.TicketCompleted) else done.error):
+            return
+        how = "completed" if isinstance(done, e.TicketCompleted) else "failed"
+        raise AlreadyDecided(
+            f"{where} was {how} by its ticket already, and differently", task_id=state.task_id
+        )
+    how = (
+        "its ticket has expired"
+        if isinstance(done, e.TicketExpired)
+        else f"it ended as {call.outcome or 'done'}"
+    )
+    if not _is_closed(call):
+        how = "its ticket has expired"
+    raise TicketClosed(f"{where} can no longer be completed: {how}", task_id=state.task_id)

@@ -1,0 +1,63 @@
+"""What must hold of calls in the background: each ends once, and its model gets each result once.
+
+Pure functions that return violations, like those of `treadle.testing.audit.folds`, over the state after an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from treadle.core import events as e
+from treadle.core.render import spoken
+from treadle.core.state import TaskState
+from treadle.testing.audit.events import Violation
+
+
+def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
+    """What is in the background is open, and each result that came later is read once, or waits to be read once."""
+    if not state.tickets:
+        return
+    steps = (*state.steps, *state.under_way())
+    calls = [call for step in steps for call in step.calls]
+    deferred = {call.id for call in calls if call.status == "deferred"}
+    if deferred != set(state.deferred):
+        text = f"in the background are {sorted(state.deferred)}, not {sorted(deferred)}"
+        yield Violation("prefix_folds", task, seq, text)
+    unread = [id(received) for received in state.unread]
+    kept = state.messages[: len(state.messages) - state.closing]
+    for call in calls:
+        ticket = call.ticket
+        if ticket is None or ticket.arrival is None:
+            continue
+        message = spoken(ticket.arrival)
+        times = kept.count(message), unread.count(id(ticket.arrival))
+        if call.outcome is None or times != ((1, 0) if ticket.read else (0, 1)):
+            text = f"the result of {call.id} is {times[0]} times in the conversation, {times[1]} times unread"
+            yield Violation("delivered_once", task, seq, text)
+
+
+def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A ticket is completed once at most, and only before its call ends; the call then ends as it says."""
+    told: dict[str, e.TicketCompleted | e.TicketFailed | e.TicketExpired] = {}
+    issued: set[str] = set()
+    ended: set[str] = set()
+    for event in events:
+        problem: str | None = None
+        if isinstance(event, e.TicketIssued):
+            issued.add(event.call)
+        elif isinstance(event, (e.TicketCompleted, e.TicketFailed, e.TicketExpired, e.CallDeferred)):
+            if event.call not in issued:
+                problem = f"{event.kind} of {event.call}, which has no ticket"
+            elif event.call in ended:
+                problem = f"{event.kind} of {event.call}, which has ended"
+            if not isinstance(event, e.CallDeferred):
+                if event.call in told:
+                    problem = f"{event.call} is told a second time, by {event.kind}"
+                told[event.call] = event
+        elif isinstance(event, e.ToolEnded):
+            ended.add(event.call)
+            completed = told.get(event.call)
+            if isinstance(completed, e.TicketCompleted) and event.outcome != "ok":
+                problem = f"{event.call} was completed, and ends as {event.outcome}"
+        if problem is not None:
+            yield Violation("delivered_once", task, event.seq, problem)
