@@ -39,6 +39,8 @@ TreadleError
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     │   └── SubagentFailed          an agent that a step ran did not
     ├── MiddlewareError             a middleware broke the rules, as by calling `next` twice
+    ├── SecretRefused               the tool does not declare the secret that it asks for
+    ├── SecretUnavailable           a secret has no source, or its source does not give it
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
@@ -446,6 +448,34 @@ class ToolDefinitionError(ToolError, ConfigurationError):
 
 class MiddlewareError(ToolError):
     """A middleware broke the rules of its kind: it called `next` twice, say, or returned no `ToolOutput`."""
+
+
+class SecretRefused(ToolError):
+    """A tool asked for a secret that it does not declare; `name` names it.
+
+    Args:
+        message: what to say.
+        name: of the secret.
+    """
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class SecretUnavailable(ToolError):
+    """A secret could not be read: `name` names it, and `where` the place where it was looked for.
+
+    Args:
+        message: what to say.
+        name: of the secret.
+        where: a variable, a file or a function; None if no source is named for it.
+    """
+
+    def __init__(self, message: str, *, name: str, where: str | None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.where = where
 
 
 class ToolArgumentsInvalid(ToolError):

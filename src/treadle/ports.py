@@ -29,7 +29,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.permits import StandingGrant
 from treadle.core.tools import ToolSpec, Verdict
 from treadle.core.unknown_names import explains_names
-from treadle.errors import ConfigurationError, ToolError
+from treadle.errors import ConfigurationError, SecretUnavailable, ToolError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -66,6 +66,7 @@ class Model(Protocol):
     is counted, together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first
     request needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a
     task),
+    `secret_values()` (the keys that it sends, to be hidden wherever they turn up),
     `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`),
     `choose(route)` (of a model around several: which of them a request with that route goes to, see `chosen_model`).
 
@@ -125,12 +126,21 @@ def model_names(model: Model) -> tuple[str, ...]:
 
     A layer has its inner models in `models`, if it has several, else in `model`, and a second model in `other`.
     """
+    names = [name for inner in _models_inside(model) for name in model_names(inner)]
+    return tuple(dict.fromkeys(names)) or (model.name,)
+
+
+def model_secrets(model: Model) -> frozenset[str]:
+    """Return the keys that a model and the models inside of it send, as far as these tell them."""
+    own: Any = getattr(model, "secret_values", frozenset[str])
+    return frozenset[str](own()).union(*[model_secrets(each) for each in _models_inside(model)])
+
+
+def _models_inside(model: Model) -> list[Model]:
     several: Any = getattr(model, "models", None)
     if not isinstance(several, (list, tuple)):
         several = (getattr(model, "model", None), getattr(model, "other", None))
-    inside = [model for model in cast("Sequence[Model]", several) if hasattr(model, "stream")]
-    names = [name for model in inside for name in model_names(model)]
-    return tuple(dict.fromkeys(names)) or (model.name,)
+    return [model for model in cast("Sequence[Model]", several) if hasattr(model, "stream")]
 
 
 # ----------------------------------------------------------------------------------------------- tools
@@ -197,6 +207,7 @@ class ToolContext(Generic[ContextT_co]):
         open_services: makes what `ask`, `once` and `wait` need at their first use.
         issued: the ticket of this start, if the tool declares `background=True`.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
+        open_secret: returns the value of a secret by its name; for tests of a tool, a function such as `{...}.get`.
         on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
             cannot be ended, with a function that says whether that work still runs.
     """
@@ -215,6 +226,7 @@ class ToolContext(Generic[ContextT_co]):
     open_state: Callable[[], MutableMapping[str, Json]] = field(default_factory=_new_state, repr=False)
     open_services: Callable[[], CallServices] = field(default=cast("Any", NoServices), repr=False)
     issued: str = field(default="", repr=False)
+    open_secret: Callable[[str], str] | None = field(default=None, repr=False)
 
     @property
     def state(self) -> MutableMapping[str, Json]:
@@ -254,6 +266,24 @@ class ToolContext(Generic[ContextT_co]):
             raise ToolError(f"ctx.background: expires must be a number of seconds above 0, got {expires!r}")
         self.ticket  # noqa: B018  raises for a tool that has none
         return Background(details, expires=float(expires))
+
+    def secret(self, name: str) -> str:
+        """Return a secret of the runner, by its name; the tool has to declare it: `@tool(secrets=("crm",))`.
+
+        Its source is read now, which may block: a function in the event loop calls `await asyncio.to_thread(ctx.secret,
+        "crm")` where that takes long. Wherever the value turns up from then on, it is hidden.
+
+        Raises:
+            SecretRefused: the tool does not declare it.
+            SecretUnavailable: it has no source, or its source does not give it.
+        """
+        if self.open_secret is None:
+            raise SecretUnavailable(
+                f"the secret {name!r} cannot be had: this context was made without open_secret=",
+                name=name,
+                where=None,
+            )
+        return self.open_secret(name)
 
     def progress(self, value: Json) -> None:
         """Report the progress of the call to watchers; safe from any thread, never stored."""

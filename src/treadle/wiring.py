@@ -19,10 +19,12 @@ from treadle.drivers.user_context import ContextFactory, checked_factory
 from treadle.engine.options import RunOptions
 from treadle.engine.pending_callback import OnPending
 from treadle.engine.results import Pending
+from treadle.engine.vault import SecretSource, Vault, checked_sources
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import check_name
+from treadle.llm.sdk_logs import watch_logs
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.handle import RunHandle
@@ -51,6 +53,9 @@ class Runner(TaskRunner):
         policy: judges each tool call before it starts, in every task of this runner.
         middleware: async functions `(call, next)` around each tool call in every task of this runner, the first
             outermost: see `ToolInvocation`.
+        secrets: where the secrets are that tools ask for by `ctx.secret(name)`: `env:NAME`, `file:PATH`, a path, or a
+            function that returns the secret. A value that a tool was given is hidden in all that is journalled, shown
+            and logged.
         on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
             drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
@@ -80,6 +85,7 @@ class Runner(TaskRunner):
         options: RunOptions | None = None,
         policy: Judge | None = None,
         middleware: Sequence[ToolMiddleware] = (),
+        secrets: Mapping[str, SecretSource] | None = None,
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
@@ -121,6 +127,9 @@ class Runner(TaskRunner):
                 copied(extra_state),
                 checked_judge("Runner: policy", policy),
                 checked_middleware("Runner: middleware", middleware),
+                Vault(
+                    checked_sources("Runner: secrets", secrets) if secrets is not None else None, watch_logs
+                ),
                 self._told_of(on_pending),
             )
         )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.core.data import frozen
 from treadle.core.redaction import (
     SECRET,
     Secrets,
@@ -196,3 +197,43 @@ def test_the_search_for_secrets_is_cheap_and_bounded_for_hostile_text():
 def test_html_escapes_of_every_kind_are_read():
     for key in ("a<b>c&d\"e'f-0123456789-xyz", KEY):
         assert Secrets([key]).hide(f"<p>{html.escape(key)}</p>") != f"<p>{html.escape(key)}</p>"
+
+
+# ------------------------------------------------------------------------------------------------- data
+
+
+@frozen
+class Page:
+    """Something that holds data."""
+
+    title: str
+    parts: tuple[object, ...] = ()
+    data: bytes = b""
+
+
+def test_secrets_are_hidden_in_data_of_every_kind():
+    page = Page(f"about {KEY}", ({KEY: [KEY, 7, None]}, Page("x", data=b"key " + RAW)))
+    assert Secrets([KEY]).hide_data(page) == Page(
+        f"about {SECRET}", ({SECRET: [SECRET, 7, None]}, Page("x", data=f"key {SECRET}".encode()))
+    )
+
+
+def test_data_without_a_secret_is_returned_as_it_is():
+    page = Page("x" * 20, ({"a": ["plain text", True]},))
+    assert Secrets([KEY]).hide_data(page) is page
+    with_bytes = Page("x", data=b"\xff\x00 plain")
+    assert Secrets([KEY]).hide_data(with_bytes) is with_bytes
+
+
+def test_bytes_that_are_no_text_are_searched_too():
+    assert Secrets([KEY]).hide_bytes(b"\xff\xfe" + RAW + b"\x00") == b"\xff\xfe" + SECRET.encode() + b"\x00"
+
+
+@pytest.mark.parametrize("value", ["changeme", "swordfish", "a1b2", "p4ss"])
+def test_a_declared_secret_is_looked_for_though_it_is_short_or_a_word(value):
+    assert Secrets(declared=[value]).hide(f"the password {value}!") == f"the password {SECRET}!"
+    assert Secrets([value]).hide(f"the password {value}!") == f"the password {value}!"
+
+
+def test_a_declared_secret_of_three_letters_is_not_looked_for():
+    assert not Secrets(declared=["abc"])

@@ -23,7 +23,9 @@ import codecs
 import re
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -32,6 +34,9 @@ SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
 
 SHORTEST: Final = 8
 """Characters of the shortest value that is looked for: shorter ones stand in ordinary text by chance."""
+
+LEAST: Final = 4
+"""Characters that a value has at least which is declared as a secret: fewer stand in any text."""
 
 _WORD: Final = 16
 """Letters up to which a value of letters in one case is an ordinary word, such as `placeholder`, and no secret."""
@@ -130,13 +135,17 @@ class Secrets:
     in base64, in hexadecimal digits and the like.
 
     Args:
-        values: the secrets.
+        values: what may be secrets.
+        declared: values that a person declared as secrets: looked for even where they are plain words,
+            from `LEAST` characters on.
     """
 
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
+    def __init__(self, values: Iterable[str] = (), declared: Iterable[str] = ()) -> None:
+        wanted = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
+        wanted |= {value for value in map(str.strip, declared) if len(value) >= LEAST}
         # The longest first, so that no rest is left of a value that begins like another.
-        ordered = sorted(long_enough, key=lambda value: (-len(value), value))
+        ordered = sorted(wanted, key=lambda value: (-len(value), value))
+        self._shortest = min([SHORTEST, *map(len, ordered)])
         self._exact = [value for value in ordered if not _is_strong(value)]
         strong = [value for value in ordered if _is_strong(value)]
         self._near = _Forms(form for value in strong for form in _near_forms(value))
@@ -174,6 +183,54 @@ class Secrets:
             return [self.hide_json(inner) for inner in cast("list[Any]", value)]
         return value
 
+    def hide_bytes(self, data: bytes) -> bytes:
+        """Return bytes without secrets: text is searched as text, and anything else for secrets as they are."""
+        try:
+            text, code = data.decode("utf-8"), "utf-8"
+        except UnicodeDecodeError:
+            text, code = data.decode("latin-1"), "latin-1"
+        hidden = self.hide(text)
+        return data if hidden is text or hidden == text else hidden.encode(code, "replace")
+
+    def hide_data(self, value: Any, *, deep: bool = False) -> Any:
+        """Return JSON data, bytes, or data classes that hold such, without secrets.
+
+        What holds none is returned as it is: all its texts are searched at once, which is how little it mostly takes.
+
+        Args:
+            value: the data; of data classes, all fields are searched.
+            deep: as in `hide`.
+        """
+        texts: list[str] = []
+        blobs: list[bytes] = []
+        _collect(value, self._shortest, texts, blobs)
+        if not blobs:
+            all_texts = "\n".join(texts)  # where no secret is in this, none is in a part of it
+            if len(all_texts) < _LONG and self._view_with_secret(all_texts, deep) is None:
+                return value
+        return self._hide_each(value, deep)
+
+    def _hide_each(self, value: Any, deep: bool) -> Any:
+        if isinstance(value, str):
+            return self.hide(value, deep=deep)
+        if isinstance(value, bytes):
+            return self.hide_bytes(value)
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[str, Any]", value).items()
+            return {self._hide_each(name, deep): self._hide_each(inner, deep) for name, inner in pairs}
+        if isinstance(value, (list, tuple)):
+            kind: Any = list if isinstance(value, list) else tuple
+            return kind([self._hide_each(inner, deep) for inner in cast("list[Any]", value)])
+        if (names := _names_of(cast("type[Any]", type(value)))) is not None:
+            changed = {
+                name: hidden
+                for name in names
+                if (hidden := self._hide_each(inner := getattr(value, name), deep)) is not inner
+                and hidden != inner
+            }
+            return replace(value, **changed) if changed else value
+        return value
+
     def open_end(self, text: str) -> int:
         """Return where the end of a text begins that may be the beginning of a secret; its length if none may."""
         skeleton = _skeleton(text)
@@ -189,7 +246,7 @@ class Secrets:
         return _positions(text)[len(skeleton) - most] if most else len(text)
 
     def _view_with_secret(self, text: str, deep: bool) -> str | None:
-        if len(text) < SHORTEST or not self:
+        if len(text) < self._shortest or not self:
             return None
         skeletons: list[tuple[str, str]] = []
         for view in _views(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else ()):
@@ -232,16 +289,47 @@ class _Forms:
 
     def __init__(self, forms: Iterable[str]) -> None:
         self.forms = sorted({form for form in forms if len(form) >= SHORTEST})
-        self.probes = sorted({probe for form in self.forms for probe in _probes(form)})
         self.heads = {form[:_HEAD] for form in self.forms}
         self.longest = max(map(len, self.forms), default=0)
 
     def __bool__(self) -> bool:
         return bool(self.forms)
 
+    @cached_property
+    def probes(self) -> list[str]:
+        """Pieces of the forms, which are searched for in what is hostile."""
+        return sorted({probe for form in self.forms for probe in _probes(form)})
+
     def pieces_in(self, skeleton: str) -> bool:
         """Return whether a skeleton holds a piece of a secret."""
         return any(probe in skeleton for probe in self.probes)
+
+
+@cache
+def _names_of(cls: type[Any]) -> tuple[str, ...] | None:
+    """Return the names of the fields of a data class; None for any other class."""
+    return tuple([item.name for item in fields(cls)]) if is_dataclass(cls) else None
+
+
+def _collect(value: Any, least: int, texts: list[str], blobs: list[bytes]) -> None:
+    """Collect the bytes in data, and every text of at least so many characters."""
+    if isinstance(value, str):
+        if len(value) >= least:
+            texts.append(value)
+    elif value is None or isinstance(value, (int, float)):
+        return
+    elif isinstance(value, bytes):
+        blobs.append(value)
+    elif isinstance(value, Mapping):
+        for name, inner in cast("Mapping[str, Any]", value).items():
+            _collect(name, least, texts, blobs)
+            _collect(inner, least, texts, blobs)
+    elif isinstance(value, (list, tuple)):
+        for inner in cast("list[Any]", value):
+            _collect(inner, least, texts, blobs)
+    else:
+        for name in _names_of(cast("type[Any]", type(value))) or ():
+            _collect(getattr(value, name), least, texts, blobs)
 
 
 @lru_cache(maxsize=64)
@@ -251,6 +339,9 @@ def secrets_of(values: frozenset[str]) -> Secrets:
 
 
 NO_SECRETS: Final = Secrets()
+
+hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
+"""The secrets of what is being done: of a request to a model, or of a call that asked for one."""
 
 _ROUNDS: Final = 8
 _HEAD: Final = 6
@@ -284,27 +375,25 @@ def _positions(text: str) -> list[int]:
     return [position for position, char in enumerate(text) if char.isascii() and char.isalnum()]
 
 
-def _near_forms(value: str) -> Iterator[str]:
-    """Yield the skeletons of a value as it is, in hexadecimal digits and in base64."""
+@lru_cache(maxsize=1024)
+def _near_forms(value: str) -> tuple[str, ...]:
+    """Return the skeletons of a value as it is, escaped in JSON, in hexadecimal digits and in base64."""
     raw = value.encode("utf-8", "replace")
-    yield _skeleton(value)
-    yield raw.hex()
-    yield "".join(f"u{ord(char):04x}" for char in value)  # escaped in JSON
-    for at in range(3):
-        yield _skeleton(_aligned(base64.b64encode, raw, at, 3))
+    escaped = "".join(f"u{ord(char):04x}" for char in value)
+    coded = [_skeleton(_aligned(base64.b64encode, raw, at, 3)) for at in range(3)]
+    return (_skeleton(value), raw.hex(), escaped, *coded)
 
 
-def _far_forms(value: str) -> Iterator[str]:
-    """Yield the skeletons of a value as it is seldom written: backwards, rotated, in UTF-16, in base32."""
+@lru_cache(maxsize=1024)
+def _far_forms(value: str) -> tuple[str, ...]:
+    """Return the skeletons of a value as it is seldom written: backwards, rotated, in UTF-16, in base32."""
     raw, wide = value.encode("utf-8", "replace"), value.encode("utf-16-le", "replace")
-    yield _skeleton(value[::-1])
-    yield _skeleton(codecs.encode(value, "rot13"))
-    yield wide.hex()
-    for at in range(3):
-        yield _skeleton(_aligned(base64.b64encode, raw[::-1], at, 3))
-        yield _skeleton(_aligned(base64.b64encode, wide, at, 3))
-    for at in range(5):
-        yield _skeleton(_aligned(base64.b32encode, raw, at, 5))
+    forms = [_skeleton(value[::-1]), _skeleton(codecs.encode(value, "rot13")), wide.hex()]
+    forms += [
+        _skeleton(_aligned(base64.b64encode, part, at, 3)) for at in range(3) for part in (raw[::-1], wide)
+    ]
+    forms += [_skeleton(_aligned(base64.b32encode, raw, at, 5)) for at in range(5)]
+    return tuple(forms)
 
 
 def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) -> str:
@@ -313,11 +402,12 @@ def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) ->
     return code(aligned[: len(aligned) - len(aligned) % block]).decode()
 
 
-def _probes(form: str) -> Iterator[str]:
-    """Yield pieces of a form of which one is in every piece that is to be hidden, and in the form as a whole."""
+@lru_cache(maxsize=16_384)
+def _probes(form: str) -> list[str]:
+    """Return pieces of a form of which one is in every piece that is to be hidden, and in the form as a whole."""
     fragments = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
     telling = [fragment for fragment in fragments if any(map(str.isdigit, fragment))]
-    yield from telling or [form]
+    return telling or [form]
 
 
 def _spans(form: str, skeleton: str) -> Iterator[tuple[int, int]]:

@@ -38,6 +38,7 @@ class ToolSpec:
         needs_approval: a person may have to approve a call before it starts.
         previews: it can tell an approver what a call would do.
         background: it may return with work left in the background, which ends the call by its ticket.
+        secrets: names of the secrets that it may ask for.
         declared: the author said something about its effects.
     """
 
@@ -61,6 +62,7 @@ class ToolSpec:
     previews: bool = False
     background: bool = False
     declared: bool = False
+    secrets: tuple[str, ...] = ()
 
     @property
     def effect(self) -> EffectClass:

@@ -16,9 +16,10 @@ from treadle.drivers import arguments
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
-from treadle.ports import Model, model_names
+from treadle.ports import Model, model_names, model_secrets
 
 if TYPE_CHECKING:
     from treadle.agents.handoff import Filter
@@ -36,6 +37,7 @@ class AgentRegistry:
         resolve_model: makes a model from its name.
         price: what models cost.
         middleware: that of the runner.
+        vault: is told the keys of the models.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class AgentRegistry:
         resolve_model: Callable[[str | Model], Model],
         price: Pricing,
         middleware: tuple[ToolMiddleware, ...] = (),
+        vault: Vault = NO_VAULT,
     ) -> None:
         self._resolve_model = resolve_model
         self._price = price
         self._middleware = middleware
+        self._vault = vault
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
@@ -248,6 +252,8 @@ class AgentRegistry:
         cached = self._runtimes.get((agent, creator))
         if cached is not None and cached[0] == state.options:
             return cached[1]
+        if keys := model_secrets(self.model_of(agent)):
+            self._vault.learn(keys)
         options = from_json(state.options)
         rules = rules_for(agent, options, raised=was_raised(state.options), besides=creator.limits)
         tools = {tool.spec.name: tool for tool in agent.tools}

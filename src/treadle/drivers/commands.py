@@ -14,6 +14,7 @@ from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_id
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.inbox import CHILD_ITEM
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, TaskBusy, TaskTooNew
 from treadle.ports import InboxItem, JournalStore, TaskRow
 
@@ -28,6 +29,7 @@ class TaskCommands:
         ownership: acquires a task without a driver to read its inbox.
         read_inbox: reads the inbox of an owned task.
         clock: microseconds since 1970, UTC.
+        vault: hides secrets in what is sent.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class TaskCommands:
         ownership: TaskOwnership,
         read_inbox: Callable[[OwnedTask], Awaitable[Any]],
         clock: Callable[[], int],
+        vault: Vault = NO_VAULT,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -45,6 +48,7 @@ class TaskCommands:
         self._ownership = ownership
         self._read_inbox = read_inbox
         self._clock = clock
+        self._vault = vault
 
     # ----------------------------------------------------------------------------------------- send
 
@@ -56,6 +60,8 @@ class TaskCommands:
         With `row`, a driver that the row names is left to read it; the caller is to look at the task again.
         """
         item_id = new_id()
+        if self._vault.hide_in is not None:
+            data = self._vault.known.hide_data(data)
         await self._store.post(task_id, InboxItem(item_id, kind, data, self._clock()))
         if row is not None and self._owned.is_driven(row):
             self._owned.read_inbox_soon(task_id)

@@ -42,6 +42,7 @@ from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, TaskNotFound
 from treadle.policy.budget import Account
 from treadle.policy.verdicts import EffectKind, Judge
@@ -73,6 +74,7 @@ class Dependencies:
     extra_state: dict[str, Json] | None = None
     policy: Judge | None = None
     middleware: tuple[ToolMiddleware, ...] = ()
+    vault: Vault = NO_VAULT
     on_pending: OnPending | None = None
 
 
@@ -101,12 +103,15 @@ class TaskDriver:
     def __init__(self, dependencies: Dependencies) -> None:
         self.store = store = dependencies.store
         self.clock = clock = dependencies.clock
+        self.vault = vault = dependencies.vault
         self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
-        self.agents = AgentRegistry(dependencies.resolve_model, dependencies.price, dependencies.middleware)
+        self.agents = AgentRegistry(
+            dependencies.resolve_model, dependencies.price, dependencies.middleware, vault
+        )
         for agent in dependencies.agents:
             self.agents.register(agent)
         self.cache = TaskCache(store)
-        self.owned = OwnedTasks(store, self.cache, clock, self.observers)
+        self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)
         self.creator = TaskCreator(
             store,
@@ -119,7 +124,9 @@ class TaskDriver:
             dependencies.extra_state,
             clock,
         )
-        self.commands = TaskCommands(store, self.cache, self.owned, self.ownership, self.read_inbox, clock)
+        self.commands = TaskCommands(
+            store, self.cache, self.owned, self.ownership, self.read_inbox, clock, vault
+        )
         self.stopper = TaskStopper(store, self.cache, self.owned, self.commands)
         self.children = ChildTasks(
             store,
@@ -254,6 +261,7 @@ class TaskDriver:
         effects = EffectContext(
             state, runtime, owned.channel, terms.context, writer.durable, writer.clock, self._price
         )
+        effects.vault = self.vault
         effects.enter_call = owned.enter_call
         effects.conversation = inherited.conversation or state.thread
         effects.standing_grants = self._standing_grants

@@ -16,6 +16,7 @@ from treadle.engine.drive import DriveLoop
 from treadle.engine.journal_writer import JournalWriter, Lease
 from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
 from treadle.ports import ConversationWindow, JournalStore, QueuePosition, TaskExists, TaskRow
 
@@ -77,10 +78,16 @@ class OwnedTasks:
         cache: keeps the state of a task that was released.
         clock: microseconds since 1970, UTC.
         observers: are told what happens to the tasks.
+        vault: hides secrets in what is recorded of the tasks.
     """
 
     def __init__(
-        self, store: JournalStore, cache: TaskCache, clock: Callable[[], int], observers: ObserverSet | None
+        self,
+        store: JournalStore,
+        cache: TaskCache,
+        clock: Callable[[], int],
+        observers: ObserverSet | None,
+        vault: Vault = NO_VAULT,
     ) -> None:
         self.store = store
         self.tasks: dict[str, OwnedTask] = {}
@@ -95,6 +102,7 @@ class OwnedTasks:
         self.cache = cache
         self._clock = clock
         self._observers = observers
+        self._vault = vault
         self._lock = RLock()
         self._unwatch: Callable[[], None] | None = None
 
@@ -108,7 +116,8 @@ class OwnedTasks:
                 self.cache.forget(state.task_id)  # a task of this id may have been deleted by another process
             channel = self.channels.of(state.task_id)
             channel.belongs_to(state)
-            owned = OwnedTask(state, JournalWriter(self.store, channel, state, lease, self._clock), channel)
+            writer = JournalWriter(self.store, channel, state, lease, self._clock, self._vault)
+            owned = OwnedTask(state, writer, channel)
             if self._observers is not None:
                 observation = TaskObservation(self._observers, state, lease.epoch)
                 owned.enter_call = observation.enter_call

@@ -23,6 +23,7 @@ from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
 from treadle.engine.metering import Pricing, TokenMeter
 from treadle.engine.options import RunOptions
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
 
@@ -170,6 +171,9 @@ class EffectContext:
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """of the task; only where policies hold"""
+
+    vault: Vault = NO_VAULT
+    """the secrets that tools may ask for, and what hides them"""
 
     refusal_of: RefusalOf | None = None
     """judges the arguments that middleware wrote for a judged call; only where there is middleware"""

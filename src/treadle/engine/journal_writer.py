@@ -50,6 +50,7 @@ from treadle.core.state import TaskState
 from treadle.engine import task_log
 from treadle.engine.broadcast import Channel
 from treadle.engine.figures import figures_of
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import (
     AT_ONCE,
@@ -100,7 +101,9 @@ class JournalWriter:
         state: TaskState,
         own: Lease,
         clock: Callable[[], int],
+        vault: Vault = NO_VAULT,
     ) -> None:
+        self._vault = vault
         self._store = store
         self._channel = channel
         self._state = state
@@ -161,6 +164,8 @@ class JournalWriter:
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
         state = self._state
+        if (hide := self._vault.hide_in) is not None:
+            hide(event)
         event.seq, event.time = state.seq + 1, self.clock()
         apply(state, event, self.epoch)
         self.pending.append(event)
@@ -292,6 +297,8 @@ class JournalWriter:
                 self._submit_pending()
             if self.failure is not None:
                 raise self.failure
+            if (hide := self._vault.hide_in) is not None:
+                hide(event)
             event.seq, event.time = self._state.seq + 1, self.clock()
             events = [*self.pending, event]
             record = encode_record(events, self.epoch, self.digest)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from treadle.core import events as e
 from treadle.core.effects import CallModel
+from treadle.core.hiding import closed, hidden_answer, hidden_stream
 from treadle.core.messages import Message
 from treadle.core.model import (
     NO_USAGE,
@@ -26,7 +27,6 @@ from treadle.core.model_answer import (
     is_usage,
     with_places,
 )
-from treadle.core.observation import error_text
 from treadle.engine import tool_selection
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -96,11 +96,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             request.raw, request.route = channel.raw, self.route
             if key in context.streamed:
                 context.streamed.discard(key)
-                seq = context.state.seq
-                channel.tell(e.ModelRestarted(step.id, self.model, request.attempt, call_id, seq))
+                channel.tell(
+                    e.ModelRestarted(step.id, self.model, request.attempt, call_id, context.state.seq)
+                )
             if context.subagents is not None and context.subagents.account.is_limited:
                 await context.durable()  # a limit of the tree must hold for what a crash cuts off, too
             stream = context.runtime.model.stream(request)
+            if context.vault.hide_in is not None:
+                stream = hidden_stream(stream, context.vault.known)
             async for item in stream:
                 if isinstance(item, ModelAnswer):
                     if answer is not None:
@@ -123,17 +126,18 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         except ModelError as error:
             return [self._failed(error, request)]
         except WrongAnswer as error:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
+            await closed(stream)
             text = f"{self.model} does not answer as models do: {error}"
             failed = self._failed_for_unknown_reason(text)
             return [self._with_usage(failed, answer.usage if answer is not None else None)]
         except (Exception, SystemExit) as error:  # noqa: BLE001  what an adapter raises fails its request alone
-            return self.broken(error_text(error))
+            return self.broken(context.vault.error_text(error))
         if answer is None:
             text = f"{self.model} ended its stream without an answer"
             return [e.ModelFailed(step.id, e.Failure("model", "connection", text, model=self.model), call_id)]
         assert request is not None, "it was answered"
+        if context.vault.hide_in is not None:
+            answer = hidden_answer(answer, context.vault.known)
         return [self._returned(request, answer)]
 
     def cut_off(self) -> list[e.Event]:
@@ -203,7 +207,10 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         except WrongAnswer as wrong:
             return self._failed_for_unknown_reason(f"{wrong}; and it failed: {error}")
         asked = error.model or self.model
-        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after, asked)
+        text = str(error)
+        if context.vault.hide_in is not None:
+            text = context.vault.known.hide(text, deep=True)
+        failure = e.Failure("model", error.kind, text, None, error.status, error.retry_after, asked)
         also = paid(context.price, error.also, request) if error.also and request is not None else ()
         failed = e.ModelFailed(
             self.effect.step.id, failure, self.effect.call.id, None, error.model, error.route, also=also

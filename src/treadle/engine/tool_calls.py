@@ -14,6 +14,7 @@ from treadle.core import events as e
 from treadle.core.codec import flaw, plain
 from treadle.core.effects import CallTool, Reconcile, UndoCall
 from treadle.core.ends import failed_end, withheld_end
+from treadle.core.hiding import Pieces
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
@@ -104,6 +105,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
             if self._left is not None and type(result) is not Background:
                 result = Background(result.output, expires=self._left.expires)  # no middleware takes it back
+            if context.vault.hide_in is not None:
+                # Before it is cut: half a secret is hard to recognise.
+                result = context.vault.known.hide_data(result)
             if type(result) is Background:
                 end: e.ToolEnded | e.CallDeferred = self._deferred(result)
             else:
@@ -118,7 +122,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         except ToolCut as cut:
             ends = self._cut_by_middleware(str(cut))
         except (Exception, BaseExceptionGroup, AwaitingAnswer) as error:  # noqa: BLE001  what a tool raises is the call's error
-            ends = self._failed(error_text(error))
+            ends = self._failed(context.vault.error_text(error))
         if self._requests is not None and self._requests.asked:
             return [
                 *self._requests.asked
@@ -342,7 +346,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
                 return self.broken("the compensation cancelled itself")
             return self.cut_off()
         except Exception as error:  # noqa: BLE001  what a compensation raises stands in the report of the undo
-            return self.broken(error_text(error))
+            return self.broken(context.vault.error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return that the compensation was stopped, and that it did not happen if its tool was not entered."""
@@ -390,7 +394,7 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
                 return self.broken(f"it took longer than {tool.spec.timeout:g} s")
             return []
         except Exception as error:  # noqa: BLE001  a question that failed leaves the outcome unknown
-            return self.broken(error_text(error))
+            return self.broken(self.context.vault.error_text(error))
         if isinstance(verdict, Happened):
             return [e.OutcomeSettled(call.step, call.id, "happened", verdict.output, by="reconcile")]
         if isinstance(verdict, NotHappened):
@@ -510,10 +514,19 @@ def _tool_context(
 ) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
     context = in_flight.context
-    state, channel = context.state, context.channel
+    state, channel, vault = context.state, context.channel, context.vault
+    pieces: Pieces | None = None
+
+    def secret(name: str) -> str:
+        spec = context.runtime.tools[call.name].spec
+        return vault.reveal(name, spec.name, spec.secrets)
 
     def progress(value: Any) -> None:
         if channel.listeners:
+            if vault.hide_in is not None:
+                nonlocal pieces
+                pieces = pieces or Pieces()
+                value = pieces.hide(vault.known, value)
             told = e.ToolProgress(call.step, call.id, value, state.seq)
             told.tool_name = call.name
             channel.tell(told)
@@ -538,4 +551,5 @@ def _tool_context(
         open_state=open_state,
         open_services=open_services,
         issued=ticket,
+        open_secret=secret,
     )

@@ -13,17 +13,17 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
+from treadle.core.hiding import HiddenDeltas, hidden_answer
 from treadle.core.model import Finish, ModelAnswer, ModelDelta, ModelRequest
-from treadle.core.redaction import Secrets, named_secrets, secrets_of, url_secrets
+from treadle.core.redaction import Secrets, hidden_in_logs, named_secrets, secrets_of, url_secrets
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, MissingExtra, ModelError
 from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
 from treadle.llm.finish_words import checked_words
-from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
-from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
+from treadle.llm.sdk_logs import watch_logs
 from treadle.llm.settings import can_stream, is_decider, their_settings, wire_format_of
 
 if TYPE_CHECKING:
@@ -148,6 +148,13 @@ class PydanticAIModel:
         if request.settings.extra:
             values = values.union(named_secrets(request.settings.extra))
         return secrets_of(values)
+
+    def secret_values(self) -> frozenset[str]:
+        """Return the keys that the model sends, and those of this process's environment."""
+        own = {self._api_key} if self._api_key else set[str]()
+        inner = getattr(self, "_model", None)
+        own |= _keys_of(inner) if inner is not None else set()
+        return frozenset(own | url_secrets(self._address()) | named_secrets(os.environ))
 
     def _address(self) -> str | None:
         """Return the address of the server, if it is known here."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
 from typing import Final
 
-from treadle.core.redaction import NO_SECRETS, Secrets
+from treadle.core.redaction import hidden_in_logs
 
 _LOGGERS: Final = ("anthropic", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 """Packages that log requests and responses: at DEBUG with headers, at INFO with addresses."""
-
-
-hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
-"""The secrets of the request that is being made."""
 
 
 class _HidesKeys(logging.Filter):

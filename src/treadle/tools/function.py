@@ -65,6 +65,7 @@ class ToolOptions(TypedDict, total=False):
         background: a call may return `ctx.background()`: it then ends when `ctx.ticket` is completed.
         preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
             approver sees it.
+        secrets: names of the secrets that the tool may ask for, by `ctx.secret(name)`.
         middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
             and of the agent.
     """
@@ -87,6 +88,7 @@ class ToolOptions(TypedDict, total=False):
     background: bool
     needs_approval: bool | Callable[..., bool | Awaitable[bool]]
     preview: Callable[..., Any] | None
+    secrets: Sequence[str]
     middleware: Sequence[ToolMiddleware]
 
 
@@ -143,6 +145,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             needs_approval=self._asks is not False,
             previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
+            secrets=tuple(options.get("secrets", ())),
             **{flag: cast("bool", options.get(flag, False)) for flag in _FLAGS},
         )
         self._validate = self._arguments.validator.validate_python
@@ -459,6 +462,9 @@ def _check_options(options: ToolOptions, name: str) -> None:
             refuse(flag, f"must be True or False, not {options.get(flag)!r}")
     if not isinstance(options.get("description", ""), (str, type(None))):
         refuse("description", "must be text")
+    secrets: Any = options.get("secrets", ())
+    if not isinstance(secrets, (list, tuple)) or not all(map(_is_identifier, cast("list[Any]", secrets))):
+        refuse("secrets", f"must list names of secrets, such as ('crm',), not {secrets!r:.80}")
     timeout, retries = options.get("timeout"), options.get("retries", 0)
     if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
         refuse("timeout", f"must be a number of seconds above 0, or None, not {timeout!r}")
@@ -479,6 +485,10 @@ def _check_options(options: ToolOptions, name: str) -> None:
         refuse(
             "retries", "a tool that may write starts at most once; declare read_only=True or idempotent=True"
         )
+
+
+def _is_identifier(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier()
 
 
 def _is_number(value: Any) -> bool:

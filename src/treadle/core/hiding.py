@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from dataclasses import replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import ModelAnswer, ModelDelta, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -71,6 +71,30 @@ class HiddenDeltas:
         return delta if hidden == _text_of(delta) else _with_text(delta, hidden)
 
 
+async def hidden_stream(stream: AsyncIterator[Any], secrets: Secrets) -> AsyncGenerator[Any, None]:
+    """Yield what a model yields, with secrets hidden in its deltas; closes the stream of the model with itself."""
+    hiding = HiddenDeltas(secrets)
+    try:
+        async for item in stream:
+            if type(item) is RawDelta:
+                yield RawDelta(secrets.hide_data(item.data))
+            elif isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta)):
+                for delta in hiding.take(item):
+                    yield delta
+            else:
+                for delta in hiding.rest():
+                    yield delta
+                yield item
+    finally:
+        await closed(stream)
+
+
+async def closed(stream: Any) -> None:
+    """Close the stream of a model, if it can be closed."""
+    if (close := getattr(stream, "aclose", None)) is not None:
+        await close()
+
+
 def hidden_answer(answer: ModelAnswer, secrets: Secrets) -> ModelAnswer:
     """Return an answer without secrets; a call whose arguments held one is marked, so that it does not run."""
     if not secrets:
@@ -128,3 +152,27 @@ def _with_text(delta: ModelDelta, text: str) -> ModelDelta:
     if isinstance(delta, ToolCallDelta):
         return ToolCallDelta(delta.index, "", text)
     return TextDelta(text, delta.final) if isinstance(delta, TextDelta) else ReasoningDelta(text)
+
+
+class Pieces:
+    """Text that a tool reports piece by piece, each to be sent at once: a secret may stand in two of them."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self) -> None:
+        self._before = ""
+
+    def hide(self, secrets: Secrets, value: Json) -> Json:
+        """Return a piece without secrets, and without what may begin one or ends one that began before."""
+        if not isinstance(value, str):
+            return secrets.hide_data(value)
+        before, both = self._before, self._before + value
+        hidden = secrets.hide(both)
+        if hidden != both:
+            # What precedes the mark was sent already, as far as it was in an earlier piece.
+            self._before = hidden.rpartition(SECRET)[2]
+            own = secrets.hide(value)
+            return own if own != value else SECRET + self._before
+        self._before = both[-_MOST_HELD:]
+        end = max(0, secrets.open_end(both) - len(before))
+        return value if end >= len(value) else value[:end] + SECRET

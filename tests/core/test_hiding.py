@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.core.hiding import HiddenDeltas, Pieces, hidden_answer, hidden_stream
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import ModelAnswer, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
-from treadle.llm.hiding import HiddenDeltas, hidden_answer
 
 KEY = "sk-proj-AbC123dEf456GhI789jKl012MnO345"
 SECRETS = Secrets([KEY, "tr0ub4dor"])
@@ -110,3 +110,42 @@ def test_an_answer_without_keys_is_unchanged(secrets):
     )
     answer = ModelAnswer(Message("assistant", parts, meta={"provider_name": "p"}))
     assert hidden_answer(answer, secrets) == answer
+
+
+@given(st.sampled_from([KEY, KEY.encode().hex()]), sizes)
+def test_pieces_that_are_sent_at_once_never_hold_more_than_the_first_letters_of_a_key(written, sizes):
+    pieces = Pieces()
+    shown = "".join(pieces.hide(SECRETS, piece) for piece in cut(f"a {written} b {written} c", sizes))
+    assert SECRETS.hide(shown) == shown
+    assert not any(written[at : at + 12] in shown for at in range(len(written) - 12))
+    assert shown.startswith("a ")
+    assert shown.endswith(" c")
+
+
+@given(st.text(max_size=60), sizes)
+def test_pieces_without_a_key_are_sent_as_they_are(text, sizes):
+    pieces = Pieces()
+    assert "".join(pieces.hide(SECRETS, piece) for piece in cut(text, sizes)) == text
+
+
+def test_a_piece_that_is_no_text_is_searched_as_data():
+    assert Pieces().hide(SECRETS, {"key": [KEY], "done": 3}) == {"key": [SECRET], "done": 3}
+
+
+async def streamed(*items):
+    for item in items:
+        yield item
+
+
+@pytest.mark.anyio
+async def test_a_stream_is_told_without_the_key_and_closed_with_it():
+    answer = ModelAnswer(Message("assistant", (Text("x"),)))
+    inner = streamed(TextDelta(KEY[:12]), RawDelta({"k": KEY}), TextDelta(KEY[12:]), answer)
+    shown = [item async for item in hidden_stream(inner, SECRETS)]
+    assert shown[-1] is answer
+    assert KEY not in "".join(getattr(item, "text", "") for item in shown)
+    assert KEY not in repr(shown)
+    begun = hidden_stream(inner := streamed(TextDelta("a"), TextDelta("b")), SECRETS)
+    await anext(begun)
+    await begun.aclose()
+    assert [item async for item in inner] == []

@@ -1,0 +1,226 @@
+"""The secrets of one runner: where they come from, and what hides them while this process knows them.
+
+A tool asks for a secret by its name. Only then is its source read: a variable, a file or a function. The value goes to
+the tool and to nothing else of Treadle: from then on it is hidden in all that is journalled, shown to watchers, told to
+a model or logged. So are the keys of the models that the runner's agents use.
+
+    ctx.secret("crm") --> does the tool declare it? --> its source --> known to the vault --> the value
+                            SecretRefused               SecretUnavailable
+
+What has to be hidden where:
+
+    results, errors and progress of tools      before they are cut, since half a secret is hard to recognise
+    deltas, answers and errors of models       as they come, since a secret may be split over two deltas
+    every event                                when it is recorded, also one that brings a person's words
+    commands to tasks                          before they lie in an inbox
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from inspect import iscoroutinefunction
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeAlias, cast
+
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.model_answer import WITHHELD
+from treadle.core.observation import ERROR_CHARS, bounded, error_text
+from treadle.core.redaction import LEAST, NO_SECRETS, Secrets, hidden_in_logs
+from treadle.core.unknown_names import near_name
+from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
+
+KNOWN_MAX: Final = 100
+"""How many values are hidden at a time; the one that was not asked for the longest is forgotten first."""
+
+ERROR_SEARCHED: Final = 8 * ERROR_CHARS
+"""Characters of an error's text that are searched."""
+
+SecretSource: TypeAlias = str | os.PathLike[str] | Callable[[], str]
+"""Where a secret is: `env:NAME`, `file:PATH`, a path, or a function that returns it."""
+
+
+@frozen
+class Source:
+    """Where one secret is read. `where` names the place for people, and never holds the value."""
+
+    where: str
+    read: Callable[[], str | None]
+
+
+class Vault:
+    """The secrets that the tools of a runner may ask for, and those that this process knows by now.
+
+    Safe to use from any thread.
+
+    Args:
+        sources: by the names of the secrets.
+        on_known: called when a value becomes known.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, Source] | None = None, on_known: Callable[[], None] | None = None
+    ) -> None:
+        self._sources = dict(sources or {})
+        self._on_known = on_known
+        self._declared: OrderedDict[str, None] = OrderedDict()
+        self._keys: frozenset[str] = frozenset()
+        self._lock = Lock()
+        self.known = NO_SECRETS
+        self.hide_in: Callable[[e.Event], None] | None = None
+        """hides what is known in an event that is about to be recorded; None as long as nothing is known"""
+
+    def __repr__(self) -> str:
+        return f"Vault({', '.join(self._sources)})"
+
+    def where(self) -> dict[str, str]:
+        """Return where each secret is read, by name."""
+        return {name: source.where for name, source in self._sources.items()}
+
+    def reveal(self, name: str, tool: str, declared: Collection[str]) -> str:
+        """Return the value of a secret to a tool.
+
+        Args:
+            name: of the secret.
+            tool: the name of the tool.
+            declared: the names of the secrets that it declares.
+
+        Raises:
+            SecretRefused: the tool does not declare it.
+            SecretUnavailable: no source is named for it, or its source does not give it.
+        """
+        if name not in declared:
+            shown = name if isinstance(name, str) and name.isidentifier() else "of this name"  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SecretRefused(
+                f"the tool {tool} does not declare the secret {shown}: @tool(secrets=({shown!r},))", name=name
+            )
+        source = self._sources.get(name)
+        if source is None:
+            near = near_name(name, self._sources)
+            advice = f"; did you mean {near!r}?" if near else ""
+            raise SecretUnavailable(
+                f"the secret {name!r} has no source: Runner(secrets={{{name!r}: 'env:NAME'}}), or "
+                f"[tool.treadle.secrets] in pyproject.toml{advice}",
+                name=name,
+                where=None,
+            )
+        value = _read(name, source)
+        self.learn(declared=(value,))
+        hidden_in_logs.set(self.known)
+        return value
+
+    def error_text(self, error: BaseException) -> str:
+        """Return what a model may know of an error, without secrets; searched before it is cut."""
+        if self.hide_in is None:
+            return error_text(error)
+        return bounded(self.known.hide(error_text(error, ERROR_SEARCHED), deep=True), ERROR_CHARS)
+
+    def learn(self, keys: Iterable[str] = (), *, declared: Iterable[str] = ()) -> None:
+        """Hide these values from now on.
+
+        Args:
+            keys: what may be secret: keys of models. They are hidden for good.
+            declared: what is secret by a declaration.
+        """
+        more = frozenset(keys)
+        with self._lock:
+            is_new = not more <= self._keys
+            self._keys |= more
+            for value in declared:
+                is_new |= value not in self._declared
+                self._declared[value] = None
+                self._declared.move_to_end(value)
+                if len(self._declared) > KNOWN_MAX:
+                    self._declared.popitem(last=False)
+            if not is_new:
+                return
+            self.known = Secrets(self._keys, self._declared)
+            if self.known:
+                self.hide_in = self._hide_in
+        if self.known and self._on_known is not None:
+            self._on_known()
+
+    def _hide_in(self, event: e.Event) -> None:
+        """Hide what is known in an event. A call whose arguments held a secret does not run with what is left."""
+        known = self.known
+        for item in fields(event):
+            value = getattr(event, item.name)
+            hidden = _hidden(known, value)
+            if hidden is not value:
+                setattr(event, item.name, hidden)
+                if isinstance(event, e.CallRequested) and item.name == "arguments":
+                    event.problem = event.problem or WITHHELD
+
+
+def _hidden(known: Secrets, value: Any) -> Any:
+    if isinstance(value, (int, float)) or value is None:
+        return value
+    return known.hide_data(value, deep=isinstance(value, e.Failure))
+
+
+def _read(name: str, source: Source) -> str:
+    """Return what a source holds. No error of it is chained: it may hold the value, or what opens the source."""
+    problem, value = "", None
+    try:
+        value = source.read()
+    except Exception as error:  # noqa: BLE001  the text of any error of a source may hold a secret
+        problem = f"failed ({type(error).__name__})"
+    if not problem and not isinstance(value, str):
+        problem = "is not set" if value is None else f"gave a {type(value).__name__}, no text"
+    elif not problem and len(cast("str", value)) < LEAST:
+        problem = (
+            "is empty" if not value else f"is shorter than {LEAST} characters, so that it could not be hidden"
+        )
+    if problem:
+        raise SecretUnavailable(
+            f"the secret {name!r}: {source.where} {problem}", name=name, where=source.where
+        )
+    return cast("str", value)
+
+
+def checked_sources(label: str, value: Any, folder: Path | None = None) -> dict[str, Source]:
+    """Return the sources of secrets by their names.
+
+    Args:
+        label: names the argument in errors.
+        value: a mapping from names to `SecretSource`.
+        folder: what the paths of files are relative to; by default the working directory.
+
+    Raises:
+        ConfigurationError: a name or a source is not valid; the text does not repeat the source.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{label} must map names to sources such as 'env:CRM_TOKEN'")
+    sources: dict[str, Source] = {}
+    for name, source in cast("Mapping[Any, Any]", value).items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ConfigurationError(
+                f"{label}: a secret is named by letters, digits and '_', got {name!r:.80}"
+            )
+        sources[name] = _source(f"{label}[{name!r}]", source, folder or Path())
+    return sources
+
+
+def _source(label: str, value: Any, folder: Path) -> Source:
+    if isinstance(value, str):
+        kind, _, place = value.partition(":")
+        if kind == "env" and place:
+            return Source(f"the variable {place}", lambda: os.environ.get(place))
+        value = Path(place) if kind == "file" and place else value
+    if isinstance(value, os.PathLike) and not isinstance(value, str):
+        path = folder / cast("os.PathLike[str]", value)
+        return Source(f"the file {path}", lambda: path.read_text(encoding="utf-8").rstrip("\r\n"))
+    if callable(value) and not isinstance(value, type) and not iscoroutinefunction(value):
+        function = cast("Callable[[], str | None]", value)
+        return Source(f"the function {getattr(value, '__name__', type(value).__name__)}", function)
+    raise ConfigurationError(
+        f"{label} must be 'env:NAME', 'file:PATH', a path, or a function that returns the secret and is not async; "
+        "the secret itself is not given here"
+    )
+
+
+NO_VAULT: Final = Vault()

@@ -1,0 +1,405 @@
+"""Secrets by name: which a tool is given, from where, and that their values turn up nowhere else."""
+
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.runner.acts import journal
+from treadle import (
+    Agent,
+    File,
+    Happened,
+    NextLayer,
+    Runner,
+    ScriptedModel,
+    ToolContext,
+    ToolInvocation,
+    ToolOutput,
+    tool,
+)
+from treadle.core import events as e
+from treadle.core.redaction import SECRET
+from treadle.engine.vault import KNOWN_MAX, Source, Vault
+from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable, ToolDefinitionError
+from treadle.llm.scripted import call
+from treadle.telemetry import JsonLines
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "crm-Zk3Vb9QpLm7Tx2RwYc5NdHs8Jf4Gq6"
+
+
+def crm() -> str:
+    return TOKEN
+
+
+@tool(read_only=True, secrets=("crm",))
+async def ask_crm(ctx: ToolContext[Any]) -> str:
+    """Ask the CRM."""
+    return f"asked with {ctx.secret('crm')}"
+
+
+def agent_with(*tools: Any, script: Any = None) -> Agent[Any]:
+    script = [call(tools[0].spec.name), "Done."] if script is None else script
+    return Agent(ScriptedModel(list(script)), name="desk", tools=list(tools))
+
+
+async def raw(store: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in store.parent.iterdir() if path.name.startswith(store.name))
+
+
+# ------------------------------------------------------------------------------------------ sources
+
+
+@pytest.mark.parametrize("kind", ["env", "file", "path", "function"])
+def test_a_secret_is_read_from_its_source_when_it_is_asked_for(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "crm"
+    sources: dict[str, Any] = {"env": "env:CRM_TOKEN", "file": f"file:{path}", "path": path, "function": crm}
+    seen: list[str] = []
+
+    @tool(read_only=True, secrets=["crm"])
+    def look(ctx: ToolContext[Any]) -> None:
+        """Look."""
+        seen.append(ctx.secret("crm"))
+
+    runner = Runner("memory:", secrets={"crm": sources[kind]})
+    monkeypatch.setenv("CRM_TOKEN", TOKEN)
+    path.write_text(f"{TOKEN}\n", encoding="utf-8")
+    with runner.sync as sync:
+        assert sync.run(agent_with(look), "Go.").state == "completed"
+    assert seen == [TOKEN]
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "says"),
+    [
+        ("env:NO_SUCH_TOKEN", "the variable NO_SUCH_TOKEN", "is not set"),
+        ("file:/no/such/file", "the file /no/such/file", r"failed \(FileNotFoundError\)"),
+        (lambda: None, "the function <lambda>", "is not set"),
+        (lambda: "", "the function <lambda>", "is empty"),
+        (lambda: "abc", "the function <lambda>", "is shorter than 4 characters"),
+        (lambda: 7, "the function <lambda>", "gave a int, no text"),
+        (lambda: json.loads(TOKEN), "the function <lambda>", r"failed \(JSONDecodeError\)"),
+    ],
+)
+async def test_a_secret_that_cannot_be_read_is_named_with_the_place_and_without_its_value(
+    source: Any, where: str, says: str
+) -> None:
+    async with Runner("memory:", secrets={"crm": source}) as runner:
+        (execution,) = (await runner.run(agent_with(ask_crm), "Go.")).tool_executions
+    assert execution.outcome == "error"
+    vault = Vault({"crm": Source(where, source)} if callable(source) else {})
+    assert f"the secret 'crm': {where} " in execution.error.message
+    if callable(source):
+        with pytest.raises(SecretUnavailable, match=says) as caught:
+            vault.reveal("crm", "look", ("crm",))
+        assert (caught.value.name, caught.value.where, caught.value.__cause__) == ("crm", where, None)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+async def test_a_tool_is_given_only_the_secrets_that_it_declares() -> None:
+    caught: list[SecretRefused] = []
+
+    @tool(read_only=True, secrets=("mail",))
+    def nosy(ctx: ToolContext[Any]) -> str:
+        """Be nosy."""
+        try:
+            return ctx.secret("crm")
+        except SecretRefused as error:
+            caught.append(error)
+            raise
+
+    async with Runner("memory:", secrets={"crm": crm, "mail": crm}) as runner:
+        (execution,) = (await runner.run(agent_with(nosy), "Go.")).tool_executions
+    assert [error.name for error in caught] == ["crm"]
+    assert execution.error.message == "the tool nosy does not declare the secret crm: @tool(secrets=('crm',))"
+
+
+async def test_a_secret_without_a_source_says_what_to_write() -> None:
+    async with Runner("memory:", secrets={"crn": crm}) as runner:
+        (execution,) = (await runner.run(agent_with(ask_crm), "Go.")).tool_executions
+    assert "the secret 'crm' has no source: Runner(secrets={'crm': 'env:NAME'})" in execution.error.message
+    assert "did you mean 'crn'?" in execution.error.message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"crm": TOKEN}, {"crm": ""}, {"crm": "env:"}, {"crm": 7}, {"c r m": "env:X"}, [TOKEN], {"crm": Path}],
+)
+def test_what_is_no_source_is_refused_and_not_repeated(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="Runner: secrets") as caught:
+        Runner("memory:", secrets=value)
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["crm", [7], ("c r m",), None])
+def test_a_tool_declares_secrets_by_their_names(value: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="secrets: must list names of secrets"):
+        tool(lambda: None, name="x", secrets=value)
+
+
+async def test_a_context_of_a_test_takes_its_secrets_from_a_function() -> None:
+    values = {"crm": TOKEN}
+    ctx: ToolContext[Any] = ToolContext(
+        "t", "t", "s1", "s1-0", "k", "a", 1, None, open_secret=values.__getitem__
+    )
+    assert (await ask_crm.function(ctx)) == f"asked with {TOKEN}"
+    bare: ToolContext[Any] = ToolContext("t", "t", "s1", "s1-0", "k", "a", 1, None)
+    with pytest.raises(SecretUnavailable, match="made without open_secret="):
+        bare.secret("crm")
+    assert TOKEN not in repr(ctx)
+
+
+# ----------------------------------------------------------------------------------------- where it is hidden
+
+
+def forms(value: str) -> dict[str, str]:
+    raw = value.encode()
+    return {
+        "plain": value,
+        "newline": f"{value[:9]}\n{value[9:]}",
+        "base64": base64.b64encode(raw).decode(),
+        "base64 + 1": base64.b64encode(b"x" + raw).decode(),
+        "base64 + 2": base64.b64encode(b"xy" + raw).decode(),
+        "hex": raw.hex(),
+        "URL": quote(value, safe="").replace("-", "%2D"),
+        "JSON": "".join(f"\\u{ord(char):04x}" for char in value),
+    }
+
+
+@pytest.mark.parametrize("form", forms(TOKEN))
+async def test_a_secret_in_a_result_is_hidden_in_every_form(form: str, tmp_path: Path) -> None:
+    written = forms(TOKEN)[form]
+
+    @tool(read_only=True, secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> Any:
+        """Look."""
+        ctx.secret("crm")
+        ctx.progress(f"progress {written}")
+        ctx.state["session"] = {"key": written}
+        return ToolOutput(
+            {"token": written, written: [written]},
+            observation=["the token", f"is {written}"],
+            display=f"shown: {written}",
+            sources=[{"url": f"https://crm/?key={written}"}],
+            artifacts=[
+                File(data=f"dump: {written}".encode(), name="dump.txt", media_type="text/plain"),
+                File(data=b"\xff\xfe" + written.encode(), name="dump.bin", media_type="application/x"),
+            ],
+        )
+
+    store = tmp_path / "journal.db"
+    seen: list[str] = []
+    async with Runner(
+        store, secrets={"crm": crm}, observers=[lambda notice: seen.append(repr(notice))]
+    ) as runner:
+        async with runner.run_stream(agent_with(look), "Go.") as stream:
+            seen += [repr(event) async for event in stream]
+        result = stream.result
+        seen += [repr(result), repr(await journal(runner, result.task_id)), repr(result.extra_state)]
+        files = [
+            (await runner.get_artifact(result.task_id, item.artifact_id)).data or b""
+            for item in result.artifacts
+        ]
+        await runner.export_tasks(tmp_path / "journal.db.export")
+        content = await raw(store)
+    assert result.state == "completed"
+    text = "\n".join(seen) + content.decode("latin-1") + repr(files)
+    assert SECRET in text
+    assert written not in text
+    assert json.dumps(written)[1:-1] not in text
+    assert base64.b64encode(written.encode()).decode().rstrip("=")[:-1] not in text
+
+
+@pytest.mark.parametrize("form", forms(TOKEN))
+async def test_a_secret_in_the_error_of_a_tool_is_hidden_in_every_form(form: str) -> None:
+    written = forms(TOKEN)[form]
+
+    @tool(secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> None:
+        """Look."""
+        error = ConnectionError(f"401 for {ctx.secret('crm') and written}")
+        error.add_note(f"with {written}")
+        raise error
+
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        result = await runner.run(agent_with(look), "Go.")
+    (execution,) = result.tool_executions
+    assert execution.error.message.replace("\\", "") == f"ConnectionError: 401 for {SECRET}\nwith {SECRET}"
+    assert written not in repr(result)
+
+
+async def test_an_error_is_searched_before_it_is_cut() -> None:
+    @tool(secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> None:
+        """Look."""
+        raise ValueError("x" * 980 + ctx.secret("crm") + "y" * 3_000)
+
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        (execution,) = (await runner.run(agent_with(look), "Go.")).tool_executions
+    assert TOKEN[:7] not in execution.error.message
+
+
+async def test_a_result_is_searched_before_it_is_cut_for_the_model() -> None:
+    @tool(read_only=True, secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> str:
+        """Look."""
+        return "x" * 3_990 + ctx.secret("crm") + "y" * 8_000
+
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        result = await runner.run(agent_with(look), "Go.")
+    assert TOKEN[:7] not in repr(result)
+
+
+async def test_a_secret_split_over_two_reports_of_progress_is_hidden() -> None:
+    @tool(read_only=True, secrets=("crm",))
+    async def look(ctx: ToolContext[Any]) -> Any:
+        """Look."""
+        secret = ctx.secret("crm")
+        for piece in ("begin ", "token=" + secret[:15], secret[15:], " end", secret[:12], secret[12:]):
+            yield piece
+        yield "done"
+
+    async with (
+        Runner("memory:", secrets={"crm": crm}) as runner,
+        runner.run_stream(agent_with(look), "Go.") as stream,
+    ):
+        progress = [event.value async for event in stream if isinstance(event, e.ToolProgress)]
+    text = "".join(progress)
+    assert TOKEN[:7] not in text
+    assert TOKEN[-8:] not in text
+    assert (progress[0], progress[3], progress[-1]) == ("begin ", " end", "done")
+
+
+async def test_what_another_tool_returns_is_searched_for_it_too() -> None:
+    @tool(read_only=True)
+    def environment() -> dict[str, str]:
+        """Show the environment."""
+        return {"CRM": TOKEN}
+
+    script = [call("ask_crm"), call("environment"), "Done."]
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        result = await runner.run(agent_with(ask_crm, environment, script=script), "Go.")
+    assert [execution.output for execution in result.tool_executions] == [
+        f"asked with {SECRET}",
+        {"CRM": SECRET},
+    ]
+
+
+async def test_a_model_that_repeats_a_secret_is_not_recorded_with_it(tmp_path: Path) -> None:
+    script = [call("ask_crm"), call("ask_crm", note=TOKEN), f"The token is {TOKEN}."]
+    store = tmp_path / "journal.db"
+    seen: list[str] = []
+    async with Runner(store, secrets={"crm": crm}) as runner:
+        async with runner.run_stream(agent_with(ask_crm, script=script), "Go.") as stream:
+            seen = [repr(event) async for event in stream]
+        assert stream.result.output == f"The token is {SECRET}."
+        # What is left of the arguments is not what the model asked for, so the call does not run.
+        assert [execution.outcome for execution in stream.result.tool_executions] == ["ok", "invalid"]
+        assert TOKEN not in "".join(seen)
+        assert TOKEN.encode() not in await raw(store)
+
+
+async def test_a_message_with_a_known_secret_is_stored_without_it(tmp_path: Path) -> None:
+    store = tmp_path / "journal.db"
+    agent = agent_with(ask_crm, script=[call("ask_crm"), "Done.", "Done."])
+    async with Runner(store, secrets={"crm": crm}, agents=[agent]) as runner:
+        result = await runner.run(agent, "Go.")
+        second = await runner.create_task(agent, f"Use {TOKEN}.")
+        await runner.send(second, f"I said {TOKEN}.")
+        await runner.resume(second)
+        assert TOKEN not in repr(await journal(runner, second.task_id)) + repr(result)
+        assert TOKEN.encode() not in await raw(store)
+
+
+async def test_undo_and_reconcile_are_given_secrets_and_searched_for_them() -> None:
+    seen: list[str] = []
+
+    def take_back(call: Any, ctx: ToolContext[Any]) -> None:
+        seen.append(ctx.secret("crm"))
+        raise ValueError(f"refused {ctx.secret('crm')}")
+
+    @tool(undo=take_back, reconcile=lambda call, ctx: Happened(), secrets=("crm",))
+    def save() -> None:
+        """Save."""
+
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        result = await runner.run(agent_with(save), "Go.")
+        report = await runner.undo_step(result.task_id, to=0)
+    assert seen == [TOKEN]
+    assert f"refused {SECRET}" in repr(report)
+
+
+async def test_middleware_sees_the_value_and_the_journal_does_not() -> None:
+    seen: list[Any] = []
+
+    async def looks(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+        result = await next(call)
+        seen.append(result.output)
+        call.note("header", f"Bearer {TOKEN}")
+        return result
+
+    async with Runner("memory:", secrets={"crm": crm}, middleware=[looks]) as runner:
+        result = await runner.run(agent_with(ask_crm), "Go.")
+        assert seen == [f"asked with {TOKEN}"]
+        assert TOKEN not in repr(await journal(runner, result.task_id))
+
+
+async def test_traces_and_logs_of_libraries_are_without_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    @tool(read_only=True, secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> str:
+        """Look."""
+        logging.getLogger("httpx").info("GET https://crm/?key=%s", ctx.secret("crm"))
+        return ctx.secret("crm")
+
+    trace = tmp_path / "trace.jsonl"
+    observers = [JsonLines(trace, content=True, deltas=True)]
+    async with Runner("memory:", secrets={"crm": crm}, observers=observers) as runner:
+        await runner.run(agent_with(look), "Go.")
+    assert "GET https://crm/?[secret]" in caplog.text
+    assert TOKEN not in caplog.text + trace.read_text(encoding="utf-8")
+
+
+# ----------------------------------------------------------------------------------------------- the vault
+
+
+def test_a_declared_secret_is_hidden_though_it_is_a_plain_word() -> None:
+    vault = Vault()
+    vault.learn(declared=["hunter"])
+    assert vault.known.hide("the password is hunter") == f"the password is {SECRET}"
+
+
+def test_the_oldest_values_are_forgotten_and_keys_of_models_never() -> None:
+    vault = Vault()
+    vault.learn(["key-0123456789abcdef"])
+    for number in range(KNOWN_MAX + 1):
+        vault.learn(declared=[f"value-{number:04}-abcdefgh"])
+    hidden = vault.known.hide(f"value-0000-abcdefgh value-{KNOWN_MAX:04}-abcdefgh key-0123456789abcdef")
+    assert hidden == f"value-0000-abcdefgh {SECRET} {SECRET}"
+
+
+def test_a_vault_does_not_show_what_it_holds() -> None:
+    vault = Vault({"crm": Source("the variable CRM", lambda: TOKEN)})
+    vault.reveal("crm", "look", ("crm",))
+    assert repr(vault) == "Vault(crm)"
+    assert TOKEN not in repr(vault.known)
+
+
+def test_nothing_is_searched_as_long_as_nothing_is_known() -> None:
+    vault = Vault({"crm": Source("the variable CRM", lambda: TOKEN)})
+    assert vault.hide_in is None
+    vault.learn([])
+    assert vault.hide_in is None
+    vault.reveal("crm", "look", ("crm",))
+    assert vault.hide_in is not None
