@@ -47,8 +47,10 @@ SPECS = {
         ToolSpec(name="book", undoable=True),
         ToolSpec(name="pay", reconcilable=True),
         ToolSpec(name="reply", read_only=True, return_direct=True),
+        *[ToolSpec(name=f"transfer_to_{name}", read_only=True) for name in ("math", "desk", "shop")],
     )
 }
+HANDOFFS = {f"transfer_to_{name}": name for name in ("math", "desk", "shop")}
 ASKED = (*SPECS, "nobody", "book", "book")
 """Tools a model asks for, most often the one that can be undone; one of them does not exist."""
 
@@ -108,7 +110,9 @@ class Shell:
         """Take one decision and do what it says."""
         self.expire()
         work = function_calling.decide if knows and self.state.undo is None else idle
-        decision = lifecycle.decide(self.state, self.rules, work, finalize=finalize)
+        handoffs = {tool: agent for tool, agent in HANDOFFS.items() if agent != self.state.agent}
+        rules = replace(self.rules, handoffs=handoffs)
+        decision = lifecycle.decide(self.state, rules, work, finalize=finalize)
         if isinstance(decision, e.Event):
             self.fired[f"record {decision.kind}"] += 1
             if type(decision) is e.StepCompleted:
@@ -116,6 +120,8 @@ class Shell:
             self.record(decision)
             if type(decision) is e.TaskEnded:
                 self.commit()
+        elif type(decision) is Wait and decision.reason == "handoff":
+            self.hand_over()
         elif type(decision) is Wait:
             self.fired[f"wait {decision.reason}"] += 1
             self.cut_all()
@@ -129,6 +135,19 @@ class Shell:
                     self.begin(effect)
         return decision
 
+    def hand_over(self) -> None:
+        """Move the conversation as a drive does: to the agent in its present version, with its instructions."""
+        state = self.state
+        assert state.team is not None
+        assert state.team.next is not None
+        agent, again = state.team.next.agent, state.versions.get(state.team.next.agent) is not None
+        self.fired["handed over again" if again else "handed over"] += 1
+        self.record(
+            e.AgentChanged(state.steps[-1].id, state.team.next.call, agent, state.agent, f"v {agent}")
+        )
+        if state.instructions is None:
+            self.record(e.InstructionsSet(f"you are {agent}"))
+
     def check_policy(self) -> None:
         """No caller continues after a failure that is to fail the task."""
         step = self.state.step
@@ -138,7 +157,7 @@ class Shell:
 
     @staticmethod
     def goes_on(decision: Decision) -> bool:
-        return not isinstance(decision, Wait)
+        return not isinstance(decision, Wait) or decision.reason == "handoff"
 
     def begin(self, effect: Effect) -> None:
         state = self.state
@@ -392,7 +411,11 @@ class Shell:
             return
         self.fired["fork"] += 1
         self.durable, self.state, self.ledger, self.epoch = shared, state, [], self.epoch + 1
-        self.record(e.TaskForked("p", "math", "other"))
+        if choice % 4 == 0 and state.agent != "shop":
+            self.fired["fork by another agent"] += 1
+            self.record(e.TaskForked("p", "shop", "other", "v fork"))
+        else:
+            self.record(e.TaskForked("p", state.created_for, "other"))
         if choice % 3 == 0:
             self.record(e.InputReceived((Text("else"),)))
 

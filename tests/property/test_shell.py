@@ -17,10 +17,10 @@ from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(
-    lambda steps, tool_calls, judged, requests, **rest: Rules(
+    lambda steps, tool_calls, judged, requests, handed, **rest: Rules(
         "m",
         SPECS,
-        Limits(steps=steps, tool_calls=tool_calls),
+        Limits(steps=steps, tool_calls=tool_calls, handoffs=handed),
         judged=frozenset(judged),
         gated=bool(judged) or requests,
         judges_requests=requests,
@@ -28,6 +28,7 @@ SETUPS = st.builds(
     ),
     judged=st.sampled_from([(), (), (*SPECS, "nobody")]),
     requests=st.sampled_from([False, False, True]),
+    handed=st.sampled_from([None, 1, 2]),
     on_denied_call=st.sampled_from(["continue", "continue", "fail", "degrade", "pause"]),
     steps=st.sampled_from([None, 0, 1, 2, 3]),
     tool_calls=st.sampled_from([None, None, 0, 1, 3]),
@@ -128,7 +129,8 @@ def finish(shell: Shell) -> None:
     """Bring a task to rest without further trouble: it must come to an end or say what it waits for."""
     for _ in range(400):
         decision = shell.turn()
-        if isinstance(decision, Wait):
+        if not shell.goes_on(decision):
+            assert isinstance(decision, Wait)
             if decision.reason == "ended":
                 return
             if decision.reason in ("settlement", "undo_unknown"):
@@ -206,6 +208,9 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "wait undo_unknown",
         "record limit_reached",
         "record rewound",
+        "handed over",
+        "handed over again",
+        "fork by another agent",
         "record step_failed",
         "command outcome_settled",
     }, FIRED

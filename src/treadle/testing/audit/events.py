@@ -37,6 +37,7 @@ Invariant = Literal[
     "undo_restores",
     "state_adds_up",
     "offers_stay",
+    "handed_over",
     "fork_equals_parent",
     "ledger",
     "acknowledged",
@@ -66,6 +67,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "undo_restores": "I4",
     "state_adds_up": "I4",
     "offers_stay": "I4",
+    "handed_over": "I4",
     "well_formed": "I5",
     "epochs_grow": "I6",
     "one_writer": "I6",
@@ -241,7 +243,9 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                     yield Violation("offers_stay", task, event.seq, text)
         elif isinstance(event, e.ModelReturned):
             offered.pop(event.call or event.step, None)
-        elif isinstance(event, (e.InputReceived, e.InputEdited, e.VersionChanged, e.TaskForked, e.Rewound)):
+        elif isinstance(
+            event, (e.InputReceived, e.InputEdited, e.VersionChanged, e.AgentChanged, e.TaskForked, e.Rewound)
+        ):
             offered.clear()
 
 

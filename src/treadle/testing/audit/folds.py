@@ -54,13 +54,17 @@ class _Standing:
     answered: bool
     output: Any
     rejected: int
+    agent: str
 
     @classmethod
     def of(cls, state: TaskState) -> _Standing:
         """Return those parts of a state."""
         messages, unread = list(state.messages), list(state.unread)
         answered, output = state.answered, state.output
-        return cls(messages, state.turn, state.tool_calls, unread, answered, output, state.rejected)
+        return cls(
+            *(messages, state.turn, state.tool_calls, unread, answered, output, state.rejected),
+            state.agent,
+        )
 
 
 @mutable
@@ -249,7 +253,7 @@ def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> N
         standings.after = {}
         if standings.origin is not None:
             standings.origin = replace(standings.origin, messages=list(state.messages))
-    elif isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened)):
+    elif isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened, e.AgentChanged)):
         _note_end_of_step(event, state, standings)
 
 

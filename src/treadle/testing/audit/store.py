@@ -56,6 +56,7 @@ from treadle.testing.audit.external_evidence import (
     unchanged,
 )
 from treadle.testing.audit.folds import JournalOf, fork_equals_parent, prefixes, refold
+from treadle.testing.audit.handoffs import handed_over
 from treadle.testing.audit.threads import began_with, threads
 from treadle.testing.audit.tickets import told_by_tickets
 
@@ -143,6 +144,7 @@ def audit(
         *stopped(task, events),
         *limits(task, events),
         *offers_stay(task, events),
+        *handed_over(task, events),
         *prefixes(journal),
     ]
     if evidence.ended:
