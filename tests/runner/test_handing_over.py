@@ -17,12 +17,14 @@ from treadle import (
     Runner,
     RunOptions,
     ScriptedModel,
+    Usage,
     only_user_messages,
     tool,
 )
 from treadle.core.events import AgentChanged
 from treadle.errors import AgentUnknown, ConfigurationError, VersionRefused
 from treadle.llm.scripted import call, text, turn
+from treadle.telemetry import Notice
 
 pytestmark = pytest.mark.anyio
 
@@ -323,3 +325,43 @@ async def test_events_say_which_agent_had_the_task(runner: Runner) -> None:
     at = next(index for index, (kind, _) in enumerate(stored) if kind == AgentChanged.kind)
     assert {path for _, path in stored[:at]} == {("triage",)}
     assert {path for _, path in stored[at:]} == {("billing",)}
+
+
+async def test_each_agent_s_part_of_the_usage_is_told(runner: Runner) -> None:
+    other = billing(turn("5", usage=Usage(7, 3)), turn("6", usage=Usage(9, 1)))
+    first = triage(other, script=[turn("", [call("transfer_to_billing")], usage=Usage(20, 5))])
+    result = await runner.run(first, "go", task_id="t")
+    parts = {
+        name: (part.total_tokens, part.model_calls, part.tool_calls)
+        for name, part in result.usage.per_agent.items()
+    }
+    assert parts == {"triage": (25, 1, 1), "billing": (10, 1, 0)}
+    await runner.undo_step("t")
+    usage = (await runner.resume("t")).usage
+    assert (usage.total_tokens, usage.per_agent["billing"].total_tokens) == (45, 20)
+
+
+async def test_a_child_that_hands_over_counts_as_one_task_of_the_agent_that_was_called(
+    runner: Runner,
+) -> None:
+    child = triage(script=[turn("", [call("transfer_to_billing")], usage=Usage(20, 5))])
+    boss = Agent(ScriptedModel([call("triage", input="go"), text("done")]), name="boss", subagents=[child])
+    result = await runner.run(boss, "go")
+    (called,) = result.subagent_executions
+    assert (called.name, called.output, set(called.usage.per_agent)) == (
+        "triage",
+        "You owe 5.",
+        {"triage", "billing"},
+    )
+    assert {each.path for each in result.tool_executions if each.depth} == {("boss", "triage")}
+    assert set(result.usage.per_agent) == {"boss", "triage", "billing"}
+
+
+async def test_observers_are_told_of_the_agent_that_has_the_task() -> None:
+    told: list[Notice] = []
+    async with Runner("memory:", observers=[told.append]) as runner:
+        await runner.run(triage(), "go")
+    agents = [notice.task.agent for notice in told if notice.task is not None]
+    at = next(index for index, notice in enumerate(told) if isinstance(notice.event, AgentChanged))
+    assert set(agents[:at]) == {"triage"}
+    assert set(agents[at:]) == {"billing"}

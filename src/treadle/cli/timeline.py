@@ -483,6 +483,8 @@ class Timeline:
 
     def _show_task_event(self, event: e.Event) -> None:
         match event:
+            case e.AgentChanged():
+                self._line(("⇢ ", "cyan"), (event.agent, "bold"), f" goes on, in place of {event.previous}")
             case e.TaskForked():
                 self._line((f"── forked from {event.parent} ──", "dim"))
             case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.core.children import SpentBy
 from treadle.core.events import AgentChanged, IllegalEvent, NextAgent, TaskForked
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
@@ -63,9 +64,23 @@ def begin_anew(state: TaskState, event: TaskForked) -> None:
     state.versions.clear()
 
 
+def spent_by_present(state: TaskState) -> SpentBy:
+    """Return what the agent that a task is with has spent in it, calls of tools aside: all that no other agent did."""
+    others = [version.spent for agent, version in state.versions.items() if agent != state.agent]
+    usage, model_calls, cost = state.usage, state.model_calls, state.cost
+    unpriced = set(state.unpriced)
+    for other in others:
+        usage, model_calls, cost = usage - other.usage, model_calls - other.model_calls, cost - other.cost
+        unpriced -= set(other.unpriced)
+    for step in state.steps:
+        if agent_of(state, step) == state.agent:
+            unpriced |= set(step.unpriced)
+    return SpentBy(state.agent, 0, usage, model_calls, 0, cost, tuple(sorted(unpriced)))
+
+
 def _leave(state: TaskState, agent: str, fingerprint: str) -> None:
     """Keep version and instructions of the present agent, and take up those of another."""
-    state.versions[state.agent] = AgentVersion(state.fingerprint, state.instructions)
+    state.versions[state.agent] = AgentVersion(state.fingerprint, state.instructions, spent_by_present(state))
     known = state.versions.get(agent)
     is_same = known is not None and known.fingerprint == fingerprint
     state.agent, state.fingerprint = agent, fingerprint

@@ -58,6 +58,22 @@ class Usage:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
 
+    def __sub__(self, part: Usage) -> Usage:
+        if part is NO_USAGE:
+            return self
+        return Usage(
+            self.input_tokens - part.input_tokens,
+            self.output_tokens - part.output_tokens,
+            self.cached_tokens - part.cached_tokens,
+            self.reasoning_tokens - part.reasoning_tokens,
+            self.estimated,
+            self.cache_write_tokens - part.cache_write_tokens,
+            self.cache_write_1h_tokens - part.cache_write_1h_tokens,
+            self.input_audio_tokens - part.input_audio_tokens,
+            self.output_audio_tokens - part.output_audio_tokens,
+            self.tier,
+        )
+
     def __add__(self, other: Usage) -> Usage:
         if self is NO_USAGE:
             return other

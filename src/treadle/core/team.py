@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from treadle.core.children import SpentBy
 from treadle.core.data import frozen
 from treadle.core.events import AgentChanged, Event, NextAgent, Rewound, StepStarted, TaskCreated, TaskForked
 
@@ -40,10 +41,17 @@ class Team:
 
 @frozen
 class AgentVersion:
-    """What a task keeps of an agent that the conversation moved away from: its version, and its instructions."""
+    """What a task keeps of an agent that the conversation moved away from.
+
+    Args:
+        fingerprint: its version.
+        instructions: as they were worked out.
+        spent: what it spent, calls of tools aside.
+    """
 
     fingerprint: str
     instructions: str | None
+    spent: SpentBy
 
 
 class AgentTrack:

@@ -39,7 +39,7 @@ from treadle.engine.drive_spec import Goal
 from treadle.engine.effect_context import AgentRuntime, Inherited
 from treadle.engine.options import from_json
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
-from treadle.policy.budget import Account, own_spending, spent_by
+from treadle.policy.budget import Account, calls_made, own_spending, spent_by
 from treadle.ports import InboxItem, JournalStore, TaskExists
 
 PARENT: Final = "parent"
@@ -112,7 +112,7 @@ class ChildTasks:
             deeper, unseen_below = await self.spent_below(child)
             unseen = max(unseen, child.driven + unseen_below - (state.driven - call.since))
             parts = [part for spending in (child.children | deeper).values() for part in spending]
-            spent[task_id] = by_agent([own_spending(child), *parts])
+            spent[task_id] = by_agent([*own_spending(child, calls_made(child)), *parts])
         return spent, unseen
 
     async def to_next_stop(

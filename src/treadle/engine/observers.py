@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet, finalize
 
 from treadle.core.data import frozen
-from treadle.core.events import Ephemeral, Event, RawChunk, explain_names
+from treadle.core.events import AgentChanged, Ephemeral, Event, RawChunk, Rewound, explain_names
 from treadle.core.state import TaskState
 from treadle.engine.broadcast import Item, Stopped
 from treadle.engine.results import resting_word
@@ -233,11 +234,14 @@ def _close(listeners: Sequence[Listener]) -> None:
 class TaskObservation:
     """Notifies observers of one task while this process owns it."""
 
-    __slots__ = ("_began", "_context", "_state", "_task", "_to", "deltas")
+    __slots__ = ("_agent", "_began", "_context", "_state", "_task", "_to", "deltas")
 
     def __init__(self, to: ObserverSet, state: TaskState, epoch: int) -> None:
         self._to = to
         self._state = state
+        self._agent = state.agent
+        """the agent that the task was with when this process came to own it; empty if it was made here"""
+
         self._task: ObservedTask | None = None
         self.deltas = to.deltas
         calls = {call.id: call.name for step in state.under_way() for call in step.open.values()}
@@ -248,7 +252,12 @@ class TaskObservation:
         """Notify of durable events, and of the release of the task."""
         for item in items:
             if isinstance(item, Event):
-                self._to.hear(Notice(self._observed_task(), item))
+                task = self._observed_task()
+                if type(item) is AgentChanged:
+                    self._task = task = replace(task, agent=item.agent)
+                self._to.hear(Notice(task, item))
+                if type(item) is Rewound and task.agent != self._state.agent:
+                    self._task = replace(task, agent=self._state.agent)
             elif isinstance(item, Stopped) and self._task is not None:
                 word = "lost" if item.seq is None else resting_word(self._state)
                 self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
@@ -270,7 +279,9 @@ class TaskObservation:
 
     def _observed_task(self) -> ObservedTask:
         if self._task is None:
-            self._task = observed_task(self._state)
+            # Events are published later than they are applied: the task may have moved on meanwhile.
+            agent = self._agent or self._state.created_for
+            self._task = replace(observed_task(self._state), agent=agent)
             self._to.hear(Notice(self._task, self._began))
         return self._task
 

@@ -23,6 +23,7 @@ from treadle.core.steps import CallState, FailedChild, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
+from treadle.policy.budget import own_spending
 from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 
 if TYPE_CHECKING:
@@ -136,12 +137,10 @@ def usage_of(state: TaskState) -> TaskUsage:
     Of a child that runs, or was killed, it tells what is in its parent's journal: how it stood when it last rested.
     """
     own_usage = _usage(state, state.model_calls, state.tool_calls)
-    if not state.children:
+    if not state.children and not state.versions:
         return _usage(state, state.model_calls, state.tool_calls, {state.agent: own_usage})
-    own_spending = SpentBy(
-        state.agent, 1, state.usage, state.model_calls, state.tool_calls, state.cost, state.unpriced
-    )
-    parts = by_agent([own_spending, *[part for below in state.children.values() for part in below]])
+    below = [part for parts in state.children.values() for part in parts]
+    parts = by_agent([*own_spending(state, state.tool_calls), *below])
     total = parts[0]
     for part in parts[1:]:
         total += part

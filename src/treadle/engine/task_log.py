@@ -25,6 +25,7 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.StepSkipped: logging.WARNING,
     e.WorkerFailed: logging.WARNING,
     e.LimitReached: logging.WARNING,
+    e.AgentChanged: logging.INFO,
     e.OutcomeUnresolved: logging.WARNING,
     e.CommandRejected: logging.WARNING,
     e.ApprovalRequested: logging.INFO,

@@ -8,10 +8,13 @@ driven, and are never stored: spending stays counted, and a raised limit holds f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
+from treadle.core.handoffs import agent_of, spent_by_present
 from treadle.core.spending import NOTHING_SPENT, Spending
 from treadle.core.state import TaskState
 from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent
@@ -200,14 +203,32 @@ def calls_made(state: TaskState) -> int:
 
 def spent_by(state: TaskState) -> tuple[SpentBy, ...]:
     """Return the spending of a task and of all tasks below it, by agent, as its own journal says."""
-    return by_agent([own_spending(state), *[part for parts in state.children.values() for part in parts]])
+    below = [part for parts in state.children.values() for part in parts]
+    return by_agent([*own_spending(state, calls_made(state)), *below])
 
 
-def own_spending(state: TaskState) -> SpentBy:
-    """Return the spending of a task without its children."""
-    return SpentBy(
-        state.agent, 1, state.usage, state.model_calls, calls_made(state), state.cost, state.unpriced
-    )
+def own_spending(state: TaskState, tool_calls: int) -> list[SpentBy]:
+    """Return the spending of a task without its children: of the agent that it was created for, then of others.
+
+    Args:
+        state: of the task.
+        tool_calls: how many calls of tools count.
+    """
+    if not state.versions:
+        total = (state.usage, state.model_calls, tool_calls, state.cost, state.unpriced)
+        return [SpentBy(state.agent, 1, *total)]
+    made = Counter(agent_of(state, step) for step in state.steps for call in step.calls if not call.answers)
+    made[state.agent] += sum(not call.answers for step in state.under_way() for call in step.calls)
+    first = state.created_for
+    made[first] += tool_calls - made.total()
+    spent = {agent: version.spent for agent, version in state.versions.items()}
+    spent[state.agent] = spent_by_present(state)
+    agents = [first, *[agent for agent in spent if agent != first]]
+    return [
+        replace(spent[agent], tasks=int(agent == first), tool_calls=made[agent])
+        for agent in agents
+        if agent in spent
+    ]
 
 
 def summed(parts: Iterable[SpentBy]) -> Spending:

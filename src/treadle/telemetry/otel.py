@@ -140,6 +140,8 @@ class OpenTelemetry:
                 spans.input(event.input)
             case e.InstructionsSet():
                 spans.instructions(event.text)
+            case e.AgentChanged():
+                spans.agent_changed(event)
             case e.StepStarted():
                 spans.step_started(event)
             case e.StepCompleted() | e.StepSkipped() | e.StepFailed():

@@ -114,6 +114,11 @@ class Spans:
             answer = Message("assistant", (Text(as_text(event.output)),))
             self._root.set_attribute(names.OUTPUT_MESSAGES, self._messages(answer))
 
+    def agent_changed(self, event: e.AgentChanged) -> None:
+        """Name the next agent in the spans that begin from now on."""
+        self.add_event(event)
+        self.agent = {names.AGENT: self._redaction.text(event.agent)}
+
     def add_event(self, event: e.Event) -> None:
         """Add an event without a span of its own to the drive's span."""
         if self._root is not None:
