@@ -1080,6 +1080,7 @@ class DriveBegan:
         previous: the ownership under which it was written last; 0 for a new task.
         calls: names of the tools of calls that had not ended, by the calls' ids.
         context: the context variables of the caller.
+        asked: when a person was asked about calls that wait for an approval, by the calls' ids.
     """
 
     kind: ClassVar[str] = "drive_began"
@@ -1088,6 +1089,7 @@ class DriveBegan:
     previous: int
     calls: dict[str, str]
     context: Context = field(repr=False, compare=False)
+    asked: dict[str, int] = field(default_factory=dict[str, int])
 
 
 @mutable

@@ -131,6 +131,7 @@ class Runner(TaskRunner):
                     checked_sources("Runner: secrets", secrets) if secrets is not None else None, watch_logs
                 ),
                 self._told_of(on_pending),
+                self._ask_at_terminal,
             )
         )
         self._adopts = adopt
@@ -147,6 +148,11 @@ class Runner(TaskRunner):
                 f"Runner: on_pending must be an async function of a Pending and a handle, got {function!r}"
             )
         return lambda item: function(item, self.handle(item.task_id))
+
+    async def _ask_at_terminal(self, item: Pending) -> None:
+        from treadle.runner.terminal import ask_at_terminal
+
+        await ask_at_terminal(self, item)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

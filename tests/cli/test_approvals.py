@@ -79,6 +79,14 @@ def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: A
     assert "refund (s1-1) denied: too much" in treadle("show", "both").out
 
 
+def test_a_denial_cancels_the_task_if_asked_to(treadle: Any, desk: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    ended = treadle("deny", "both", "s1-0-ask1", "--stop", "--reason", "fraud", "--json")
+    assert ended.document["state"] == "cancelled"
+    assert "cancel requested" in treadle("show", "both").out
+    assert desk() == ""
+
+
 def test_an_approval_for_always_is_listed_and_revoked(treadle: Any, desk: Any) -> None:
     treadle("run", "one", "go", "--task-id", "order-17")
     assert "no approval holds" in treadle("policy", "grants").err

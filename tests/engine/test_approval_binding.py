@@ -1,14 +1,18 @@
 """What the definition of a tool is: anything that a person who approved a call may have relied on."""
 
-from typing import Any
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.fold import apply
 from treadle.core.messages import Text
 from treadle.core.state import start
+from treadle.core.tools import ToolSpec
 from treadle.engine.approval_binding import definition_of
 
 
@@ -54,6 +58,27 @@ def other_schema(text: str, loud: bool = False) -> str:
 )
 def test_another_tool_of_the_name_has_another_definition(other: Agent[Any]) -> None:
     assert definition(other) != definition(agent_with(save))
+
+
+def test_what_a_later_version_lets_tools_declare_changes_no_definition() -> None:
+    """Each field that a release added to what tools declare voided all approvals that were open, or stood."""
+    known = agent_with(save)
+    spec = known.tools[0].spec
+    names = {field.name: getattr(spec, field.name) for field in fields(spec)}
+
+    @frozen
+    class Later(ToolSpec):
+        novel: bool = False
+
+    def of(spec: ToolSpec) -> str:
+        runtime = SimpleNamespace(
+            tools={"save": SimpleNamespace(spec=spec, code="x")},
+            agent=SimpleNamespace(subagents_by_tool={}),
+        )
+        return definition_of(cast("Any", runtime), "save")
+
+    assert of(Later(**names)) == of(spec)
+    assert of(Later(**names, novel=True)) != of(spec)
 
 
 def test_another_version_of_a_subagent_is_another_definition() -> None:

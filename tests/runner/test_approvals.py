@@ -401,6 +401,36 @@ async def test_an_approval_for_the_task_holds_for_later_calls_of_the_tool(runner
     assert (await runner.resume(fork)).state == "waiting"  # a fork inherits no approvals
 
 
+async def test_a_denial_can_cancel_the_task_with_it(runner: Runner, bank: Bank) -> None:
+    agent = bank.desk([call("refund", order="a", amount=5), call("refund", order="b", amount=6)], "Done.")
+    result = await runner.run(agent, "Go.")
+    await runner.deny(result.task_id, "s1-1-ask1", reason="fraud", stop=True, by="ann")
+    after = await runner.result(result.task_id)
+    assert (after.state, bank.payments) == ("cancelled", [])
+    kinds = [event.kind for event in await journal(runner, result.task_id)]
+    at = kinds.index("approval_denied")
+    assert kinds[at + 1] == "cancel_requested", "in one transaction: no crash parts them"
+    (denied,) = await only(runner, result.task_id, "approval_denied")
+    assert (denied.stop, denied.by, denied.reason) == (True, "ann", "fraud")
+    requested = (await only(runner, result.task_id, "cancel_requested"))[0]
+    assert (requested.by, requested.reason) == ("ann", "refund was denied: fraud")
+    await runner.deny(result.task_id, "s1-1-ask1", stop=True)  # a second click
+
+
+async def test_a_denial_of_what_a_subagent_asks_for_cancels_the_task_that_is_named(
+    runner: Runner, bank: Bank
+) -> None:
+    boss = Agent(
+        ScriptedModel([call("desk", input="refund"), "All done."]), name="boss", subagents=[bank.desk()]
+    )
+    result = await runner.run(boss, "Go.")
+    await runner.deny(result.task_id, stop=True)
+    page = await runner.list_tasks()
+    assert {item.state for item in page.items} == {"cancelled"}
+    assert len(page.items) == 2
+    assert bank.payments == []
+
+
 # -------------------------------------------------------------------------------------------- expiry
 
 

@@ -84,6 +84,16 @@ async def test_what_a_person_writes_is_decided(
 
 
 @anyio
+async def test_stop_denies_and_cancels(waiting: Any) -> None:
+    runner, task_id = waiting
+    keys = Keys("stop", "enough")
+    items = await runner.list_pending(task_id)
+    assert await Dialogue(runner, keys, keys.line).decide(items[:1])
+    assert (await runner.result(task_id)).state == "cancelled"
+    assert paid == []
+
+
+@anyio
 async def test_an_error_in_the_arguments_is_shown_and_what_was_written_is_there_to_be_mended(
     waiting: Any,
 ) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
+from tests.runner.cases import only
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.llm.layers.fallback import Fallback
@@ -440,3 +441,31 @@ async def test_an_observer_whose_enter_call_raises_hurts_no_call():
         result = await runner.run(worker(), "Go")
         assert result.state == "completed"
         assert runner.observers[0].errors > 0
+
+
+async def test_the_wait_for_a_person_is_a_span_from_question_to_answer_over_drives(collector, tmp_path):
+    def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    def payer():
+        model = ScriptedModel([[call("pay", cents=1), call("pay", cents=2)], text("Done.")])
+        return Agent(model, name="payer", tools=[tool(pay, needs_approval=True)])
+
+    path = tmp_path / "store.db"
+    async with Runner(path, observers=[OpenTelemetry.over_otlp()]) as runner:
+        task_id = (await runner.run(payer(), "Pay.")).task_id
+        asked = {event.call: event.time for event in await only(runner, task_id, "approval_requested")}
+    await asyncio.sleep(0.05)
+    async with Runner(path, observers=[OpenTelemetry.over_otlp()]) as runner:
+        await runner.deny(task_id, "s1-1-ask1", reason="secret words")
+        await runner.approve(task_id)
+        assert (await runner.resume(task_id, agent=payer())).state == "completed"
+    waits = [span for span in collector.spans if span.name == "wait_for_approval pay"]
+    outcomes = {span.attributes["gen_ai.tool.call.id"]: span.attributes["treadle.outcome"] for span in waits}
+    assert outcomes == {"s1-0": "given", "s1-1": "denied"}
+    assert all(span.end - span.start >= 50_000_000 for span in waits), "the wait is longer than its drive"
+    assert {span.start for span in waits} == {time * 1000 for time in asked.values()}
+    points = {point[0]["treadle.outcome"]: point for point in collector.metrics["treadle.wait.duration"]}
+    assert points.keys() == {"given", "denied"}
+    assert "secret words" not in str([span.attributes for span in collector.spans])

@@ -91,12 +91,13 @@ async def deny(
     reason: Annotated[
         str | None, typer.Option("--reason", help="The reason; the model is told, and it is recorded.")
     ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Also cancel the task.")] = False,
     by: ByOption = None,
 ) -> int:
     """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver."""
     async with session.runner() as runner:
         row = await find_task(runner, task)
-        await runner.deny(row.task_id, request, reason=reason, by=by)
+        await runner.deny(row.task_id, request, reason=reason, stop=stop, by=by)
         await print_recorded(session, runner, row)
     return 0
 

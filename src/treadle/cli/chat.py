@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final
 
@@ -68,6 +69,8 @@ async def chat(
     agents.check_model(chosen)
     options = drive.run_options()
     check_breakpoints(chosen, options)
+    if options is not None and options.interaction == "interactive":
+        options = replace(options, interaction=None)  # the conversation asks itself
     talks = list[Chat]()
 
     async def decide(item: Pending, _: RunHandle[Any]) -> None:
@@ -366,7 +369,14 @@ class Chat:
     def _dialogue(self) -> Dialogue:
         assert self._prompt is not None
         screen = self._screen
-        return Dialogue(self._runner, self._prompt, screen.line, width=lambda: screen.width, by=self._by)
+        return Dialogue(
+            self._runner,
+            self._prompt,
+            screen.line,
+            width=lambda: screen.width,
+            by=self._by,
+            root=self._unfinished,
+        )
 
     def _pause(self) -> None:
         if self._timeline is not None:

@@ -118,7 +118,7 @@ def print_pending_item(session: Session, item: Pending) -> None:
             settle = session.command_line("settle", task, item.request_id)
             screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
             screen.command("    it did not:      ", f"{settle} --not-happened")
-        case "timer":
+        case "timer" | "background":
             pass
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from treadle.drivers.terminal import TerminalLines, drop_typed, readable
+
 HISTORY = "chat-history"
 
 
@@ -67,7 +69,7 @@ class LinePrompt:
 
     def __init__(self, *, echo: bool) -> None:
         self._echo = echo
-        self._reading: asyncio.Future[None] | None = None
+        self._terminal = TerminalLines(lambda mark: print(mark, end="", flush=True))
 
     async def ask(self, mark: str, default: str = "") -> str:
         lines: list[str] = []
@@ -79,12 +81,7 @@ class LinePrompt:
 
     async def _line(self, mark: str) -> str:
         if not self._echo:
-            print(mark, end="", flush=True)
-            await self._written()
-            line = sys.stdin.readline()
-            if not line:
-                raise EOFError
-            return line.removesuffix("\n")
+            return await self._terminal.read(mark)
         # While a line is read, Ctrl-C means the line. What runs in this process waits: a pipe has its lines at once.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -94,36 +91,20 @@ class LinePrompt:
         print(f"{mark}{line}")
         return line
 
-    async def _written(self) -> None:
-        """Return once a line was written; raise `KeyboardInterrupt` if it is interrupted."""
-        loop = asyncio.get_running_loop()
-        self._reading = loop.create_future()
-        terminal, reading = sys.stdin.fileno(), self._reading
-        loop.add_reader(terminal, lambda: reading.done() or reading.set_result(None))
-        try:
-            await reading
-        finally:
-            self._reading = None
-            loop.remove_reader(terminal)
-
     def interrupt(self) -> bool:
         """End the question that is asked, as Ctrl-C does; return False if there is none."""
-        if self._reading is None:
-            return False
-        if not self._reading.done():
-            self._reading.set_exception(KeyboardInterrupt())
-        return True
+        return self._terminal.interrupt()
 
     async def answer(self, mark: str, default: str = "") -> str:
         if not self._echo:
-            _drop_typed()
+            drop_typed()
         return await self.ask(mark, default)
 
     async def typed(self) -> None:
         """Return once a line was written: until then the terminal itself echoes and edits it."""
         if self._echo:
             await asyncio.Event().wait()
-        await _readable()
+        await readable()
 
 
 class _Editor:
@@ -175,7 +156,7 @@ class _Editor:
     async def answer(self, mark: str, default: str = "") -> str:
         from prompt_toolkit.input.typeahead import clear_typeahead
 
-        _drop_typed()
+        drop_typed()
         clear_typeahead(self._questions.input)
         options: dict[str, Any] = {"default": default, "handle_sigint": False}
         return await self._questions.prompt_async([("bold", mark)], **options)
@@ -194,27 +175,9 @@ class _Editor:
         quiet[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(terminal, termios.TCSANOW, quiet)
         try:
-            await _readable()
+            await readable()
         finally:
             termios.tcsetattr(terminal, termios.TCSANOW, before)
-
-
-async def _readable() -> None:
-    """Return once standard input has something to read."""
-    loop, is_readable = asyncio.get_running_loop(), asyncio.Event()
-    terminal = sys.stdin.fileno()
-    loop.add_reader(terminal, is_readable.set)
-    try:
-        await is_readable.wait()
-    finally:
-        loop.remove_reader(terminal)
-
-
-def _drop_typed() -> None:
-    """Drop what was typed on the terminal and not read: it was not meant for what is asked now."""
-    import termios  # not there on every system that has no terminals of this kind
-
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _history_file() -> Path | None:

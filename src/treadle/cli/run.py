@@ -77,6 +77,13 @@ class DriveOptions:
     context_tokens: Annotated[
         int | None, typer.Option("--context-tokens", help="The most tokens that a request may hold.")
     ] = None
+    interaction: Annotated[
+        Literal["external", "interactive", "headless"] | None,
+        typer.Option(
+            "--interaction",
+            help="Approvals: wait for them (external), ask here (interactive), or deny (headless).",
+        ),
+    ] = None
     break_: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,6 +110,7 @@ class DriveOptions:
             "on_limit": self.on_limit,
             "on_busy_thread": self.on_busy_thread,
             "context_tokens": self.context_tokens,
+            "interaction": self.interaction,
             "break_on": breakpoints(self.break_) if self.break_ else None,
         }
         return RunOptions(**options) if any(value is not None for value in options.values()) else None

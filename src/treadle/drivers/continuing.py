@@ -9,7 +9,7 @@ from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers.owned_tasks import OwnedTask
-from treadle.engine.inbox import as_event, keep_grant
+from treadle.engine.inbox import as_event, carry_out
 from treadle.engine.options import RunOptions, from_json, to_json, was_raised
 from treadle.errors import ChildTask
 from treadle.ports import InboxItem, JournalStore, ThreadChange
@@ -51,7 +51,7 @@ async def take_from_inbox(store: JournalStore, owned: OwnedTask, items: Sequence
         if item.item_id in unread:
             event = as_event(owned.state, item)
             owned.writer.record(event, item.item_id)
-            keep_grant(owned.writer, owned.state, event)
+            carry_out(owned.writer, owned.state, event)
 
 
 def lift_stop(owned: OwnedTask, by: str | None = None) -> None:

@@ -28,6 +28,7 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.terminal import has_terminal
 from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
@@ -76,6 +77,7 @@ class Dependencies:
     middleware: tuple[ToolMiddleware, ...] = ()
     vault: Vault = NO_VAULT
     on_pending: OnPending | None = None
+    at_terminal: OnPending | None = None
 
 
 DRIVE_BEGIN_TRIES: Final = 100
@@ -143,6 +145,7 @@ class TaskDriver:
         self._memory = dependencies.memory
         self._price = dependencies.price
         self._on_pending = PendingCallback(dependencies.on_pending) if dependencies.on_pending else None
+        self._at_terminal = PendingCallback(dependencies.at_terminal) if dependencies.at_terminal else None
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
@@ -173,7 +176,7 @@ class TaskDriver:
             self.children.stop,
             self._admission(owned, spec.options) if runs else None,
             was_wanted=owned.wanted,
-            on_pending=self._on_pending if runs else None,
+            on_pending=self._callback_of(spec.options) if runs else None,
             hand_over=partial(self._hand_over, owned, terms),
         )
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
@@ -244,6 +247,12 @@ class TaskDriver:
         await self.ownership.close()
         self.cache.close()
         self.owned.close()
+
+    def _callback_of(self, options: RunOptions) -> PendingCallback | None:
+        """Return what is told of requests for approval: the terminal, if the run is to ask there, and it is one."""
+        if options.interaction == "interactive" and has_terminal():
+            return self._at_terminal
+        return self._on_pending
 
     async def _standing_grants(self, tool: str) -> Sequence[StandingGrant]:
         return await self.store.grants(tool=tool)

@@ -16,6 +16,7 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_id, new_incarnation
 from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.terminal import check_interaction
 from treadle.engine.journal_writer import Lease
 from treadle.engine.options import RunOptions, limits_of, to_json
 from treadle.errors import ThreadBusy
@@ -103,6 +104,8 @@ class TaskCreator:
         if parent is not None:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner
         if drives:
+            if parent is None:
+                check_interaction(options)
             self._agents.model_of(agent)
             await self._agents.check_limits(agent, limits_of(agent, options), breakpoints=options.break_on)
         self._agents.register(agent)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from treadle.core import events as e
 from treadle.core.permits import digest_of
 from treadle.core.steps import CallState
+from treadle.core.tools import ToolSpec
 from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.journal_writer import Recorder
 from treadle.policy.verdicts import AskPerson
 
 
 def definition_of(runtime: AgentRuntime, name: str) -> str:
-    """Return the digest of a tool as it is defined: what it declares, and its code as far as it is known."""
+    """Return the digest of a tool as it is defined: what it declares, and its code as far as it is known.
+
+    What it leaves at its default does not count, so that a version of Treadle that knows more to declare voids nothing.
+    """
     tool: Any = runtime.tools[name]
     agent = runtime.agent.subagents_by_tool.get(name)
     code = (
         getattr(tool, "code", "") if agent is None else agent if isinstance(agent, str) else agent.fingerprint
     )
-    spec = tool.spec
-    return digest_of([code, {item.name: getattr(spec, item.name) for item in fields(spec)}])
+    declared = {
+        item.name: getattr(tool.spec, item.name)
+        for item in fields(tool.spec)
+        if not _is_default(tool.spec, item)
+    }
+    return digest_of([code, declared])
+
+
+def _is_default(spec: ToolSpec, item: Field[Any]) -> bool:
+    default = item.default if item.default_factory is MISSING else item.default_factory()
+    return default is not MISSING and getattr(spec, item.name) == default
 
 
 def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:

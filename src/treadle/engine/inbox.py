@@ -95,7 +95,7 @@ class InboxReader:
                         writer.record(e.Resumed(event.by))
                     begins_undo = True
                 record(event, item.item_id)
-                keep_grant(writer, state, event)
+                carry_out(writer, state, event)
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT or self._lifts(event)
         return begins_undo
 
@@ -237,9 +237,8 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     elif not may_decide(request, by):
         reason = f"{by or 'a caller without a name'} may not decide on {request_id}"
     elif item.kind == "deny":
-        return e.ApprovalDenied(
-            call.step, call.id, request.number, data.get("reason"), by=by, inbox=item.item_id
-        )
+        reason, stop = data.get("reason"), bool(data.get("stop"))
+        return e.ApprovalDenied(call.step, call.id, request.number, reason, by, item.item_id, stop)
     else:
         arguments = data.get("arguments")
         previous = call.arguments if arguments is not None else None
@@ -267,8 +266,13 @@ def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event
     return e.CommandRejected(item.kind, reason, item.item_id)
 
 
-def keep_grant(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
-    """Have the store keep an approval that was just recorded, if it holds beyond its task."""
+def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
+    """Do what else a decision asks for that was just recorded: keep a grant, or cancel the task.
+
+    The store writes it in the transaction of the decision.
+    """
+    if isinstance(event, e.ApprovalDenied) and event.stop:
+        writer.record(e.CancelRequested(event.by, f"{event.tool} was denied{_because(event.reason)}"))
     if not isinstance(event, e.ApprovalGiven) or event.scope not in STANDING:
         return
     call = state.open_call(event.call)
@@ -296,3 +300,7 @@ def _told_by_ticket(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e
     else:
         return e.TicketCompleted(call.step, call.id, data.get("value"), by, inbox)
     return e.CommandRejected(item.kind, reason, inbox)
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""

@@ -142,7 +142,7 @@ class RunOptions:
         tell_steps_left: add to the instructions how many steps are left.
         model_settings: before the agent's, field by field. They are stored with the task: no keys in `extra`.
         interaction: where a policy or a tool asks for an approval: `external` (default: wait for one, from any
-            process) or `headless` (deny at once).
+            process), `interactive` (ask on the terminal of this process) or `headless` (deny at once).
         approval_expires: seconds until a request for approval that is not answered is denied; default 604,800, a week.
         at_end: the task has answered, and calls go on in the background: `suspend` (default: it waits at rest, and the
             process may exit), `wait` (the run stays until they have ended), `detach` (it ends; what comes later is kept
@@ -164,7 +164,7 @@ class RunOptions:
     context_tokens: int | None = None
     tell_steps_left: bool | None = None
     model_settings: ModelSettings | None = None
-    interaction: Literal["external", "headless"] | None = None
+    interaction: Literal["external", "interactive", "headless"] | None = None
     approval_expires: float | None = None
     at_end: AtEnd | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])

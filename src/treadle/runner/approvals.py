@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from treadle.core import events as e
@@ -45,6 +46,7 @@ class _Verdict:
     arguments: dict[str, Json] | None = None
     scope: e.ApprovalScope = "once"
     reason: str | None = None
+    stop: bool = False
     value: Json = None
 
     @property
@@ -61,7 +63,9 @@ class _Verdict:
         data: dict[str, Json] = {"request_id": request_id, "by": self.by}
         if self.kind == "approve":
             return data | {"scope": self.scope, "arguments": self.arguments}
-        return data | ({"reason": self.reason} if self.kind == "deny" else {"value": self.value})
+        if self.kind == "deny":
+            return data | {"reason": self.reason, "stop": self.stop}
+        return data | {"value": self.value}
 
     def is_that_of(self, answer: Answer) -> bool:
         """Whether an answer says the same; its reason and the name of the approver do not matter."""
@@ -133,7 +137,13 @@ class ApprovalVerbs(ControlVerbs):
 
     @verb
     async def deny(
-        self, task: Ref, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        reason: str | None = None,
+        stop: bool = False,
+        by: str | None = None,
     ) -> None:
         """Deny a call: it does not start, and the model is told why; the same again changes nothing.
 
@@ -141,6 +151,7 @@ class ApprovalVerbs(ControlVerbs):
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it; None if exactly one request is pending.
             reason: for the model and the record.
+            stop: also cancel the task that is named, with those below it; then this returns once it has ended.
             by: the name of the caller, for the record.
 
         Raises:
@@ -149,7 +160,9 @@ class ApprovalVerbs(ControlVerbs):
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None.
         """
-        await self._decide(task, request_id, _Verdict("deny", by, reason=reason))
+        await self._decide(task, request_id, _Verdict("deny", by, reason=reason, stop=stop))
+        if stop:
+            await self.cancel(task, reason=f"a call was denied{f': {reason}' if reason else ''}", by=by)
 
     @verb
     async def answer(
@@ -223,7 +236,9 @@ class ApprovalVerbs(ControlVerbs):
             )
             raise ConfigurationError(f"{verdict.kind}: name one of the requests that are pending: {named}")
         if pending:
-            await self._answer(*pending[0], verdict)
+            state, item = pending[0]
+            own = replace(verdict, stop=verdict.stop and state.task_id == task_id)
+            await self._answer(state, item, own)
         elif request_id is None:
             raise CallNotFound(f"task {task_id} waits for no {verdict.about}")
         else:

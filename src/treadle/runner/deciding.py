@@ -133,6 +133,7 @@ class Dialogue:
         line: prints a line of texts, some of them with a style.
         width: returns the columns of the screen, None if lines may be of any length.
         by: the name of the person, for the record.
+        root: the task that `stop` cancels, if it is not the one that asks.
     """
 
     def __init__(
@@ -143,12 +144,14 @@ class Dialogue:
         *,
         width: Callable[[], int | None] = lambda: None,
         by: str | None = None,
+        root: str | None = None,
     ) -> None:
         self._verbs = verbs
         self._keyboard = keyboard
         self._line = line
         self._width = width
         self._by = by
+        self._root = root
 
     async def decide(self, items: Iterable[Pending]) -> bool:
         """Ask for decisions on all that waits, one after the other; return whether all of it is decided."""
@@ -217,6 +220,12 @@ class Dialogue:
     async def _deny(self, item: Pending, reason: str) -> bool:
         reason = reason or (await self._keyboard.answer("why not, for the model: ")).strip()
         await self._verbs.deny(item.task_id, item.request_id, reason=reason or None, by=self._by)
+        return True
+
+    async def _stop(self, item: Pending, reason: str) -> bool:
+        reason = reason or (await self._keyboard.answer("why not, for the record: ")).strip()
+        root = self._root or item.task_id
+        await self._verbs.deny(root, item.request_id, reason=reason or None, stop=True, by=self._by)
         return True
 
     async def _edit(self, item: Pending, written: str) -> bool:
@@ -319,6 +328,7 @@ class Dialogue:
         "always": ("the same in all tasks of this store; `treadle policy revoke` ends it", _allow_always),
         "n": ("refuse it; `n too much` tells the model why", _deny),
         "no": ("", _deny),
+        "stop": ("refuse it, and cancel the task; `stop too much` says why", _stop),
         "e": ("change its arguments, then it runs; `e {...}` writes them at once", _edit),
         "edit": ("", _edit),
         "editor": ("change its arguments in $EDITOR, then it runs", _edit_outside),

@@ -171,10 +171,15 @@ class RunHandle(Generic[OutputT_co]):
         await self._runner.approve(self.task_id, request_id, arguments=arguments, scope=scope, by=by)
 
     async def deny(
-        self, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+        self,
+        request_id: str | None = None,
+        *,
+        reason: str | None = None,
+        stop: bool = False,
+        by: str | None = None,
     ) -> None:
         """See `Runner.deny`."""
-        await self._runner.deny(self.task_id, request_id, reason=reason, by=by)
+        await self._runner.deny(self.task_id, request_id, reason=reason, stop=stop, by=by)
 
     async def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
         """See `Runner.answer`."""

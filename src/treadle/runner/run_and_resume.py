@@ -18,6 +18,7 @@ from treadle.drivers.continuing import change_options, check_not_a_child, lift_s
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.random_ids import new_id
+from treadle.drivers.terminal import check_interaction
 from treadle.engine import results
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult
@@ -279,7 +280,9 @@ class RunVerbs(StepVerbs):
         code = self._agents.with_task(state, registered, agent)
         await self._agents.check_prices(code, state, options)
         stored = from_json(state.options)
-        check_version(state, code, stored if options is None else options.over(stored))
+        effective = stored if options is None else options.over(stored)
+        check_version(state, code, effective)
+        check_interaction(effective)
         context = await self._driver.contexts.of_drive(owned, code, context)
         if before and state.ended is None:
             await take_from_inbox(self._store, owned, before)

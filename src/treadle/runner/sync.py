@@ -227,10 +227,15 @@ class SyncHandle(Generic[OutputT_co]):
         BRIDGE.run(self._handle.approve(request_id, arguments=arguments, scope=scope, by=by))
 
     def deny(
-        self, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+        self,
+        request_id: str | None = None,
+        *,
+        reason: str | None = None,
+        stop: bool = False,
+        by: str | None = None,
     ) -> None:
         """See `Runner.deny`."""
-        BRIDGE.run(self._handle.deny(request_id, reason=reason, by=by))
+        BRIDGE.run(self._handle.deny(request_id, reason=reason, stop=stop, by=by))
 
     def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
         """See `Runner.answer`."""
@@ -690,10 +695,16 @@ class SyncRunner:
         BRIDGE.run(self._runner.approve(task, request_id, arguments=arguments, scope=scope, by=by))
 
     def deny(
-        self, task: Ref, request_id: str | None = None, *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        reason: str | None = None,
+        stop: bool = False,
+        by: str | None = None,
     ) -> None:
         """See `Runner.deny`."""
-        BRIDGE.run(self._runner.deny(task, request_id, reason=reason, by=by))
+        BRIDGE.run(self._runner.deny(task, request_id, reason=reason, stop=stop, by=by))
 
     def answer(self, task: Ref, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
         """See `Runner.answer`."""

@@ -162,6 +162,12 @@ class OpenTelemetry:
                 spans.tool_started(event)
             case e.ToolEnded() | e.ToolStopped():
                 self._measures.tool(*spans.tool_ended(event))
+            case e.ApprovalRequested():
+                spans.asked(event)
+                spans.add_event(event)
+            case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
+                self._measures.wait(spans.decided(event))
+                spans.add_event(event)
             case e.TaskEnded():
                 spans.task_ended(event)
             case _:
@@ -249,6 +255,12 @@ class _Measures:
             "How long calls of tools take.",
             explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
         )
+        self._waits = meter.create_histogram(
+            names.WAIT_DURATION,
+            "s",
+            "How long calls wait for a person.",
+            explicit_bucket_boundaries_advisory=names.WAIT_BUCKETS,
+        )
         self._model_calls = meter.create_counter(names.MODEL_CALLS, "{request}", "Requests to models.")
         self._tool_calls = meter.create_counter(names.TOOL_CALLS, "{call}", "Calls of tools that ended.")
         self._cost = meter.create_counter(
@@ -279,3 +291,8 @@ class _Measures:
         self._tool_calls.add(1, facts)
         if seconds is not None:
             self._tool_durations.record(seconds, facts)
+
+    def wait(self, measured: tuple[float, dict[str, Any]] | None) -> None:
+        """Record a wait for a person that ended."""
+        if measured is not None:
+            self._waits.record(*measured)

@@ -43,6 +43,9 @@ class Spans:
         self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
         self._tools: dict[str, tuple[Span, int]] = {}
         self._calls: dict[str, ToolCall] = {}
+        self._asked: dict[str, tuple[int, str | None]] = {}
+        """when a person was asked about a call, and by which rule"""
+
         self._children: dict[str, str] = {}
         self._usage = NO_USAGE
         self.time = 0
@@ -61,6 +64,7 @@ class Spans:
         """Store how the drive began; its span opens with the first event, which has a time."""
         self._drive, self._previous, self._ids = event, previous, ids
         self._calls = {call: ToolCall(call, name, {}) for call, name in event.calls.items()}
+        self._asked = {call: (time, None) for call, time in event.asked.items()}
 
     def open(self, event: e.Event, parent_task: Spans | None) -> None:
         """Start the drive's span: below the call of the parent task, else below the span of its caller."""
@@ -301,6 +305,38 @@ class Spans:
         name = self._redaction.text(call.name)[:_NAME_MAX] if ran and call is not None else _OTHER_TOOL
         facts = {names.TOOL: name, **self.agent, names.OUTCOME: outcome}
         return (event.time - began) / 1e6 if ran else None, facts
+
+    # ------------------------------------------------------------------------------------------- waits
+
+    def asked(self, event: e.ApprovalRequested) -> None:
+        """Note when a person was asked about a call."""
+        self._asked[event.call] = event.time, event.rule
+
+    def decided(
+        self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
+    ) -> tuple[float, dict[str, Any]] | None:
+        """Make the span of a wait for a person, from question to answer, also over several drives.
+
+        Returns its seconds and attributes; None if the question was not observed.
+        """
+        asked = self._asked.pop(event.call, None)
+        if asked is None:
+            return None
+        began, rule = asked
+        call = self._calls.get(event.call)
+        facts: dict[str, Any] = {
+            names.TOOL: self._redaction.text(call.name)[:_NAME_MAX] if call is not None else "",
+            **self.agent,
+            names.OUTCOME: event.kind.removeprefix("approval_"),
+        }
+        own = {
+            names.CALL: event.call,
+            names.STEP: event.step,
+            **({names.RULE: rule} if rule is not None else {}),
+        }
+        name = f"{names.WAIT_SPAN} {facts[names.TOOL]}".strip()
+        self._start(name, self._step(event.step, {}), {**facts, **own}, began).end(event.time * 1000)
+        return (event.time - began) / 1e6, facts
 
     # ----------------------------------------------------------------------------------------- content
 

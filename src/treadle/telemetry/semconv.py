@@ -47,6 +47,7 @@ STEP_INDEX: Final = "treadle.step.index"
 ATTEMPT: Final = "treadle.attempt"
 OUTCOME: Final = "treadle.outcome"
 CHILD: Final = "treadle.child.id"
+RULE: Final = "treadle.rule"
 UNDOES: Final = "treadle.undoes"
 MISSED: Final = "treadle.missed"
 
@@ -56,6 +57,7 @@ INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
 STEP_SPAN: Final = "step"
+WAIT_SPAN: Final = "wait_for_approval"
 
 PROVIDERS: Final = {
     "openai": "openai",
@@ -77,6 +79,8 @@ DURATION_BUCKETS: Final = [
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
 ]
 TOOL_DURATION: Final = "treadle.tool.duration"
+WAIT_DURATION: Final = "treadle.wait.duration"
+WAIT_BUCKETS: Final = [1, 5, 15, 60, 300, 900, 3600, 14400, 43200, 86400, 259200, 604800]
 TASKS: Final = "treadle.tasks"
 STEPS: Final = "treadle.steps"
 MODEL_CALLS: Final = "treadle.model.calls"

@@ -84,7 +84,7 @@ class ApprovalGiven(Event, CallOccurrence):
 
 @mutable
 class ApprovalDenied(Event, CallOccurrence):
-    """A call was denied: it does not start, and the model is told the reason."""
+    """A call was denied: it does not start, and the model is told the reason. With `stop` the task is cancelled too."""
 
     says = "{it.tool} was denied ({it.call})"
 
@@ -95,6 +95,7 @@ class ApprovalDenied(Event, CallOccurrence):
     reason: str | None = None
     by: str | None = None
     inbox: str | None = None
+    stop: bool = False
 
 
 @mutable

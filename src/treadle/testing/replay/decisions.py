@@ -106,5 +106,7 @@ class RecordedDecisions:
                     by=decision.by,
                 )
             elif decision is not None:
-                await runner.deny(task_id, item.request_id, reason=decision.reason, by=decision.by)
+                await runner.deny(
+                    task_id, item.request_id, reason=decision.reason, stop=decision.stop, by=decision.by
+                )
         return goes_on

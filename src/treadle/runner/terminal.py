@@ -1,0 +1,57 @@
+"""Runs that ask a person on the terminal of their process: `RunOptions(interaction="interactive")`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from textwrap import fill
+from threading import Lock
+from typing import Final
+
+from treadle.core.display import clean, exact_text
+from treadle.drivers.terminal import TerminalLines, columns, drop_typed
+from treadle.engine.results import Pending
+from treadle.runner.approvals import ApprovalVerbs
+from treadle.runner.deciding import Dialogue, Part, cells
+
+_TURN: Final = Lock()
+"""Held while a person is asked: a process has one terminal, and maybe several runners and event loops."""
+
+_POLL: Final = 0.05
+"""Seconds between two attempts to be the next to ask."""
+
+
+class _Terminal:
+    """Asks on standard error, and reads lines of standard input."""
+
+    def __init__(self) -> None:
+        self._lines = TerminalLines(_write)
+
+    async def answer(self, mark: str, default: str = "") -> str:
+        if default:
+            self.line(f"    now: {exact_text(default)}")
+        drop_typed()
+        return await self._lines.read(mark)
+
+    def line(self, *parts: Part) -> None:
+        """Print a line; its styles are left out, and one that is too long is broken between words."""
+        line = clean("".join([part if isinstance(part, str) else part[0] for part in parts]))
+        if cells(line) > columns():
+            line = fill(line, columns(), subsequent_indent="    ")
+        _write(f"{line}\n")
+
+
+async def ask_at_terminal(verbs: ApprovalVerbs, item: Pending) -> None:
+    """Ask a person about a call that waits, and record the decision; one question at a time."""
+    while not _TURN.acquire(blocking=False):  # noqa: ASYNC110 - a lock of all loops cannot be awaited
+        await asyncio.sleep(_POLL)
+    try:
+        terminal = _Terminal()
+        await Dialogue(verbs, terminal, terminal.line, width=columns).decide([item])
+    finally:
+        _TURN.release()
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
