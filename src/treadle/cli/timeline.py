@@ -291,6 +291,14 @@ class Timeline:
                 self._show_request_judged(event)
             case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
                 self._show_decision(event)
+            case (
+                e.CallDeferred()
+                | e.TicketProgressed()
+                | e.TicketCompleted()
+                | e.TicketFailed()
+                | e.TicketExpired()
+            ):
+                self._show_background(event)
             case e.InstructionsSet():
                 self._print_changes(event.changes)
             case e.StateOverwritten():
@@ -466,6 +474,26 @@ class Timeline:
         why = f": {event.reason}" if event.reason else ""
         text = f"a request to {event.model} {word}{why}"
         self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
+
+    def _show_background(
+        self,
+        event: e.CallDeferred | e.TicketProgressed | e.TicketCompleted | e.TicketFailed | e.TicketExpired,
+    ) -> None:
+        """Print that a call goes on in the background, and what its ticket's holder tells; its end says the rest."""
+        name = f"{self._name(event.call)} ({event.call})"
+        match event:
+            case e.CallDeferred():
+                about = f": {short(as_text(event.details), _DATA_SHOWN)}" if event.details is not None else ""
+                until = (f"  until {moment(event.expires)}", "dim")
+                self._line(("  ⋯ ", "cyan"), f"{name} goes on in the background{about}", until)
+            case e.TicketProgressed():
+                reached = short(as_text(event.value), _DATA_SHOWN)
+                self._line(("  ⋯ ", "cyan"), f"{name}: {reached}", _by(event.by))
+            case e.TicketCompleted() | e.TicketFailed():
+                word = "completed" if isinstance(event, e.TicketCompleted) else "failed"
+                self._line(("  ⋯ ", "cyan"), f"{name} {word} by its ticket", _by(event.by))
+            case e.TicketExpired():
+                self._line(("  ! ", "yellow"), f"{name}: its ticket expired")
 
     def _show_decision(self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired) -> None:
         """Print what a person decided on a call."""

@@ -31,6 +31,8 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.ApprovalRequested: logging.INFO,
     e.ApprovalExpired: logging.WARNING,
     e.ApprovalVoided: logging.WARNING,
+    e.CallDeferred: logging.INFO,
+    e.TicketExpired: logging.WARNING,
 }
 """The events that are told, each with its level; of the ends of calls only those that brought no result."""
 

@@ -76,6 +76,10 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         what = f"{item.tool}({exact_json(item.arguments)})"
         label = "it would run:" if item.kind == "approval" else "the call:"
         yield from _labelled(label, what, width, most)
+    if item.details is not None:
+        yield from _labelled("about it:", exact_json(item.details), width, most)
+    if item.progress is not None:
+        yield from _labelled("progress:", exact_json(item.progress), width, most)
     if item.preview is not None:
         preview = item.preview if isinstance(item.preview, str) else exact_json(item.preview)
         yield from _labelled("what it does:", exact_text(preview), width, most)

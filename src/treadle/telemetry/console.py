@@ -168,6 +168,8 @@ def _other_line(event: Any) -> tuple[str, str, str, str] | None:
             return "!", "yellow", event.description, ""
         case e.AgentChanged():
             return "⇢", "bold", event.description, ""
+        case e.CallDeferred() | e.TicketCompleted() | e.TicketFailed() | e.TicketExpired():
+            return "⋯", "cyan", event.description, ""
         case e.LimitReached():
             return "!", "yellow", f"limit on {event.limit} reached: {event.used:g} of {event.allowed:g}", ""
         case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested() | e.Resumed():
