@@ -78,7 +78,6 @@ MAX_TIMER_WAIT: Final = 60.0
 """Seconds for which a drive waits for a timer; for longer it releases the task, and the process may end."""
 
 PARKED_STATES: Final = {
-    "answered": "answered",
     "settlement": "waiting",
     "approval": "waiting",
     "question": "waiting",
