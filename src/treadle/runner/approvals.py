@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from treadle.core import events as e
 from treadle.core.codec import flaw, plain
 from treadle.core.data import frozen
-from treadle.core.events import END_STATES
 from treadle.core.ids import approval_id, approved_call, is_question
 from treadle.core.journal import events_with_epochs
 from treadle.core.json_schema import misfit
@@ -25,7 +23,7 @@ from treadle.engine.approval_binding import may_decide
 from treadle.engine.results import FOR_PEOPLE, Pending
 from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TaskNotFound
 from treadle.ports import TaskFilter
-from treadle.runner.control import READ_SOON, ControlVerbs
+from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of
 
@@ -119,7 +117,8 @@ class ApprovalVerbs(ControlVerbs):
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it; None if exactly one request is pending.
+            request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
+                pending.
             arguments: in place of those that the model asked for. They are checked like these, also by the policy, and
                 the journal holds both.
             scope: `once`; or also for every later call of the same tool that the same rule asks about, with any
@@ -149,7 +148,8 @@ class ApprovalVerbs(ControlVerbs):
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it; None if exactly one request is pending.
+            request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
+                pending.
             reason: for the model and the record.
             stop: also cancel the task that is named, with those below it; then this returns once it has ended.
             by: the name of the caller, for the record.
@@ -227,14 +227,8 @@ class ApprovalVerbs(ControlVerbs):
         kind = _NAMES[verdict.about]
         if request_id is not None and not verdict.names(request_id):
             raise CallNotFound(f"{request_id!r} is not the id of a {kind}: `pending` names these")
-        if len(pending) > 1:
-            named = ", ".join(
-                [
-                    f"{item.request_id} ({item.tool or 'its step'}) of task {item.task_id}"
-                    for _, item in pending
-                ]
-            )
-            raise ConfigurationError(f"{verdict.kind}: name one of the requests that are pending: {named}")
+        if len(pending) > 1 and (request_id is None or pending[0][0] is not states[0]):
+            raise several_pending(verdict.kind, [item for _, item in pending], request_id)
         if pending:
             state, item = pending[0]
             own = replace(verdict, stop=verdict.stop and state.task_id == task_id)
@@ -242,6 +236,7 @@ class ApprovalVerbs(ControlVerbs):
         elif request_id is None:
             raise CallNotFound(f"task {task_id} waits for no {verdict.about}")
         else:
+            states = [state async for state in self._tree(task_id, all_below=True)]
             await self._check_decided(states, request_id, verdict)
 
     async def _answer(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
@@ -292,46 +287,54 @@ class ApprovalVerbs(ControlVerbs):
 
     async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
         """Raise unless a request that is not pending, of one of these tasks, was decided like this."""
-        found, asker = None, ""
-        for state in states:
-            records = await self._store.read(state.task_id)
-            for _, event in events_with_epochs(state.task_id, records):
-                if not isinstance(event, _ABOUT_REQUESTS) or _request_of(event) != request_id:
-                    continue
-                found, asker = state, event.call
-                if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)):
-                    if verdict.is_that_of(event):
-                        return
-                    by = f" by {event.by}" if event.by else ""
-                    text = (
-                        f"task {state.task_id}: the request {request_id} was {_HOW[type(event)]}{by} already"
-                    )
-                    raise AlreadyDecided(text, task_id=state.task_id)
-                if isinstance(event, (e.ApprovalExpired, e.QuestionExpired)):
-                    text = f"task {state.task_id}: the request {request_id} has expired"
-                    raise AlreadyDecided(text, task_id=state.task_id)
-        if found is None:
+        made = [
+            (state, event)
+            for state in states
+            if (event := await self._newest_about(state.task_id, request_id)) is not None
+        ]
+        if not made:
             raise CallNotFound(f"task {states[0].task_id} has no {_NAMES[verdict.about]} {request_id!r}")
-        whose = f"its call {_what_became_of(found, asker)}" if asker else "its step has ended or was undone"
-        raise AlreadyDecided(
-            f"task {found.task_id}: the request {request_id} is not pending any more: {whose}",
-            task_id=found.task_id,
-        )
+        if len(made) > 1 and made[0][0] is not states[0]:
+            named = ", ".join([state.task_id for state, _ in made])
+            raise ConfigurationError(
+                f"{verdict.kind}: several tasks have a request {request_id}, and none is pending: name one of {named}"
+            )
+        state, event = made[0]
+        if isinstance(event, _DECISIONS):
+            if verdict.is_that_of(event):
+                return
+            by = f" by {event.by}" if event.by else ""
+            text = f"was {_HOW[type(event)]}{by} already"
+        elif isinstance(event, (e.ApprovalExpired, e.QuestionExpired)):
+            text = "has expired"
+        else:
+            whose = (
+                f"call {_what_became_of(state, event.call)}" if event.call else "step has ended or was undone"
+            )
+            text = f"is not pending any more: its {whose}"
+        raise AlreadyDecided(f"task {state.task_id}: the request {request_id} {text}", task_id=state.task_id)
 
-    async def _tree(self, task_id: str) -> AsyncIterator[TaskState]:
-        """Yield the state of a task, then those of the tasks below it that have not ended."""
-        row = await self._cache.row(task_id)
-        state = (await self._cache.load(task_id, row)).state
-        yield state
-        for call in state.open_children():
-            child = await self._cache.row_or_none(str(call.child))
-            if child is not None and child.state not in END_STATES:
-                async for below in self._tree(child.task_id):
-                    yield below
+    async def _newest_about(self, task_id: str, request_id: str) -> _AboutRequest | None:
+        """Return what a task's journal tells of a request at last; None if it made no such request."""
+        newest = None
+        for _, event in events_with_epochs(task_id, await self._store.read(task_id)):
+            if isinstance(event, _ABOUT_REQUESTS) and _request_of(event) == request_id:
+                newest = event
+        return newest
 
 
 _APPROVALS: Final = (e.ApprovalRequested, e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)
 _ABOUT_REQUESTS: Final = (*_APPROVALS, e.QuestionAsked, e.QuestionAnswered, e.QuestionExpired)
+_AboutRequest: TypeAlias = (
+    e.ApprovalRequested
+    | e.ApprovalGiven
+    | e.ApprovalDenied
+    | e.ApprovalExpired
+    | e.QuestionAsked
+    | e.QuestionAnswered
+    | e.QuestionExpired
+)
+_DECISIONS: Final = (e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
 _NAMES: Final = {"approval": "request for approval", "question": "question"}
 _HOW: Final[dict[type, str]] = {
     e.ApprovalGiven: "approved",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -209,19 +210,29 @@ class ControlVerbs(ViewVerbs):
         """Settle whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
 
         Args:
-            task: the task, or its id.
-            request_id: as `pending` names it.
+            task: the task, or its id; or a task above it.
+            request_id: as `pending` names it, of this task before one of a task below it.
             verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
             by: the name of the caller, for the record.
 
         Raises:
             CallNotFound: nothing is to be settled under this id.
             AlreadyDecided: it was settled differently.
+            ConfigurationError: several tasks below this one have such a call.
         """
-        state = await self._state(task)
-        if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
-            await self._check_settled(state, request_id, verdict)
+        states = [state async for state in self._tree(id_of(task))]
+        pending = [
+            (state, item)
+            for state in states
+            for item in results.pending_of(state)
+            if item.kind == "settlement" and item.request_id == request_id
+        ]
+        if not pending:
+            await self._check_settled(await self._maker_of(id_of(task), request_id), request_id, verdict)
             return
+        state = pending[0][0]
+        if len(pending) > 1 and state is not states[0]:
+            raise several_pending("settle", [item for _, item in pending], request_id)
         happened = isinstance(verdict, Happened)
         data: dict[str, Json] = {
             "request_id": request_id,
@@ -235,9 +246,17 @@ class ControlVerbs(ViewVerbs):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
             if isinstance(answer, e.CommandRejected):  # another settlement was first
-                await self._check_settled(await self._state(task), request_id, verdict)
+                await self._check_settled(await self._state(state.task_id), request_id, verdict)
         if state.parent is not None:
             await self._commands.tell_parents(await self._cache.row(state.task_id))
+
+    async def _maker_of(self, task_id: str, request_id: str) -> TaskState:
+        """Return the task that made a call: this one, else the one below it that did, else this one all the same."""
+        states = [state async for state in self._tree(task_id, all_below=True)]
+        called = undone_call(request_id)
+        calls = [(state, state.find_call(called)) for state in states]
+        makers = [state for state, call in calls if call is not None and not call.tasks]
+        return makers[0] if makers and (len(makers) == 1 or makers[0] is states[0]) else states[0]
 
     async def _check_settled(
         self, state: TaskState, request_id: str, verdict: Happened | NotHappened
@@ -257,6 +276,15 @@ class ControlVerbs(ViewVerbs):
         if settled.verdict != ("happened" if isinstance(verdict, Happened) else "not_happened"):
             message = f"task {state.task_id}: call {request_id} is settled as {settled.verdict}"
             raise AlreadyDecided(message, task_id=state.task_id)
+
+
+def several_pending(
+    verb: str, pending: Sequence[results.Pending], request_id: str | None = None
+) -> ConfigurationError:
+    """Return the error for a decision that may be about several requests; with an id, of several tasks."""
+    which = "one of the requests" if request_id is None else "the task, for several requests of this id"
+    named = [f"{item.request_id} ({item.tool or 'its step'}) of task {item.task_id}" for item in pending]
+    return ConfigurationError(f"{verb}: name {which} that are pending: {', '.join(named)}")
 
 
 def _check_same(state: TaskState, call: CallState, request_id: str, verdict: Happened | NotHappened) -> None:

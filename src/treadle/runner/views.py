@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from treadle.core.events import END_STATES
 from treadle.core.graph import Graph
 from treadle.core.ids import planned_step_id, step_id
 from treadle.core.messages import Content, File
@@ -103,6 +104,18 @@ class ViewVerbs:
             with suppress(TaskNotFound, JournalCorrupt, TaskTooNew):
                 below[child] = (await self._cache.load(child)).state
                 await self._load_below(below[child], below)
+
+    async def _tree(self, task_id: str, *, all_below: bool = False) -> AsyncIterator[TaskState]:
+        """Yield the state of a task, then those of the tasks below it: of those that have not ended, or of all."""
+        row = await self._cache.row(task_id)
+        state = (await self._cache.load(task_id, row)).state
+        yield state
+        children = list(state.children) if all_below else [str(call.child) for call in state.open_children()]
+        for child_id in children:
+            child = await self._cache.row_or_none(child_id)
+            if child is not None and (all_below or child.state not in END_STATES):
+                async for below in self._tree(child_id, all_below=all_below):
+                    yield below
 
     @verb
     async def get_task(self, task: Ref[OutputT]) -> Task[OutputT]:
