@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from treadle.agents.workers.step_context import StepContext
     from treadle.agents.workers.worker import AgentWorker, Decider, Quorum, StepResult
     from treadle.core.events import NextStep
+    from treadle.policy.guardrails import Guardrail, GuardrailRequest, Rewrite
     from treadle.policy.policy import Policy
     from treadle.policy.rule import Rule
     from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, Replace
@@ -68,6 +69,9 @@ _HOMES = {  # what few agents need is imported by those that do
     "EffectRequest": "treadle.policy.verdicts",
     "Handoff": "treadle.agents.handoff",
     "LastMessages": "treadle.agents.handoff_filters",
+    "Guardrail": "treadle.policy.guardrails",
+    "GuardrailRequest": "treadle.policy.guardrails",
+    "Rewrite": "treadle.policy.guardrails",
     "Policy": "treadle.policy.policy",
     "Replace": "treadle.policy.verdicts",
     "Rule": "treadle.policy.rule",
@@ -104,6 +108,8 @@ __all__ = [
     "EffectRequest",
     "FailurePolicy",
     "File",
+    "Guardrail",
+    "GuardrailRequest",
     "Handoff",
     "Happened",
     "Image",
@@ -130,6 +136,7 @@ __all__ = [
     "ReasoningDelta",
     "Replace",
     "RequestContext",
+    "Rewrite",
     "Rule",
     "RunContext",
     "RunHandle",

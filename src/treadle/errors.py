@@ -23,7 +23,9 @@ TreadleError
 │   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
 │   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
 ├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
-│   └── TaskFailed · TaskCancelled · TaskInterrupted
+│   ├── TaskFailed                  the task ended failed
+│   │   └── GuardrailStopped        a guardrail refused a content of it
+│   └── TaskCancelled · TaskInterrupted
 ├── StoreError
 │   ├── StoreUnavailable            cannot be opened, read or written
 │   ├── StoreFormatError            not ours, or of another version
@@ -315,6 +317,21 @@ class TaskEndedBadly(TreadleError):
 
 class TaskFailed(TaskEndedBadly):
     """The task ended failed."""
+
+
+class GuardrailStopped(TaskFailed):
+    """A guardrail refused a content of the task, or a person whom it asked.
+
+    `guards` says what was refused (`input`, `output` or `result`), `guardrail` is the id of the guardrail, and `by` the
+    name of the person.
+    """
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message, result)
+        error = result.error
+        self.guards: str = error.kind
+        self.guardrail: str | None = error.rule
+        self.by: str | None = error.by
 
 
 class TaskCancelled(TaskEndedBadly):

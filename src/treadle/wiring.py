@@ -25,6 +25,7 @@ from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import check_name
 from treadle.llm.sdk_logs import watch_logs
+from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.handle import RunHandle
@@ -56,6 +57,7 @@ class Runner(TaskRunner):
         secrets: where the secrets are that tools ask for by `ctx.secret(name)`: `env:NAME`, `file:PATH`, a path, or a
             function that returns the secret. A value that a tool was given is hidden in all that is journalled, shown
             and logged.
+        guardrails: check what users say, what agents answer and what tools return, in every task of this runner.
         on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
             drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
@@ -86,6 +88,7 @@ class Runner(TaskRunner):
         policy: Judge | None = None,
         middleware: Sequence[ToolMiddleware] = (),
         secrets: Mapping[str, SecretSource] | None = None,
+        guardrails: Sequence[Guardrail] = (),
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
         observers: Sequence[Observer | Callable[[Notice], object]] = (),
@@ -130,6 +133,7 @@ class Runner(TaskRunner):
                 Vault(
                     checked_sources("Runner: secrets", secrets) if secrets is not None else None, watch_logs
                 ),
+                checked_guardrails("Runner: guardrails", guardrails) if guardrails != () else (),
                 self._told_of(on_pending),
                 self._ask_at_terminal,
             )

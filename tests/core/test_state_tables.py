@@ -80,6 +80,7 @@ def model_event(name: str, step: str, call: str | None) -> e.Event:
     return {
         "ModelStarted": e.ModelStarted(step, "m", call=call),
         "ModelReturned": e.ModelReturned(step, ANSWER, call=call),
+        "AnswerHeld": e.AnswerHeld(step, ANSWER, call=call),
         "ModelFailed": e.ModelFailed(step, DOWN, call),
         "ModelFailed, to retry": e.ModelFailed(step, DOWN, call, retry_at=100),
         "ModelStopped": e.ModelStopped(step, "crash", call),
@@ -91,6 +92,7 @@ def model_event(name: str, step: str, call: str | None) -> e.Event:
 WAYS_TO_MODEL_STATES: Final = {
     "proposed": (),
     "begun": ("ModelStarted",),
+    "held": ("ModelStarted", "AnswerHeld"),
     "waiting": ("ModelStarted", "ModelFailed, to retry"),
     "answered": ("ModelStarted", "ModelReturned"),
     "failed": ("ModelStarted", "ModelFailed"),
@@ -338,6 +340,51 @@ def test_a_permit(before: str, event: str, after: str) -> None:
 def test_a_decision_on_another_request_of_the_call_cannot_follow(event: str) -> None:
     way = (*CALLED, permit_event("ApprovalRequested"))
     assert drive(way, permit_event(event, 2), permit_of) == "-"
+
+
+# --------------------------------------------------------------------------------------- a content
+
+CONTENT: Final = "s1-0-value"
+
+
+def content_event(name: str) -> e.Event:
+    name, _, how = name.partition(": ")
+    made: dict[str, Callable[[], e.Event]] = {
+        "GuardrailJudged": lambda: e.GuardrailJudged("s1", CONTENT, "result", how, content={"result": "x"}),  # type: ignore[arg-type]
+        "ApprovalRequested": lambda: e.ApprovalRequested("s1", CONTENT, 1, "d", "a", 20),
+        "ApprovalGiven": lambda: e.ApprovalGiven(
+            "s1", CONTENT, 1, arguments={"result": "y"} if how == "edited" else None
+        ),
+        "ApprovalDenied": lambda: e.ApprovalDenied("s1", CONTENT, 1),
+        "ApprovalExpired": lambda: e.ApprovalExpired("s1", CONTENT, 1),
+        "StepFailed": lambda: e.StepFailed("s1", GIVEN_UP),
+    }
+    return made[name]()
+
+
+ASKED_ABOUT: Final = ("GuardrailJudged: ask", "ApprovalRequested")
+WAYS_TO_CONTENTS: Final = {
+    "open": ("GuardrailJudged: rewrite",),
+    "asked": ASKED_ABOUT,
+    "edited": (*ASKED_ABOUT, "ApprovalGiven: edited"),
+    "allowed": ("GuardrailJudged: allow",),
+    "approved": (*ASKED_ABOUT, "ApprovalGiven"),
+    "denied": ("GuardrailJudged: deny",),
+}
+
+
+def content_of(state: TaskState) -> str:
+    permit = state.checks[CONTENT].permit
+    assert (CONTENT in state.asked) == (permit is not None and permit.status == "asked")
+    return permit.status if permit is not None else "open"
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A content"))
+def test_a_content(before: str, event: str, after: str) -> None:
+    ended = (started("idempotent"), e.ToolEnded("s1", "s1-0", "ok", "x"))
+    way = (*CALLED, *ended, *[content_event(name) for name in WAYS_TO_CONTENTS[before]])
+    assert content_of(state_after(*way)) == before
+    assert drive(way, content_event(event), content_of) == after
 
 
 # --------------------------------------------------------------------------------- a compensation

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from treadle.agents.tool_selection import ToolSelector
     from treadle.agents.worker_choice import WorkerChoice
     from treadle.agents.workers.worker import Decider, FunctionWorker
+    from treadle.policy.guardrails import Guardrail
 
     class Changes(TypedDict, total=False):
         """The arguments of `Agent.replace` that leave the types of an agent as they are; as in `Agent`."""
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         limits: Limits | None
         policy: Judge | None
         middleware: Sequence[ToolMiddleware]
+        guardrails: Sequence[Guardrail]
         model_settings: ModelSettings | None
         metadata: Json
 
@@ -130,6 +132,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             It holds for the agents that this one calls, too.
         middleware: async functions `(call, next)` around each call that its model makes, the first outermost; inside
             of those of the runner, and around those of the tool.
+        guardrails: check what users say, what it answers and what its tools return, beside those of the runner.
         model_settings: sent with each request.
         metadata: JSON data for the application; Treadle does not read it.
 
@@ -145,6 +148,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "custom_worker",
         "description",
         "dialect",
+        "guardrails",
         "handoffs",
         "handoffs_by_tool",
         "instructions",
@@ -206,6 +210,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     limits: Limits
     policy: Judge | None
     middleware: tuple[ToolMiddleware, ...]
+    guardrails: tuple[Guardrail, ...]
     model_settings: ModelSettings
     metadata: Json
     _fingerprint: str
@@ -231,6 +236,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         limits: Limits | None = ...,
         policy: Judge | None = ...,
         middleware: Sequence[ToolMiddleware] = ...,
+        guardrails: Sequence[Guardrail] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -255,6 +261,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         limits: Limits | None = ...,
         policy: Judge | None = ...,
         middleware: Sequence[ToolMiddleware] = ...,
+        guardrails: Sequence[Guardrail] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -279,6 +286,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         limits: Limits | None = ...,
         policy: Judge | None = ...,
         middleware: Sequence[ToolMiddleware] = ...,
+        guardrails: Sequence[Guardrail] = ...,
         model_settings: ModelSettings | None = ...,
         metadata: Json = ...,
     ) -> None: ...
@@ -302,12 +310,11 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         limits: Limits | None = None,
         policy: Judge | None = None,
         middleware: Sequence[ToolMiddleware] = (),
+        guardrails: Sequence[Guardrail] = (),
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
         instructions = _checked_instructions(name, instructions)
-        if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
         checked_tools, subagents_by_tool, subagent_terms = _with_subagents(
             name, _checked_tools(name, tools), subagents
         )
@@ -316,7 +323,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "name": _checked_name(name),
             "model": _checked_model(name, model),
             "instructions": instructions,
-            "description": description,
+            "description": _checked_description(name, description),
             "tools": checked_tools,
             "subagents": tuple(subagents),
             "subagents_by_tool": subagents_by_tool,
@@ -333,6 +340,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "limits": _checked(name, "limits", limits, Limits),
             "policy": checked_judge(f"Agent {name!r}: policy", policy),
             "middleware": checked_middleware(f"Agent {name!r}: middleware", middleware) if middleware else (),
+            "guardrails": _checked_guardrails(name, guardrails) if guardrails != () else (),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",
@@ -483,6 +491,12 @@ def _checked_instructions(name: str, instructions: Any) -> Instructions[Any]:
         )
     _check_takes_context(name, instructions)
     return cast("Instructions[Any]", instructions)
+
+
+def _checked_description(name: str, description: Any) -> str:
+    if not isinstance(description, str):
+        raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
+    return description
 
 
 def _read(name: str, path: Path) -> str:
@@ -672,6 +686,12 @@ def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> t
     if values["custom_worker"] is not None:
         needs += values["custom_worker"].context_needs
     return tuple([need for need in needs if need.type is not None and is_checkable(need.type)])
+
+
+def _checked_guardrails(name: str, guardrails: Any) -> tuple[Guardrail, ...]:
+    from treadle.policy.guardrails import checked_guardrails
+
+    return checked_guardrails(f"Agent {name!r}: guardrails", guardrails)
 
 
 def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from treadle.core import events as e
+from treadle.core import guardrails
+from treadle.core.checks import Check
 from treadle.core.events import IllegalEvent
 from treadle.core.ids import approval_id
 from treadle.core.permits import Grant, Permit, digest_of
@@ -59,13 +61,15 @@ def give(state: TaskState, event: e.ApprovalGiven) -> None:
         request_id = approval_id(call.id, event.number)
         grant = Grant(call.id, request_id, call.name, request.definition, request.rule, event.by)
         state.grants.append(grant)
+    _settle(state, call)
 
 
 def deny(state: TaskState, event: e.ApprovalDenied) -> None:
     """Note that a person denied a call."""
-    _, permit, _ = _asked(state, event)
+    call, permit, _ = _asked(state, event)
     permit.status, permit.by = "denied", event.by
     permit.reason = _because("the approver denied it", event.reason)
+    _settle(state, call)
 
 
 def expire(state: TaskState, event: e.ApprovalExpired) -> None:
@@ -74,6 +78,7 @@ def expire(state: TaskState, event: e.ApprovalExpired) -> None:
     if event.time < request.expires:
         raise IllegalEvent(f"task {state.task_id}: the request to approve {call.id} has not expired")
     permit.status, permit.reason = "denied", "the request for its approval expired without a decision"
+    _settle(state, call)
 
 
 def void(state: TaskState, event: e.ApprovalVoided) -> None:
@@ -106,8 +111,14 @@ def forget(state: TaskState) -> None:
     state.grants.clear()
 
 
-def _proposed(state: TaskState, event: PermitEvent) -> CallState:
-    call = state.open_call(event.call)
+def _settle(state: TaskState, call: CallState | Check) -> None:
+    """Change the task by a content that a person decided on; a call waits for its start."""
+    if isinstance(call, Check):
+        guardrails.settle(state, call)
+
+
+def _proposed(state: TaskState, event: PermitEvent) -> CallState | Check:
+    call = state.open_call(event.call) or state.checks.get(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
     event.tool_name = call.name
@@ -118,7 +129,7 @@ def _proposed(state: TaskState, event: PermitEvent) -> CallState:
 
 def _asked(
     state: TaskState, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
-) -> tuple[CallState, Permit, e.ApprovalRequested]:
+) -> tuple[CallState | Check, Permit, e.ApprovalRequested]:
     """Return the call that a person is asked about, with its permit and request; it is then asked about no more."""
     call = _proposed(state, event)
     permit = call.permit
@@ -137,6 +148,6 @@ def _because(what: str, reason: str | None) -> str:
     return f"{what}: {reason}" if reason else what
 
 
-def _illegal(state: TaskState, event: PermitEvent, call: CallState) -> IllegalEvent:
+def _illegal(state: TaskState, event: PermitEvent, call: CallState | Check) -> IllegalEvent:
     status = call.permit.status if call.permit is not None else call.status
     return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from treadle.core.checks import Check
 from treadle.core.data import mutable
-from treadle.core.events import Event, Outcome
+from treadle.core.events import Event, GuardedContent, Outcome
 from treadle.core.graph import StepNode
+from treadle.core.messages import Json
 from treadle.core.steps import CallState, ModelCall, StepState
 
 WaitReason = Literal[
@@ -69,6 +71,30 @@ class JudgeCall:
 
 
 @mutable
+class JudgeContent:
+    """Decide by guardrails whether a content may go on: `place` is its id, `content` what it is now.
+
+    `tool` is the tool that a result is of.
+    """
+
+    id: str
+    step: str
+    place: str
+    guards: GuardedContent
+    content: dict[str, Json]
+    tool: str = ""
+
+
+@mutable
+class ReleaseAnswer:
+    """Let an answer go on that guardrails held and let pass."""
+
+    id: str
+    step: StepState
+    call: ModelCall
+
+
+@mutable
 class RunAgent:
     """Run an agent that was called, as a task of its own: from the start, or from where that task stands."""
 
@@ -123,10 +149,10 @@ class ConsultWorker:
 
 @mutable
 class Wait:
-    """Nothing can be done now, and why; `calls` are those that wait for a person."""
+    """Nothing can be done now, and why; `calls` are those that wait for a person, and what guardrails ask about."""
 
     reason: WaitReason
-    calls: tuple[CallState, ...] = ()
+    calls: tuple[CallState | Check, ...] = ()
 
 
 Effect: TypeAlias = (
@@ -134,6 +160,8 @@ Effect: TypeAlias = (
     | JudgeRequest
     | CallTool
     | JudgeCall
+    | JudgeContent
+    | ReleaseAnswer
     | RunAgent
     | StopAgent
     | UndoCall

@@ -36,7 +36,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from treadle.core import answers, approvals, deferring, handoffs, model_calls, schedule
+from treadle.core import answers, approvals, deferring, guardrails, handoffs, model_calls, schedule
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
@@ -158,6 +158,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     answers.forget(state)
     state.tickets.clear()
     model_calls.forget_permits(state)
+    guardrails.forget(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
 
@@ -233,7 +234,7 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     step = state.step
     if step is not None and step.unasked and not step.calls:
         # The step has read its input already and got no answer: it reads the new input in its place.
-        state.messages, step.input = state.messages[: step.first_message], ()
+        state.messages, step.input, step.read = state.messages[: step.first_message], (), ()
         if state.arrived:
             state.unread = deferring.taken_back(
                 state, step.started_seq - 1, {each.id for each in state.steps}
@@ -278,6 +279,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
     for received in state.unread:
         state.messages.append(spoken(received))
         step.input += received.parts
+        step.read += (received,)
     state.unread.clear()
 
 
@@ -529,6 +531,8 @@ def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
 def _step_failed(state: TaskState, event: e.StepFailed) -> None:
     step = _running(state, event)
     step.status, step.error, state.error = "failed", event.error, event.error
+    if state.checks:
+        guardrails.draw_consequence(state, step.id)
 
 
 def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
@@ -572,25 +576,13 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
     event.tool_name = call.name
     new = ToolResult(base_call_id(call.id), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
-    state.messages = _with_result(state.messages, new)
+    state.messages = guardrails.with_result(state.messages, new)
     if state.graph is not None:
         node = state.graph.nodes[call.step]
-        node.messages = _with_result(node.messages, new)
-    call.output, call.outcome = event.output, "ok"
+        node.messages = guardrails.with_result(node.messages, new)
+    call.output, call.outcome, call.guarded = event.output, "ok", False
     call.observation = call.display = call.error = None
     call.sources = call.artifacts = ()
-
-
-def _with_result(messages: list[Message], new: ToolResult) -> list[Message]:
-    """Return messages with another result for a call."""
-    messages = list(messages)
-    for index in range(len(messages) - 1, -1, -1):
-        parts = messages[index].parts
-        if any(type(part) is ToolResult and part.call_id == new.call_id for part in parts):
-            changed = tuple(new if type(p) is ToolResult and p.call_id == new.call_id else p for p in parts)
-            messages[index] = Message("tool", changed)
-            break
-    return messages
 
 
 # ------------------------------------------------------------------------------------------ control
@@ -651,6 +643,8 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     closing = schedule.leave(state, state.graph) if state.graph is not None else []
     state.ended, state.end_seq, state.end_time = event.state, event.seq, event.time
+    if state.checks:
+        guardrails.drop_open(state)
     state.thread_version = event.thread_version
     state.error = event.error
     state.end_reasons = event.reasons
@@ -758,6 +752,8 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     if state.arrived:
         _arrive_again(state, last)
     del state.reasons[checkpoint.reasons :]
+    if state.checks:
+        guardrails.take_back(state, set(gone))
     end_undo(state, event, last)
 
 
@@ -834,6 +830,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ValueKept: _value_kept,
     e.RequestJudged: model_calls.judge,
     e.ModelStarted: model_calls.start,
+    e.AnswerHeld: guardrails.hold,
+    e.GuardrailJudged: guardrails.judge,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
     e.ModelStopped: model_calls.stop,

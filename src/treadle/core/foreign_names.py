@@ -420,9 +420,7 @@ _SUBAGENTS_ARGUMENT = "write subagents=[agent], which the model calls as tools"
 _INSTRUCTIONS = "write instructions=..."
 _STORE = "write Runner(store), with a path or URL first: `Runner('journal.db')`, `Runner('postgresql://...')`"
 _SETTINGS = "write model_settings=ModelSettings({}=...)"
-_GUARDRAILS = (
-    "there are no guardrails; the type of the answer checks it (output_type=), a tool its own arguments"
-)
+_GUARDRAILS = "write guardrails=[Guardrail(function, on='{}')]"
 
 VERB_ARGUMENTS: Final[dict[str, str]] = {
     **dict.fromkeys(
@@ -502,7 +500,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
             "write tools=[...], functions decorated with @tool",
         ),
         "mcp_servers": "there is no MCP client; write tools=[...], functions decorated with @tool",
-        **dict.fromkeys(("input_guardrails", "output_guardrails", "guardrails"), _GUARDRAILS),
+        **{f"{content}_guardrails": _GUARDRAILS.format(content) for content in ("input", "output")},
         "checkpointer": _STORE,
         "store": _STORE,
         "handoff_description": "write description=...",

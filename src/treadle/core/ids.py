@@ -12,6 +12,11 @@
     g-5f1d20aa... the approval for later calls that was given with a request
     s3-0-q1       the first question that the tool of that call asks a person
     s3-q2         the second request of a step function, a question to a person
+    s3-0-value    what the model is to read of that call, as guardrails judge it
+    s3-said1      the answer to the first attempt of the request of step s3, as guardrails judge it
+    s3-final-1a2b what step s3 gives as the task's answer, if no model wrote it, as guardrails judge it
+    s3-release    the effect that lets that answer go on
+    in7           the input in event 7, as guardrails judge it
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
@@ -36,6 +41,9 @@ _TRY: Final = "t"
 _UNDO: Final = "-undo"
 _ASK: Final = "-ask"
 _QUESTION: Final = "-q"
+_VALUE: Final = "-value"
+_SAID: Final = "-said"
+_FINAL: Final = "-final-"
 
 
 def step_id(branch: int, index: int | str) -> str:
@@ -133,6 +141,46 @@ def is_question(request: str) -> bool:
     """Whether an id is that of a question."""
     asker, _, number = request.rpartition(_QUESTION)
     return bool(asker) and number.isascii() and number.isdigit()
+
+
+def release_id(request: str) -> str:
+    """Return the id of the effect that lets the answer to a step's or a function's request go on."""
+    return f"{request}-release"
+
+
+def input_place(seq: int) -> str:
+    """Return the id of input as guardrails judge it: of the event that brought it."""
+    return f"in{seq}"
+
+
+def answer_place(request: str, attempt: int) -> str:
+    """Return the id of a model's answer as guardrails judge it: of the step or the request, and of its attempt."""
+    return f"{request}{_SAID}{attempt}"
+
+
+def result_place(call: str) -> str:
+    """Return the id of what a model is to read of a call, as guardrails judge it."""
+    return f"{call}{_VALUE}"
+
+
+def result_call(place: str) -> str:
+    """Return the id of the call whose result has this id."""
+    return place.removesuffix(_VALUE)
+
+
+def final_place(step: str, digest: str) -> str:
+    """Return the id of what a step gives as the task's answer, as guardrails judge it; `digest` is that of it."""
+    return f"{step}{_FINAL}{digest[:12]}"
+
+
+def is_answer(place: str) -> bool:
+    """Whether an id is that of an answer, as guardrails judge it."""
+    return _SAID in place or _FINAL in place
+
+
+def is_final(place: str) -> bool:
+    """Whether an id is that of an answer that no model wrote, as guardrails judge it."""
+    return _FINAL in place
 
 
 def child_id(parent: str, call: str, number: int = 1) -> str:

@@ -1,13 +1,14 @@
 """What events do to a question to a model: one set of rules, for plain steps and for step functions.
 
     event                      from                      to
-    ModelStarted               any other than begun      begun      (refused while a timer is pending)
-    ModelReturned              begun                     answered
+    ModelStarted               not begun, not held       begun      (refused while a timer is pending)
+    ModelReturned              begun, held               answered
+    AnswerHeld                 begun                     held       (proposed if the input was rewritten meanwhile)
     ModelFailed, retry_at set  begun                     proposed   (a timer is pending)
-    ModelFailed                begun                     failed
-    ModelStopped               begun                     proposed
+    ModelFailed                begun, held               failed
+    ModelStopped               begun, held               proposed
     TimerFired                 proposed, timer pending   proposed   (no timer)
-    RequestJudged              any other than begun      the same   (with the verdict, which holds until it ends)
+    RequestJudged              not begun, not held       the same   (with the verdict, which holds until it ends)
 
 The question of a plain step is `StepState.model_call`; an answered one begins again when a limit asks for a last answer
 or the answer is not of the output type. A step function's questions are in `StepNode.model_calls` until they end, and
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from treadle.core.events import (
+    AnswerHeld,
     IllegalEvent,
     ModelFailed,
     ModelReturned,
@@ -34,13 +36,15 @@ from treadle.core.steps import ModelCall, StepState
 UNSENT: Final = frozenset(("not_sent", "denied"))
 """The kinds of failure of an attempt that a layer or a policy held back: no request went out, and nothing was spent."""
 
-ModelEvent = RequestJudged | ModelStarted | ModelReturned | ModelFailed | ModelStopped | TimerFired
+ModelEvent = (
+    RequestJudged | ModelStarted | AnswerHeld | ModelReturned | ModelFailed | ModelStopped | TimerFired
+)
 
 
 def judge(state: TaskState, event: RequestJudged) -> None:
     """Note what the policies say of a request before it goes out."""
     step, call = _named(state, event)
-    if call.status == "begun":
+    if call.status in ("begun", "held"):
         raise _not_begun(state, step, call, event)
     call.permit = event.verdict
 
@@ -56,6 +60,7 @@ def forget_permits(state: TaskState) -> None:
     """Have all requests judged anew that have not gone out: what was allowed to a task is not allowed to its fork."""
     for _, call in state.open_model_calls():
         call.permit = None
+        void(call)
 
 
 def start(state: TaskState, event: ModelStarted) -> None:
@@ -67,7 +72,7 @@ def start(state: TaskState, event: ModelStarted) -> None:
             f"task {state.task_id}: {event.kind} names {call.id or step.id}, "
             f"which is not to be asked before {tries.retry_at}"
         )
-    if call.status == "begun":
+    if call.status == "begun" or call.status == "held":
         raise IllegalEvent(
             f"task {state.task_id}: {event.kind} names {call.id or step.id}, which is asked already"
         )
@@ -80,33 +85,47 @@ def start(state: TaskState, event: ModelStarted) -> None:
     state.model_calls += 1
 
 
-def finish(state: TaskState, event: ModelReturned) -> tuple[StepState, ModelCall]:
-    """Note the answer to a question and what it cost; return the step and the question."""
+def finish(state: TaskState, event: ModelReturned | AnswerHeld) -> tuple[StepState, ModelCall]:
+    """Note the answer to a question, or that it is held, and what it cost; return the step and the question."""
     step, call = _named(state, event)
-    if call.status != "begun":
+    if call.status == "begun":
+        usage, cost = event.usage, event.cost
+        step.usage = step.usage + usage
+        state.usage = state.usage + usage
+        if cost is None:
+            _note_unpriced(state, step, event.model)
+        else:
+            step.cost += cost
+            state.cost += cost
+        if event.also:
+            _count_side_calls(state, step, event.also)
+        state.last_request_tokens = usage.input_tokens + usage.output_tokens
+        state.last_request_cost = cost or 0
+    elif call.status != "held" or type(event) is AnswerHeld:
         raise _not_begun(state, step, call, event)
-    usage, cost = event.usage, event.cost
-    call.status, call.message, call.finish, call.usage = "answered", event.message, event.finish, usage
-    call.tries = call.permit = None
-    step.usage = step.usage + usage
-    state.usage = state.usage + usage
-    if cost is None:
-        _note_unpriced(state, step, event.model)
-    else:
-        step.cost += cost
-        state.cost += cost
-    if event.also:
-        _count_side_calls(state, step, event.also)
-    state.last_request_tokens = usage.input_tokens + usage.output_tokens
-    state.last_request_cost = cost or 0
+    if type(event) is AnswerHeld:
+        call.status, call.held = "held", event
+        if call.void:
+            void(call)
+        return step, call
+    call.status, call.message, call.finish, call.usage = "answered", event.message, event.finish, event.usage
+    call.tries = call.permit = call.held = None
     state.turn += 1
     return step, call
+
+
+def void(call: ModelCall) -> None:
+    """Let the answer to a request not count, since its input was rewritten, or its task is a fork."""
+    if call.status == "held":
+        call.status, call.held, call.void, call.final = "proposed", None, False, False
+    else:
+        call.void = call.status == "begun"
 
 
 def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
     """Note a failed attempt and what it cost; return the step and the question, which is to be asked again or not."""
     step, call = _named(state, event)
-    if call.status != "begun":
+    if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
     error = event.error
     if error.kind in UNSENT:
@@ -114,7 +133,7 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
     _spend(state, step, event.model, event.usage, event.cost)
     if event.also:
         _count_side_calls(state, step, event.also)
-    call.final = False
+    call.final, call.held, call.void = False, None, False
     if event.retry_at is None or event.next_route != event.route:
         call.permit = None
     if event.retry_at is None:
@@ -131,9 +150,9 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
 def stop(state: TaskState, event: ModelStopped) -> None:
     """Note that a request was given up before its answer: it goes out again when the task goes on."""
     step, call = _named(state, event)
-    if call.status != "begun":
+    if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
-    call.status, call.final = "proposed", False
+    call.status, call.final, call.held, call.void = "proposed", False, None, False
 
 
 def fire(state: TaskState, event: TimerFired) -> None:

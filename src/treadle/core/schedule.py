@@ -34,7 +34,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from treadle.core import answers, deferring, model_calls
+from treadle.core import answers, deferring, guardrails, model_calls
 from treadle.core import events as e
 from treadle.core.extra_state import Writer
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
@@ -366,6 +366,8 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
+    if state.checks:
+        guardrails.draw_consequence(state, step.id)
     waiting = [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
@@ -659,6 +661,8 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     stay.sort(key=_by_path)
     graph.merged = {node.plan.name: node.id for node in stay}
     last = next((step for step in state.steps if step.last), None)
+    if state.checks:
+        guardrails.take_back(state, ids)
     end_undo(state, event, last)
     state.finalized = False
     _plan_again(state, graph, gone)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
+from treadle.core.checks import Check
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.events import (
@@ -205,8 +206,11 @@ class TaskState:
 
     cancelling: bool = False
     stop_reason: str | None = None
-    asked: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    """the calls that wait for an approval, by id"""
+    asked: dict[str, CallState | Check] = field(default_factory=dict[str, "CallState | Check"])
+    """the calls, and what guardrails check, that a person is asked about, by id"""
+
+    checks: dict[str, Check] = field(default_factory=dict[str, Check])
+    """what guardrails decided on contents of the task, by their ids"""
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     """the questions that a person is to answer, by id"""

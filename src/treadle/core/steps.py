@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import (
+    AnswerHeld,
     CallReport,
     Failure,
     InputReceived,
@@ -44,8 +45,11 @@ UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", 
 So does `none`: it never began, or it failed and was requested once more.
 """
 
-ModelCallStatus = Literal["proposed", "begun", "answered", "failed"]
-"""`proposed`: to be asked, for the first time or again. `failed`: the last attempt failed, and no timer asks again."""
+ModelCallStatus = Literal["proposed", "begun", "held", "answered", "failed"]
+"""`proposed`: to be asked, for the first time or again. `failed`: the last attempt failed, and no timer asks again.
+
+`held`: the answer is there, and guardrails have not let it pass yet.
+"""
 
 _FAILURES: Final = ("error", "timeout", "abandoned")
 """The kinds of failure that belong to a call itself, where its outcome is unknown."""
@@ -79,6 +83,12 @@ class ModelCall:
 
     permit: RequestVerdict | None = None
     """what the policies say of the next request, where they judge requests to models"""
+
+    held: AnswerHeld | None = None
+    """the answer, while guardrails have not let it pass"""
+
+    void: bool = False
+    """the request in flight has input that guardrails rewrote since: its answer does not count"""
 
     message: Message | None = None
     finish: Finish = "stop"
@@ -141,6 +151,12 @@ class CallState:
     ended: int = 0
     outcome: Outcome | None = None
     output: Json = None
+    guarded: bool = False
+    """whether guardrails replaced `output`"""
+
+    returned: Json = None
+    """what the tool itself returned, if guardrails replaced it"""
+
     observation: tuple[Content, ...] | None = None
     display: str | None = None
     error: Failure | None = None
@@ -247,9 +263,10 @@ class CallState:
 
     @property
     def as_tool_call(self) -> ToolCall:
-        """The call as `undo=` and `reconcile=` receive it: with the arguments that its tool ran with."""
+        """The call as `undo=` and `reconcile=` receive it: as its tool ran, and what that returned."""
         arguments = self.arguments if self.rewritten is None else self.rewritten
-        return ToolCall(self.id, self.name, copied(arguments), output=copied(self.output))
+        output = self.returned if self.guarded else self.output
+        return ToolCall(self.id, self.name, copied(arguments), output=copied(output))
 
 
 def repeat_call(step: StepState, call: CallState) -> CallState:
@@ -304,6 +321,9 @@ class StepState:
     """as in `TaskState`"""
 
     input: tuple[Content, ...] = ()
+    read: tuple[InputReceived, ...] = ()
+    """the messages of `input`, as they arrived"""
+
     first_message: int = 0
     answer_at: int = 0
     """index of the model's newest answer in the conversation"""

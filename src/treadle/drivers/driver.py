@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -51,6 +51,7 @@ from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyT
 
 if TYPE_CHECKING:
     from treadle.engine.agent_view import AgentView
+    from treadle.policy.guardrails import Guardrail
 
 
 def system_time() -> int:
@@ -76,6 +77,7 @@ class Dependencies:
     policy: Judge | None = None
     middleware: tuple[ToolMiddleware, ...] = ()
     vault: Vault = NO_VAULT
+    guardrails: tuple[Guardrail, ...] = ()
     on_pending: OnPending | None = None
     at_terminal: OnPending | None = None
 
@@ -146,6 +148,7 @@ class TaskDriver:
         self._price = dependencies.price
         self._on_pending = PendingCallback(dependencies.on_pending) if dependencies.on_pending else None
         self._at_terminal = PendingCallback(dependencies.at_terminal) if dependencies.at_terminal else None
+        self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
@@ -207,11 +210,18 @@ class TaskDriver:
             inherited = replace(inherited, judges=(*inherited.judges, creator.policy))
         if runtime.agent.policy is not None and runtime.agent.policy not in inherited.judges:
             inherited = replace(inherited, judges=(*inherited.judges, runtime.agent.policy))
-        spec = _spec(terms, state, runtime, inherited.judges)
+        has_guardrails = self._guardrails or runtime.agent.guardrails
+        guardrails = self._guardrails_for(runtime.agent) if has_guardrails else ()
+        spec = _spec(terms, state, runtime, inherited.judges, guardrails)
         if terms.goal in ("end", "step"):
             await self.agents.check_limits(runtime.agent, runtime.rules.limits, state, spec.options.break_on)
             await record_agent(owned, runtime.agent, terms.context, spec.options)
-        effect_context = await self._effect_context(owned, runtime, spec.options, terms, inherited)
+        effect_context = await self._effect_context(owned, runtime, spec, terms, inherited)
+        if guardrails:
+            from treadle.engine.guarding import Guarding
+
+            effect_context.guarding = Guarding(effect_context, guardrails)
+            effect_context.labels = await self._labels(owned)
         return spec, effect_context
 
     async def _hand_over(
@@ -261,12 +271,13 @@ class TaskDriver:
         self,
         owned: OwnedTask,
         runtime: AgentRuntime,
-        options: RunOptions,
+        spec: DriveSpec,
         terms: _Terms,
         inherited: Inherited,
     ) -> EffectContext:
         """Return what the effects of a drive are performed with."""
         state, writer, agent, above = owned.state, owned.writer, runtime.agent, terms.above
+        options = spec.options
         effects = EffectContext(
             state, runtime, owned.channel, terms.context, writer.durable, writer.clock, self._price
         )
@@ -279,10 +290,9 @@ class TaskDriver:
         if inherited.judges:
             from treadle.policy.requests import Exposure
 
-            labels = owned.labels
             effects.judges = inherited.judges
             effects.exposure = Exposure(runtime.rules.tools, inherited.exposed)
-            effects.labels = (await self.cache.row(state.task_id)).labels if labels is None else labels
+            effects.labels = await self._labels(owned)
         if runtime.layers is not None:
             from treadle.engine.judging import refusal_of
 
@@ -291,6 +301,7 @@ class TaskDriver:
             from treadle.engine.step_requests import StepRequests
 
             effects.step_requests = StepRequests(state, writer.clock)
+            effects.step_requests.guarded_tools = spec.rules.guarded_tools
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)
         view = self._view_of(state, agent) if state.team is not None else None
@@ -320,6 +331,16 @@ class TaskDriver:
         from treadle.engine.agent_view import AgentView
 
         return AgentView(state, team, filters)
+
+    async def _labels(self, owned: OwnedTask) -> Mapping[str, str]:
+        labels = owned.labels
+        return (await self.cache.row(owned.state.task_id)).labels if labels is None else labels
+
+    def _guardrails_for(self, agent: Agent[Any]) -> tuple[Guardrail, ...]:
+        """Return the guardrails that hold for the tasks of an agent: the runner's, and its own."""
+        from treadle.policy.guardrails import guardrails_for
+
+        return guardrails_for(agent.name, (*self._guardrails, *agent.guardrails))
 
     # ---------------------------------------------------------------------------- entering the thread
 
@@ -391,7 +412,11 @@ class _Terms:
 
 
 def _spec(
-    terms: _Terms, state: TaskState, runtime: AgentRuntime | None, judges: tuple[Judge, ...]
+    terms: _Terms,
+    state: TaskState,
+    runtime: AgentRuntime | None,
+    judges: tuple[Judge, ...],
+    guardrails: tuple[Guardrail, ...] = (),
 ) -> DriveSpec:
     """Return what a drive decides by."""
     goal, only = terms.goal, terms.only
@@ -406,6 +431,11 @@ def _spec(
         judged, requests = judged_tools(runtime.agent, judges), judges_requests(runtime, judges)
         gated = bool(judged) or requests or rules.gated
         rules = replace(rules, judged=judged, gated=gated, judges_requests=requests)
+    if guardrails or state.checks:
+        from treadle.agents.decide.guardrails import guarded, guarded_rules
+
+        rules = guarded_rules(rules, guardrails, runs_functions=runtime.agent.function_worker is not None)
+        decide = decide if decide is idle else guarded(decide)
     if only is not None:
         rules = replace(rules, only_steps=only)
     elif goal == "step" and worker is not None:

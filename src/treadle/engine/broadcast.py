@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias
 
 from treadle.core.events import AgentChanged, Ephemeral, Event, EventOrigin, Rewound, explain_names
 from treadle.core.state import TaskState
+from treadle.core.withheld import for_watchers
 
 BUFFER: Final = 4_096
 """How many items the log of a task holds at most; its older half is dropped when there are more."""
@@ -226,6 +227,7 @@ class Channel:
         """Hand items to every watcher and observer; from any thread."""
         if self.observed is None and not self.watchers:
             return
+        items = for_watchers(items)
         state, origin = self.state, self.origin
         if state is not None and state.versions:
             self._set_origins(items, state)

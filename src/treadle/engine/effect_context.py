@@ -18,7 +18,7 @@ from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
-from treadle.core.steps import CallState
+from treadle.core.steps import CallState, ModelCall, StepState
 from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
 from treadle.engine.metering import Pricing, TokenMeter
@@ -28,6 +28,7 @@ from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
 
 if TYPE_CHECKING:
+    from treadle.engine.held_deltas import HeldDeltas
     from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
     from treadle.policy.requests import Exposure
@@ -89,6 +90,52 @@ class Subagents(Protocol):
 
     def is_open(self, call: CallState) -> bool:
         """Return whether the task of a call was driven here and has not ended."""
+        ...
+
+
+@frozen
+class JudgedPlace:
+    """A content that is to be judged: where it is, what it is, and the tool whose result it is."""
+
+    step: str
+    place: str
+    guards: e.GuardedContent
+    tool: str = ""
+
+
+class Guards(Protocol):
+    """The guardrails of one drive, as other effects need them; `guarding` implements it."""
+
+    def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
+        """Return what holds the deltas of an answer back; None if nothing has to."""
+        ...
+
+    def holds(self, step: StepState, call: ModelCall) -> bool:
+        """Return whether an answer that arrived may not go on yet."""
+        ...
+
+    def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
+        """Return the verdict on an answer that was refused while it was being written, and its end."""
+        ...
+
+    def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
+        """Return the answer that passed, after watchers were shown what was held back of it."""
+        ...
+
+    async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
+        """Judge a content and return what was decided."""
+        ...
+
+    def denied(self, place: JudgedPlace, content: dict[str, Json], why: str) -> list[e.Event]:
+        """Return that a content is refused since it could not be judged."""
+        ...
+
+    async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
+        """Judge an answer that no model wrote, and return the verdicts, and what passed; None if nothing did."""
+        ...
+
+    async def judge_finalized(self, output: Json) -> list[e.Event]:
+        """Judge what a worker made of the answer in its last look."""
         ...
 
 
@@ -165,6 +212,9 @@ class EffectContext:
 
     judges: tuple[Judge, ...] = ()
     """the policies that hold for the task: the runner's, its agent's, and those of the agents above it"""
+
+    guarding: Guards | None = None
+    """the guardrails that hold for the task: the runner's, and its agent's"""
 
     exposure: Exposure | None = None
     """what its model has seen; only where policies hold"""

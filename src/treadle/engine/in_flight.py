@@ -46,8 +46,10 @@ from treadle.core.effects import (
     CallTool,
     Effect,
     JudgeCall,
+    JudgeContent,
     JudgeRequest,
     Reconcile,
+    ReleaseAnswer,
     RunAgent,
     StopAgent,
     UndoCall,
@@ -93,6 +95,11 @@ class _Kinds(dict[type, type[EffectInFlight[Any]]]):
 
             self[effect] = RequestJudgementInFlight
             return RequestJudgementInFlight
+        if effect is JudgeContent or effect is ReleaseAnswer:
+            from treadle.engine.guarding import AnswerReleaseInFlight, ContentJudgementInFlight
+
+            self |= {JudgeContent: ContentJudgementInFlight, ReleaseAnswer: AnswerReleaseInFlight}
+            return self[effect]
         from treadle.engine import step_functions
 
         self |= step_functions.KINDS

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
@@ -24,7 +24,7 @@ from treadle.core.codec import plain
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
-from treadle.core.permits import digest_of
+from treadle.core.permits import Permit, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
@@ -43,7 +43,6 @@ from treadle.policy.verdicts import (
     EffectKind,
     EffectRequest,
     Judge,
-    PolicyFunction,
     PolicyVerdict,
     Replace,
     strictest,
@@ -158,30 +157,15 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         if not isinstance(verdict, AskPerson):
             return self._judged(verdict)
         context, call = self.context, self.effect.call
-        if call.permit is not None:
-            # Its approver wrote these arguments, so no person is asked about them once more.
-            return self._judged(Allow(verdict.rule, "its approver wrote the arguments"))
         definition = definition_of(context.runtime, call.name)
-        granted = await self._granted(verdict, definition)
-        if granted is not None:
-            return granted
-        if context.runtime.options.interaction == "headless":
-            return self._judged(Deny(verdict.rule, "it needs an approval, and the run is headless"))
-        seconds = verdict.expires or context.runtime.options.approval_expires or APPROVAL_SECONDS
-        return e.ApprovalRequested(
-            call.step,
-            call.id,
-            call.requests + 1,
-            definition,
-            digest_of(call.arguments),
-            context.clock() + int(seconds * 1e6),
-            verdict.rule,
-            verdict.reason,
-            await self._preview(),
-            verdict.approvers,
-            verdict.excluded,
-            context.conversation if context.conversation != context.state.thread else None,
-        )
+        answered, grant = await answered_for(context, verdict, call.permit, call.name, definition)
+        if not isinstance(answered, AskPerson):
+            judged = self._judged(answered)
+            judged.grant = grant
+            return judged
+        digest = digest_of(call.arguments)
+        number, preview = call.requests + 1, await self._preview()
+        return approval_request(context, answered, call.step, call.id, number, definition, digest, preview)
 
     def _judged(self, verdict: PolicyVerdict | None) -> e.CallJudged:
         call = self.effect.call
@@ -196,33 +180,6 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         arguments = plain(verdict.arguments)
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
-
-    async def _granted(self, verdict: AskPerson, definition: str) -> e.CallJudged | None:
-        """Return that an earlier approval covers the call: of this tool, as defined now, where the same rule asks.
-
-        What its approver may not decide, it does not lift.
-        """
-        context, call = self.context, self.effect.call
-        about = (call.name, definition, verdict.rule)
-        for grant in context.state.grants:
-            if (grant.tool, grant.definition, grant.rule) == about and may_decide(verdict, grant.by):
-                return self._lifted(verdict, grant.request_id, f"approved for the task{_by(grant.by)}")
-        if context.standing_grants is None or verdict.rule is None:
-            return None
-        for grant in await context.standing_grants(call.name):
-            if (
-                (grant.tool, grant.definition, grant.rule) == about
-                and grant.holds_in(context.conversation)
-                and may_decide(verdict, grant.by)
-            ):
-                where = "for all tasks" if grant.thread_id is None else "for the thread"
-                return self._lifted(verdict, grant.grant_id, f"approved {where}{_by(grant.by)}")
-        return None
-
-    def _lifted(self, verdict: AskPerson, grant: str, why: str) -> e.CallJudged:
-        call = self.effect.call
-        reason = f"{why} with {grant}"
-        return e.CallJudged(call.step, call.id, "allow", verdict.rule, reason, grant=grant)
 
     async def _preview(self) -> Json:
         """Return what the tool says that the call would do; where that fails, the approver reads why."""
@@ -261,6 +218,83 @@ async def refusal_of(
     return None if judged.verdict == "allow" else judged.reason or f"a policy says {judged.verdict}"
 
 
+async def answered_for(
+    context: EffectContext, question: AskPerson, permit: Permit | None, name: str, definition: str
+) -> tuple[Allow | Deny | AskPerson, str | None]:
+    """Return a question to a person, or what answers it without one, and the grant that does, if one does.
+
+    Args:
+        context: of the drive.
+        question: what a policy or a guardrail asks.
+        permit: what was decided before; a person who wrote what is judged is not asked about it.
+        name: of the tool, or of the content.
+        definition: what an approval is bound to beside that.
+    """
+    if permit is not None:
+        return Allow(question.rule, "its approver wrote the arguments"), None
+    granted = await _granted(context, question, (name, definition, question.rule))
+    if granted is not None:
+        return granted
+    if context.runtime.options.interaction == "headless":
+        return Deny(question.rule, "it needs an approval, and the run is headless"), None
+    return question, None
+
+
+async def _granted(
+    context: EffectContext, question: AskPerson, about: tuple[str, str, str | None]
+) -> tuple[Allow, str] | None:
+    """Return that an earlier approval answers a question: about the same, as defined now, where the same rule asks.
+
+    What its approver may not decide, it does not lift.
+    """
+    for grant in context.state.grants:
+        if (grant.tool, grant.definition, grant.rule) == about and may_decide(question, grant.by):
+            return _lifted(question, grant.request_id, f"approved for the task{_by(grant.by)}")
+    if context.standing_grants is None or question.rule is None:
+        return None
+    for grant in await context.standing_grants(about[0]):
+        if (
+            (grant.tool, grant.definition, grant.rule) == about
+            and grant.holds_in(context.conversation)
+            and may_decide(question, grant.by)
+        ):
+            where = "for all tasks" if grant.thread_id is None else "for the thread"
+            return _lifted(question, grant.grant_id, f"approved {where}{_by(grant.by)}")
+    return None
+
+
+def _lifted(question: AskPerson, grant: str, why: str) -> tuple[Allow, str]:
+    return Allow(question.rule, f"{why} with {grant}"), grant
+
+
+def approval_request(
+    context: EffectContext,
+    question: AskPerson,
+    step: str,
+    call: str,
+    number: int,
+    definition: str,
+    digest: str,
+    preview: Json = None,
+) -> e.ApprovalRequested:
+    """Return the question to a person, with the time at which it expires."""
+    seconds = question.expires or context.runtime.options.approval_expires or APPROVAL_SECONDS
+    return e.ApprovalRequested(
+        step,
+        call,
+        number,
+        definition,
+        digest,
+        context.clock() + int(seconds * 1e6),
+        question.rule,
+        question.reason,
+        preview,
+        question.approvers,
+        question.excluded,
+        context.conversation if context.conversation != context.state.thread else None,
+    )
+
+
 def _by(name: str | None) -> str:
     return f" by {name}" if name else ""
 
@@ -292,22 +326,43 @@ async def answers_of(judge: Judge, request: EffectRequest) -> Sequence[PolicyVer
     functions = judge.functions_for(request)
     if not functions:
         return ()
-    return await asyncio.gather(*[_answer_of(judge, function, request) for function in functions])
+    kinds = (Allow, AskPerson, Deny, Replace)
+    return await asyncio.gather(
+        *[
+            answer_of(each.id, each.function, request, judge.deadline, kinds, "the policy function")
+            for each in functions
+        ]
+    )
 
 
-async def _answer_of(judge: Judge, function: PolicyFunction, request: EffectRequest) -> PolicyVerdict | None:
-    """Return the verdict of a policy's function; one that raises, is late, or returns anything else denies."""
+async def answer_of(
+    rule: str,
+    function: Callable[[Any], Any],
+    request: Any,
+    seconds: float,
+    kinds: tuple[type[Any], ...],
+    what: str,
+) -> Any:
+    """Return the verdict of a function; one that raises, is late, or returns anything else denies.
+
+    Args:
+        rule: the id under which it judges.
+        function: runs in the event loop if it is async, else in a thread.
+        request: what it is called with.
+        seconds: that it may take.
+        kinds: the classes of verdicts.
+        what: how people call the function.
+    """
     try:
-        verdict = await within(judge.deadline, _called(function, request))
+        verdict = await within(seconds, _called(function, request))
     except Exception as error:  # noqa: BLE001  a gate that fails stays shut
-        return Deny(function.id, f"the policy function failed: {_error(error, judge.deadline)}")
-    if verdict is None or isinstance(verdict, (Allow, AskPerson, Deny, Replace)):
+        return Deny(rule, f"{what} failed: {_error(error, seconds)}")
+    if verdict is None or isinstance(verdict, kinds):
         return verdict
-    return Deny(function.id, f"the policy function returned a {type(verdict).__name__}, which is no verdict")
+    return Deny(rule, f"{what} returned a {type(verdict).__name__}, which is no verdict")
 
 
-async def _called(function: PolicyFunction, request: EffectRequest) -> Any:
-    call = function.function
+async def _called(call: Callable[[Any], Any], request: Any) -> Any:
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004
         verdict: Any = call(request)
     else:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from treadle.core import events as e
 from treadle.core.effects import CallModel
 from treadle.core.hiding import closed, hidden_answer, hidden_stream
-from treadle.core.messages import Message
+from treadle.core.messages import Message, Text
 from treadle.core.model import (
     NO_USAGE,
     ModelAnswer,
@@ -36,6 +36,10 @@ from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
 from treadle.ports import chosen_model
 
+if TYPE_CHECKING:
+    from treadle.engine.effect_context import Guards
+    from treadle.engine.held_deltas import HeldDeltas
+
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
 """Seconds after which a request is sent again at the latest, even if a layer of the model asks for more."""
 
@@ -43,10 +47,14 @@ MAX_EMPTY_ANSWERS: Final = 3
 """How often a model may answer a request with nothing: then the request fails."""
 
 
+class _RefusedPiece(Exception):
+    """A guardrail refused what the model has written so far."""
+
+
 class ModelCallInFlight(EffectInFlight[CallModel]):
     """A request to the model: of a step, or of a function within a step."""
 
-    __slots__ = ("model", "route", "selection_failure")
+    __slots__ = ("held", "model", "route", "selection_failure")
 
     runs_foreign_code: ClassVar[bool] = False
     ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
@@ -60,6 +68,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     selection_failure: e.Failure | None
     """why the tools of the request could not be chosen; then it is not sent"""
 
+    held: HeldDeltas | None
+    """what watchers are not shown yet of the answer, where guardrails check it or its input"""
+
     @property
     def name(self) -> str:
         """How people call the effect."""
@@ -71,6 +82,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         step, call = effect.step, effect.call
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
             return False
+        self.held = None
         offered, self.selection_failure = tool_selection.choose(context, effect)
         tries = call.tries
         self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
@@ -80,17 +92,15 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     async def run(self) -> list[e.Event]:
         """Send the request and return its end."""
         context, effect, channel = self.context, self.effect, self.context.channel
-        step, call_id = effect.step, effect.call.id
+        step, call_id, guarding = effect.step, effect.call.id, context.guarding
         if self.selection_failure is not None:
             return [e.ModelFailed(step.id, self.selection_failure, call_id)]
         answer: ModelAnswer | None = None
         request: ModelRequest | None = None
         stream: Any = None
+        is_steps = effect.call.request is None
         try:
-            if effect.call.request is None:
-                request = step_request(context, effect)
-            else:
-                request = function_request(context, effect.call)
+            request = step_request(context, effect) if is_steps else function_request(context, effect.call)
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
             request.raw, request.route = channel.raw, self.route
@@ -101,6 +111,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                 )
             if context.subagents is not None and context.subagents.account.is_limited:
                 await context.durable()  # a limit of the tree must hold for what a crash cuts off, too
+            self.held = None if guarding is None else guarding.stream(step, effect.call, text_label)
             stream = context.runtime.model.stream(request)
             if context.vault.hide_in is not None:
                 stream = hidden_stream(stream, context.vault.known)
@@ -111,34 +122,40 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     answer = item
                 elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
-                elif channel.listeners:
-                    context.streamed.add(key)
-                    channel.tell(_delta(step.id, call_id, text_label, item, context.state.seq))
+                elif self.held is not None or channel.listeners:
+                    self._tell(key, _delta(step.id, call_id, text_label, item, context.state.seq))
             if answer is not None:
                 check_answer(answer)
                 if is_empty(answer) and self._asks_again_for_nothing:
                     return [self._failed_as_empty(request, answer)]
                 context.streamed.discard(key)
         except asyncio.CancelledError:
-            if self.cancelled_itself():
-                return self.broken("the model adapter cancelled itself")
-            return [e.ModelStopped(step.id, "interrupted", call_id)]
+            return self._cancelled()
         except ModelError as error:
             return [self._failed(error, request)]
         except WrongAnswer as error:
-            await closed(stream)
-            text = f"{self.model} does not answer as models do: {error}"
-            failed = self._failed_for_unknown_reason(text)
-            return [self._with_usage(failed, answer.usage if answer is not None else None)]
+            return await self._wrong(stream, error, answer)
+        except _RefusedPiece:
+            return await self._refused(stream, request)
         except (Exception, SystemExit) as error:  # noqa: BLE001  what an adapter raises fails its request alone
             return self.broken(context.vault.error_text(error))
+        finally:
+            if self.held is not None:
+                self.held.close()
         if answer is None:
-            text = f"{self.model} ended its stream without an answer"
-            return [e.ModelFailed(step.id, e.Failure("model", "connection", text, model=self.model), call_id)]
+            return [self._failed_for("connection", f"{self.model} ended its stream without an answer")]
         assert request is not None, "it was answered"
         if context.vault.hide_in is not None:
             answer = hidden_answer(answer, context.vault.known)
-        return [self._returned(request, answer)]
+        returned = self._returned(request, answer)
+        return [returned if guarding is None else self._passed(guarding, returned)]
+
+    async def _wrong(self, stream: Any, error: WrongAnswer, answer: ModelAnswer | None) -> list[e.Event]:
+        """Close a stream that is not as those of models are, and return the end of its request."""
+        await closed(stream)
+        text = f"{self.model} does not answer as models do: {error}"
+        failed = self._failed_for_unknown_reason(text)
+        return [self._with_usage(failed, answer.usage if answer is not None else None)]
 
     def cut_off(self) -> list[e.Event]:
         """Return that the request was stopped."""
@@ -148,9 +165,18 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         """Return that the request failed for a reason that the adapter does not tell."""
         return [self._failed_for_unknown_reason(text)]
 
-    def _failed_for_unknown_reason(self, text: str) -> e.ModelFailed:
-        failure = e.Failure("model", "unknown", text, model=self.model)
+    def _cancelled(self) -> list[e.Event]:
+        """Return the end of a request that was cancelled, or that cancelled itself."""
+        if self.cancelled_itself():
+            return self.broken("the model adapter cancelled itself")
+        return [e.ModelStopped(self.effect.step.id, "interrupted", self.effect.call.id)]
+
+    def _failed_for(self, kind: str, text: str) -> e.ModelFailed:
+        failure = e.Failure("model", kind, text, model=self.model)
         return e.ModelFailed(self.effect.step.id, failure, self.effect.call.id)
+
+    def _failed_for_unknown_reason(self, text: str) -> e.ModelFailed:
+        return self._failed_for("unknown", text)
 
     @property
     def _asks_again_for_nothing(self) -> bool:
@@ -198,6 +224,47 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return e.ModelReturned(
             step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
         )
+
+    def _tell(self, key: str, delta: e.Ephemeral) -> None:
+        """Tell watchers of a delta, or hold it back until guardrails let it pass; raise for a refused piece."""
+        context, held = self.context, self.held
+        if held is None:
+            context.streamed.add(key)
+            context.channel.tell(delta)
+            return
+        held.feed(delta)
+        if held.refusal is not None:
+            raise _RefusedPiece
+
+    def _passed(self, guarding: Guards, returned: e.ModelReturned) -> e.ModelReturned | e.AnswerHeld:
+        """Return an answer, or that it is held: guardrails have not let it, or its input, pass."""
+        if not guarding.holds(self.effect.step, self.effect.call):
+            if self.held is not None:
+                self.held.tell_rest()
+            return returned
+        return e.AnswerHeld(
+            returned.step,
+            returned.message,
+            returned.finish,
+            returned.usage,
+            returned.typed,
+            returned.call,
+            returned.model,
+            returned.also,
+            returned.cost,
+        )
+
+    async def _refused(self, stream: Any, request: ModelRequest | None) -> list[e.Event]:
+        """Close the stream of an answer that was refused while it was being written, and return the request's end."""
+        await closed(stream)
+        held = self.held
+        assert self.context.guarding is not None, "a guardrail refused it"
+        assert held is not None, "a piece of it was refused"
+        assert request is not None, "it was sent"
+        judged, failed = self.context.guarding.refused_piece(self.effect.step, self.effect.call, held)
+        assert isinstance(failed, e.ModelFailed), "it ends the attempt"
+        written = self._estimated(request, Message("assistant", (Text(held.text),)))
+        return [judged, self._with_usage(failed, written)]
 
     def _failed(self, error: ModelError, request: ModelRequest | None) -> e.ModelFailed:
         """Return the end of a failed attempt, and when the next one follows if a layer of the model asks for one."""

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from treadle.core import events as e
+from treadle.core.ids import result_call
 from treadle.core.schedule import UNNEEDED
 from treadle.core.spending import picodollars
 from treadle.core.state import TaskState
@@ -15,6 +16,9 @@ from treadle.engine.drive_spec import DriveSpec
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.options import Breakpoint
 from treadle.engine.step_requests import StepRequests
+
+_SETTLES: Final = (e.GuardrailJudged, e.ApprovalGiven)
+"""What may let the result of a call go on that guardrails withheld."""
 
 _ENDS_OF_STEPS: Final = (e.StepCompleted, e.StepSkipped, e.StepFailed)
 
@@ -92,7 +96,12 @@ class StepFunctionRecorder:
         if isinstance(event, e.ModelFailed) and event.retry_at is not None:
             return  # the request is sent again
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
-            self._requests.answer(event)
+            if not (type(event) is e.ToolEnded and self._requests.is_withheld(event.call)):
+                self._requests.answer(event.call)
+        elif isinstance(event, _SETTLES):
+            place = event.place if isinstance(event, e.GuardrailJudged) else event.call
+            if (call := result_call(place)) != place and not self._requests.is_withheld(call):
+                self._requests.answer(call)
         elif isinstance(event, e.StepSkipped) and self._state.graph is not None:
             self._requests.refuse_calls(list(self._state.graph.nodes[event.step].model_calls))
         if self._goal is not None:

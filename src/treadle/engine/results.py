@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, cast
 
 from treadle.core import events as e
+from treadle.core.checks import Check
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
@@ -22,7 +23,7 @@ from treadle.core.state import TaskState, TicketExpiry, Timer
 from treadle.core.steps import CallState, FailedChild, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
-from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
+from treadle.errors import GuardrailStopped, TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.policy.budget import own_spending
 from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 
@@ -726,11 +727,16 @@ class RunResult(Displayed, Generic[OutputT_co]):
         return f"{self.state}: {self.error.message}" if self.error is not None else self.state_text
 
     def raise_for_state(self) -> RunResult[OutputT_co]:
-        """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
+        """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it.
+
+        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`.
+        """
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
             reason = f": {self.error.message}" if self.error is not None else ""
-            raise classes[self.state](f"task {self.task_id} is {self.state}{reason}", self)
+            is_refused = self.error is not None and self.error.source == "guardrail"
+            error_class = GuardrailStopped if is_refused else classes[self.state]
+            raise error_class(f"task {self.task_id} is {self.state}{reason}", self)
         return self
 
     def _view(self) -> View:
@@ -1003,6 +1009,7 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
     if state.asked and state.undo is None:
         calls = (call for step in state.under_way() for call in step.open.values())
         pending += [_approval(state, call) for call in calls if call.id in state.asked]
+        pending += [_check(state, check) for check in state.checks.values() if check.id in state.asked]
     if state.questions and state.undo is None and state.ended is None:
         pending += [_question(state, question) for question in state.questions.values()]
     for call in _unsettled(state):
@@ -1051,7 +1058,7 @@ def _in_background(state: TaskState, call: CallState) -> Pending:
     )
 
 
-def _approval(state: TaskState, call: CallState) -> Pending:
+def _approval(state: TaskState, call: CallState | Check) -> Pending:
     assert call.permit is not None, "it was asked for"
     request = call.permit.request
     assert request is not None, "it was asked for"
@@ -1088,6 +1095,13 @@ def _question(state: TaskState, question: Question) -> Pending:
         default=asked.default,
         has_default=asked.has_default,
     )
+
+
+def _check(state: TaskState, check: Check) -> Pending:
+    """Return the question about a content that guardrails check: its arguments are what is asked about."""
+    item = _approval(state, check)
+    why = f": {item.reason}" if item.reason else ""
+    return replace(item, text=f"the guardrail {item.rule} asks about {check.name}{why}")
 
 
 def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:

@@ -80,12 +80,21 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
             return []
         if done.skipped is not None:
             return [self._skipped(done.skipped)]
+        judged: list[e.Event] = []
+        if done.is_last and context.guarding is not None:
+            try:
+                judged, passed = await context.guarding.judge_final(node.id, output)
+            except asyncio.CancelledError:
+                return []
+            if passed is None:
+                return judged
+            output = passed["answer"]
         planned = tuple(done.next_steps)
         end = e.StepCompleted(
             node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts
         )
         end.changes = changes
-        return [end]
+        return [*judged, end]
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the function is entered again."""
@@ -142,7 +151,10 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
             if self.effect.id == "initialize":
                 return [e.StepsPlanned(await worker.initialize(task))]
             output = await worker.finalize(task, copied(state.output))
-            return [e.AnswerFinalized(_read_output(agent, output))]
+            output = _read_output(agent, output)
+            if context.guarding is not None and output != state.output:
+                return await context.guarding.judge_finalized(output)
+            return [e.AnswerFinalized(output)]
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
         except Exception as error:  # noqa: BLE001  a worker fails by what it raises

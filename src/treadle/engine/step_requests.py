@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from treadle.core import events as e
+from treadle.core.checks import is_judged, withholds
+from treadle.core.ids import result_place
 from treadle.core.state import TaskState
 from treadle.engine import step_threads
 from treadle.engine.journal_writer import Recorder
@@ -31,6 +33,9 @@ class StepRequests:
         self._unrecorded: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._closed = False
+        self.guarded_tools: frozenset[str] = frozenset()
+        """the names of the tools whose results guardrails check"""
+
         self.wake: Callable[[], None] = _nothing
 
     # ----------------------------------------------------------------------------------- for functions
@@ -106,9 +111,9 @@ class StepRequests:
             if done is not None and not done.done():
                 done.set_result(None)
 
-    def answer(self, event: Any) -> None:
-        """Let the functions go on that wait for the call whose end this event is."""
-        for done in self._waiting.pop(event.call or "", ()):
+    def answer(self, call_id: str | None) -> None:
+        """Let the functions go on that wait for a call, or for an answer of the model, which has come."""
+        for done in self._waiting.pop(call_id or "", ()):
             if not done.done():
                 done.set_result(None)
 
@@ -155,7 +160,16 @@ class StepRequests:
         return any(
             call_id in node.model_calls or (node.step is not None and call_id in node.step.open)
             for node in graph.running.values()
-        )
+        ) or self.is_withheld(call_id)
+
+    def is_withheld(self, call_id: str) -> bool:
+        """Whether guardrails have not let the result of a call pass."""
+        if not self.guarded_tools:
+            return False
+        call = self._state.find_call(call_id)
+        if call is None or call.name not in self.guarded_tools or not is_judged(call):
+            return False
+        return withholds(self._state.checks.get(result_place(call_id)))
 
 
 def _nothing() -> None:

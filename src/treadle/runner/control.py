@@ -9,6 +9,7 @@ from typing import Final
 
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.checks import Check, check_edit
 from treadle.core.events import END_STATES
 from treadle.core.ids import is_undo, undone_call
 from treadle.core.journal import events_with_epochs
@@ -129,9 +130,15 @@ class ControlVerbs(ViewVerbs):
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
 
     def _check_arguments(
-        self, state: TaskState, call: CallState, arguments: dict[str, Json], verb: str
+        self, state: TaskState, call: CallState | Check, arguments: dict[str, Json], verb: str
     ) -> None:
-        """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here."""
+        """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here.
+
+        Of a content that guardrails ask about, the parts have to be those that were shown, and texts where they were.
+        """
+        if isinstance(call, Check):
+            check_edit(call, arguments, verb)
+            return
         try:
             agent = self._agents.of(state.agent, None, state.task_id)
         except AgentUnknown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
@@ -27,6 +27,7 @@ from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.team import AgentTrack
 from treadle.core.unknown_names import explains_names
+from treadle.core.withheld import for_watchers
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
@@ -149,7 +150,7 @@ class StoredEvents:
         self._names: dict[str, str] = {}
         """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
 
-    async def after(self, seq: int) -> list[Event]:
+    async def after(self, seq: int) -> Sequence[Event]:
         """Return the events after a sequence number; none if the task was never made: its creator raises the error."""
         try:
             events = await self._read(seq)
@@ -169,10 +170,10 @@ class StoredEvents:
             event.tool_name = self._names.get(call, "")
         return events
 
-    async def _read(self, seq: int, upto: int | None = None) -> list[Event]:
+    async def _read(self, seq: int, upto: int | None = None) -> Sequence[Event]:
         records = await self._store.read(self._task_id, after=seq, upto=upto)
         found = events_with_epochs(self._task_id, records, after=seq, previous=None if seq else b"")
-        return [event for _, event in found]
+        return for_watchers([event for _, event in found])
 
     def _call_of(self, event: Event) -> str | None:
         """Return which call an event tells of; None if of none. What an answer asks for is noted."""

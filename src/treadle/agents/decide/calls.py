@@ -20,6 +20,7 @@ from typing import Literal, TypeAlias
 
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
+from treadle.core.checks import Check
 from treadle.core.effects import CallTool, Decision, Effect, JudgeCall, Reconcile, RunAgent, StopAgent, Wait
 from treadle.core.ends import unknown_end, withdrawn_end, withheld_end
 from treadle.core.ids import judgement_id, stop_id
@@ -121,7 +122,7 @@ def denied_end(call: CallState) -> e.ToolEnded:
     return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
 
 
-def wait_for_calls(calls: Sequence[CallState]) -> Wait:
+def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
     """Return the wait of a task that can do nothing until these calls are decided on, or end in the background."""
     statuses = {call.status for call in calls}
     if statuses == {"deferred"}:

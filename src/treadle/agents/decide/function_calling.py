@@ -87,6 +87,8 @@ def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
 
 
 def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Failure) -> Decision | None:
+    if error.source == "guardrail":
+        return e.StepFailed(step.id, error)  # a refusal stops the task, unlike a failure
     if rules.on_model_failure == "pause":
         return pause(step, f"model failed: {error.message}")  # once it is lifted, the model is asked again
     if rules.on_model_failure == "degrade":

@@ -142,7 +142,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
     if (
         step is not None
         and step.model_call.final
-        and step.model_call.status in (("answered",) if out_of_time else ("begun", "answered"))
+        and step.model_call.status in (("answered",) if out_of_time else ("begun", "held", "answered"))
     ):
         return None  # the last answer is there or in flight, and only the limit on time stops it
     if state.in_flight() and (out_of_time or rules.on_limit != "pause"):

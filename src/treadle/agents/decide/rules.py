@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from treadle.core.data import frozen
-from treadle.core.events import Join, NextStep
+from treadle.core.events import GuardedContent, Join, NextStep
 from treadle.core.observation import OBSERVATION_CHARS
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
@@ -75,6 +75,15 @@ class Rules:
 
     gated: bool = False
     """whether any call, or request to a model, may have to be judged before it starts"""
+
+    guarded: frozenset[GuardedContent] = frozenset()
+    """the contents that guardrails check"""
+
+    guarded_tools: frozenset[str] = frozenset()
+    """the names of the tools whose results they check"""
+
+    blocks_input: bool = False
+    """whether input has to pass before the step starts that reads it"""
 
     judges_requests: bool = False
     """whether requests to models are judged before they go out"""

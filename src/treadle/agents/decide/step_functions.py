@@ -11,15 +11,18 @@ nothing                     the failure of the task: the plan leads nowhere
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
+from treadle.agents.decide.guardrails import is_input_held
 from treadle.agents.decide.lifecycle import give_up
 from treadle.agents.decide.limits import repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
+from treadle.core.checks import Check
 from treadle.core.effects import (
     CallModel,
     ConsultWorker,
@@ -46,7 +49,8 @@ def decide(state: TaskState, rules: Rules) -> Decision:
     given_up = give_up(graph)
     if isinstance(given_up, e.Event):
         return given_up
-    begins = _begin(state, rules, graph)
+    held = rules.blocks_input and is_input_held(state, rules)
+    begins = None if held else _begin(state, rules, graph)
     if begins is not None:
         return begins
     wanted = _wanted(state, rules, graph)
@@ -54,6 +58,8 @@ def decide(state: TaskState, rules: Rules) -> Decision:
         return wanted if isinstance(wanted, e.Event) else (*_effects(wanted), *given_up)
     if wanted:
         return wanted
+    if held:
+        return Wait("idle")
     if graph.failed:
         return _after_failure(state, rules, next(iter(graph.failed.values())))
     if graph.running:
@@ -120,10 +126,11 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     reached = _requests(state, rules, runs, effects)
     if reached is not None:
         return reached
-    return _rest(effects, waiting) or (tuple(effects) if effects else None)
+    waiting_for = [*waiting, *[check for check in state.asked.values() if isinstance(check, Check)]]
+    return _rest(effects, waiting_for) or (tuple(effects) if effects else None)
 
 
-def _rest(effects: list[Effect], waiting: list[CallState]) -> Wait | None:
+def _rest(effects: list[Effect], waiting: Sequence[CallState | Check]) -> Wait | None:
     """Return the wait of a task of whose running steps each waits for a person, a ticket or a timer; else None."""
     held = {call.step for call in waiting}
     resting = asks = False
@@ -186,7 +193,7 @@ def _requests(
     for node in runs:
         for call_id, call in node.model_calls.items():
             assert node.step is not None, "a running step has begun"
-            if call.tries is not None and call.tries.retry_at is not None:
+            if call.status == "held" or (call.tries is not None and call.tries.retry_at is not None):
                 continue
             if call.status == "proposed":
                 spent = spent_before_a_call(rules.limits, state, reserve=False, besides=fresh)

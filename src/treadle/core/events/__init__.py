@@ -44,6 +44,7 @@ from treadle.core.events.control import (
     UndoRequested,
     UndoVerdict,
 )
+from treadle.core.events.guardrails import AnswerHeld, GuardedContent, GuardrailJudged, GuardrailWord
 from treadle.core.events.live import (
     Channel,
     ChildEvent,
@@ -126,6 +127,7 @@ __all__ = [
     "JOURNAL_FORMAT",
     "AgentChanged",
     "AnswerFinalized",
+    "AnswerHeld",
     "ApprovalDenied",
     "ApprovalExpired",
     "ApprovalGiven",
@@ -150,6 +152,9 @@ __all__ = [
     "Event",
     "EventOrigin",
     "Failure",
+    "GuardedContent",
+    "GuardrailJudged",
+    "GuardrailWord",
     "IllegalEvent",
     "InputEdited",
     "InputReceived",
@@ -259,6 +264,8 @@ TaskEvent: TypeAlias = (
     | ValueKept
     | RequestJudged
     | ModelStarted
+    | AnswerHeld
+    | GuardrailJudged
     | ModelReturned
     | ModelFailed
     | ModelStopped

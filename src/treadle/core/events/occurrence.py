@@ -25,16 +25,20 @@ leaves the task alone, since what it does not know may forbid what it would do n
 class Failure:
     """An error as it is journalled: its kind, its message and where it came from.
 
-    `model` is who failed, as `provider:model`, if a model did.
+    `model` is who failed, as `provider:model`, if a model did. Of a content that a guardrail refused, `kind` says what
+    it was (`input`, `output` or `result`), `rule` is the id of the guardrail, and `by` the name of the person that it
+    asked and who refused.
     """
 
-    source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store"]
+    source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store", "guardrail"]
     kind: str
     message: str
     call: str | None = None
     status: int | None = None
     retry_after: float | None = None
     model: str = ""
+    rule: str | None = None
+    by: str | None = None
 
     @property
     def provider(self) -> str:

@@ -1,0 +1,336 @@
+"""What guardrails have to decide before a task goes on: the same for every worker.
+
+A worker is asked only once nothing of this is due; what it then wants may wait once more.
+
+    input that no step has read     is judged before the step starts, if a guardrail is blocking or steps are functions
+    input of the step               is judged beside the request; its answer is held until the input has passed
+    an answer that is held          is judged, and goes on as `ModelReturned`, or its attempt fails
+    the result of a call            is judged before the next request, or before the function that asked reads it
+    an answer that no model wrote   is judged before its step ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from treadle.agents.decide.calls import close_calls, wait_for_calls
+from treadle.agents.decide.failures import fail
+from treadle.agents.decide.lifecycle import DecideFunction
+from treadle.agents.decide.rules import Rules
+from treadle.core import events as e
+from treadle.core.checks import (
+    Check,
+    answer_content,
+    input_content,
+    is_judged,
+    refusal,
+    result_content,
+    standing,
+)
+from treadle.core.data import mutable
+from treadle.core.effects import CallModel, Decision, Effect, JudgeContent, ReleaseAnswer, RunFunction, Wait
+from treadle.core.ids import (
+    answer_place,
+    final_place,
+    input_place,
+    is_final,
+    judgement_id,
+    release_id,
+    result_place,
+)
+from treadle.core.messages import Json
+from treadle.core.permits import digest_of
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, ModelCall, StepState
+from treadle.policy.guardrails import Guardrail
+
+
+def guarded(work: DecideFunction) -> DecideFunction:
+    """Return what a worker wants, as far as guardrails let it go on."""
+
+    def decide(state: TaskState, rules: Rules) -> Decision:
+        due = _before_work(state, rules)
+        if due is None:
+            return _beside_work(state, rules, work(state, rules))
+        return _beside_work(state, rules, due) if due and not isinstance(due, e.Event) else due
+
+    return decide
+
+
+def guarded_rules(rules: Rules, guardrails: Sequence[Guardrail], *, runs_functions: bool) -> Rules:
+    """Return what a drive decides by, with the guardrails that hold for it; functions may act before they ask."""
+    contents = frozenset(content for each in guardrails for content in each.on)
+    blocking = runs_functions or any(each.blocking for each in guardrails)
+    return replace(
+        rules,
+        guarded=contents,
+        guarded_tools=frozenset(
+            name for name in rules.tools if any(each.checks("result", name) for each in guardrails)
+        ),
+        blocks_input="input" in contents and blocking,
+    )
+
+
+@mutable
+class _Due:
+    """What guardrails still have to do about some contents."""
+
+    effects: list[Effect]
+    asked: list[Check]
+    refused: Check | None = None
+
+    def look(self, state: TaskState, wanted: JudgeContent, *, guarded: bool) -> None:
+        """Note how a content stands; without a guardrail on it, one that was not judged passes."""
+        check = state.checks.get(wanted.place)
+        stands = standing(check)
+        if stands == "open":
+            if guarded or (check is not None and check.permit is not None):
+                self.effects.append(wanted)
+        elif check is not None and stands == "asked":
+            self.asked.append(check)
+        elif check is not None and stands == "refused":
+            self.refused = self.refused or check
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something has not passed."""
+        return bool(self.effects or self.asked) or self.refused is not None
+
+
+def _judge(
+    state: TaskState, step: str, place: str, guards: e.GuardedContent, content: dict[str, Json]
+) -> JudgeContent:
+    check = state.checks.get(place)
+    content = check.arguments if check is not None and check.arguments else content
+    return JudgeContent(judgement_id(place), step, place, guards, content)
+
+
+def _inputs(state: TaskState, rules: Rules, inputs: Iterable[e.InputReceived], step: str = "") -> _Due:
+    due = _Due([], [])
+    for received in inputs:
+        wanted = _judge(state, step, input_place(received.seq), "input", input_content(received.parts))
+        due.look(state, wanted, guarded="input" in rules.guarded)
+    return due
+
+
+def _answer(state: TaskState, rules: Rules, step: StepState, call: ModelCall) -> _Due:
+    due = _Due([], [])
+    assert call.held is not None, "it is held"
+    place = answer_place(call.id or step.id, call.attempt)
+    wanted = _judge(state, step.id, place, "output", answer_content(call.held))
+    due.look(state, wanted, guarded="output" in rules.guarded)
+    return due
+
+
+def _results(state: TaskState, rules: Rules, calls: Sequence[CallState]) -> _Due:
+    due = _Due([], [])
+    for call in calls:
+        check = state.checks.get(result_place(call.id))
+        if not is_judged(call) or (
+            check is not None and check.permit is not None and check.permit.status == "used"
+        ):
+            continue  # of one that its step has failed for, the model reads in the next attempt that it was withheld
+        wanted = _judge(state, call.step, result_place(call.id), "result", result_content(call))
+        wanted.tool = call.name
+        due.look(state, wanted, guarded=is_result_guarded(rules, call))
+    return due
+
+
+def is_result_guarded(rules: Rules, call: CallState) -> bool:
+    """Whether guardrails judge the result of a call."""
+    return call.name in rules.guarded_tools
+
+
+# --------------------------------------------------------------------------------------- before a worker
+
+
+def _before_work(state: TaskState, rules: Rules) -> Decision | None:
+    """Return what is due before the worker is asked; None if nothing is."""
+    if state.graph is not None:
+        return _before_functions(state, rules)
+    step = state.step
+    if step is None or step.status != "running":
+        return None
+    call = step.model_call
+    inputs = _inputs(state, rules, step.read, step.id)
+    if inputs.refused is not None or call.void:
+        if call.status == "begun":
+            return ()
+        if inputs.refused is not None:
+            held = call.status == "held"
+            return (
+                e.ModelStopped(step.id, "interrupted")
+                if held
+                else e.StepFailed(step.id, refusal(inputs.refused))
+            )
+    if call.status == "held":
+        answer = _answer(state, rules, step, call)
+        if answer.refused is not None:
+            return e.ModelFailed(step.id, refusal(answer.refused))
+        effects, asked = [*inputs.effects, *answer.effects], [*inputs.asked, *answer.asked]
+        if effects or asked:
+            return tuple(effects) or wait_for_calls(asked)
+        return (ReleaseAnswer(release_id(step.id), step, call),)
+    if step.calls and not step.open:
+        results = _results(state, rules, step.calls)
+        if results.refused is not None:
+            return e.StepFailed(step.id, refusal(results.refused))
+        if results.is_open:
+            return tuple(results.effects) or wait_for_calls(results.asked)
+    return None
+
+
+def _before_functions(state: TaskState, rules: Rules) -> e.Event | None:
+    """Return what follows from a refused content of a step that is a function; None if nothing does."""
+    assert state.graph is not None, "its steps are functions"
+    for node in state.graph.running.values():
+        step = node.step
+        if step is None or node.id in state.graph.unneeded:
+            continue
+        refused: Check | None = None
+        for call_id, call in node.model_calls.items():
+            if call.status == "held":
+                answer = _answer(state, rules, step, call).refused
+                if answer is not None:
+                    return e.ModelFailed(step.id, refusal(answer), call_id)
+        for check in state.checks.values():
+            is_refused = (
+                check.step == step.id and check.permit is not None and check.permit.status == "denied"
+            )
+            if is_refused and check.guards != "input":
+                refused = refused or check
+        if refused is not None and all(call.status != "begun" for call in step.open.values()):
+            return e.StepFailed(step.id, refusal(refused))
+    return None
+
+
+# --------------------------------------------------------------------------------------- beside a worker
+
+
+def _beside_work(state: TaskState, rules: Rules, decision: Decision) -> Decision:
+    """Return what a worker wants with what guardrails judge beside it; or what goes before it."""
+    if isinstance(decision, e.StepStarted):
+        return _before_start(state, rules, decision)
+    if isinstance(decision, e.StepCompleted):
+        return _before_end(state, rules, decision)
+    if isinstance(decision, e.Event):
+        return decision
+    if state.graph is not None:
+        return _beside_functions(state, rules, decision)
+    step = state.step
+    if step is None or step.status != "running":
+        return decision
+    results = _results(state, rules, step.calls) if step.open else _Due([], [])
+    if isinstance(decision, Wait):
+        due = [*results.effects, *_inputs(state, rules, step.read, step.id).effects]
+        if due:
+            return tuple(due)
+        if results.asked and decision.reason in ("approval", "settlement"):
+            return Wait("approval", (*decision.calls, *results.asked))
+        return decision
+    effects = [*decision, *results.effects]
+    if any(type(effect) is CallModel for effect in decision):
+        inputs = _inputs(state, rules, step.read, step.id)
+        effects += inputs.effects
+        if inputs.asked and step.model_call.status != "begun":
+            effects = [effect for effect in effects if type(effect) is not CallModel]
+            return tuple(effects) or wait_for_calls(inputs.asked)
+    return _once(effects)
+
+
+def _once(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Return effects without those that are in it twice."""
+    return tuple({effect.id: effect for effect in effects}.values())
+
+
+def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decision:
+    """Return the start of a step, or what goes before it: what it would read may have to pass first."""
+    inputs = _inputs(state, rules, state.unread)
+    if inputs.refused is not None:
+        return _stop(state, inputs.refused)
+    if not rules.blocks_input or not inputs.is_open:
+        return start
+    return tuple(inputs.effects) or wait_for_calls(inputs.asked)
+
+
+def _stop(state: TaskState, refused: Check) -> Decision:
+    """Return what ends a task whose input was refused before a step has read it: first all that is in flight stops."""
+    if state.in_flight():
+        return ()
+    error = refusal(refused)
+    return close_calls(state, error.message, "refused") or fail(state, error)
+
+
+def is_input_held(state: TaskState, rules: Rules) -> bool:
+    """Whether no step may start, since input that it would read has not passed."""
+    return rules.blocks_input and _inputs(state, rules, state.unread).is_open
+
+
+def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decision:
+    """Return the end of a plain step, or what goes before it: an answer that no model wrote has to pass."""
+    step = state.step
+    if step is None or not end.last or not end.direct or step.typed is not None:
+        return end
+    content: dict[str, Json] = {"answer": end.output}
+    due = _Due([], [])
+    place = final_place(step.id, digest_of(end.output))
+    wanted = _judge(state, step.id, place, "output", content)
+    due.look(state, wanted, guarded="output" in rules.guarded)
+    if due.refused is not None:
+        return e.StepFailed(step.id, refusal(due.refused))
+    if due.is_open:
+        return tuple(due.effects) or wait_for_calls(due.asked)
+    check = state.checks.get(place)
+    if check is not None:
+        end.output = check.arguments["answer"]
+    return end
+
+
+def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ...] | Wait) -> Decision:
+    """Return what step functions want, with what guardrails judge for them."""
+    assert state.graph is not None, "its steps are functions"
+    effects, asked = list[Effect](), list[Check]()
+    unread = _inputs(state, rules, state.unread)
+    if unread.refused is not None:
+        return _stop(state, unread.refused)
+    withheld = set[str]()
+    for node in state.graph.running.values():
+        step = node.step
+        if step is None or node.id in state.graph.unneeded:
+            continue
+        for call_id, call in node.model_calls.items():
+            if call.status == "held":
+                answer = _answer(state, rules, step, call)
+                effects += answer.effects
+                asked += answer.asked
+                if not answer.is_open:
+                    effects.append(ReleaseAnswer(release_id(call_id), step, call))
+        results = _results(state, rules, step.calls)
+        effects += results.effects
+        asked += results.asked
+        if results.is_open:
+            withheld.add(step.id)
+    effects += unread.effects
+    asked += unread.asked
+    for check in state.checks.values():
+        if standing(check) == "asked" and is_final(check.id):
+            asked.append(check)  # once it is decided, the function is entered again and gives the same answer
+    waiting = {check.step for check in asked if is_final(check.id)}
+    if isinstance(decision, tuple):
+        wanted = [effect for effect in decision if not _is_held(effect, withheld, waiting)]
+        if wanted or effects:
+            return _once([*wanted, *effects])
+        return wait_for_calls(asked) if asked else decision
+    if effects:
+        return tuple(effects)
+    if asked and decision.reason in ("approval", "settlement", "idle"):
+        return Wait("approval", tuple({call.id: call for call in (*decision.calls, *asked)}.values()))
+    return decision
+
+
+def _is_held(effect: Effect, withheld: set[str], waiting: set[str]) -> bool:
+    """Whether what a step function wants waits for guardrails: for results, or for its answer."""
+    if type(effect) is RunFunction:
+        return effect.node.id in waiting
+    return type(effect) is CallModel and effect.call.status != "begun" and effect.step.id in withheld

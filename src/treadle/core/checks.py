@@ -1,0 +1,206 @@
+"""What guardrails are to judge, and what they decided on it: one record for each content of a task.
+
+(none)      not judged yet, or judged anew after a rewrite
+allowed     the guardrails let it pass
+asked       a person is to decide; the task may rest meanwhile
+edited      a person wrote it anew: it is judged once more, and no person is asked again
+approved    a person let it pass
+denied      by a guardrail or a person, or since time ran out
+used        denied, and its step has failed for it
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal, cast
+
+from treadle.core.data import mutable
+from treadle.core.events import AnswerHeld, Failure, GuardedContent, TypedAnswer
+from treadle.core.messages import IN_WORDS, UNSEEN, Content, Json, Message, Part, Reasoning, Text, ToolCall
+from treadle.core.observation import as_text
+from treadle.core.permits import Permit
+from treadle.core.steps import CallState
+from treadle.errors import ConfigurationError
+
+NAMES: Final[dict[GuardedContent, str]] = {
+    "input": "the input",
+    "output": "the answer",
+    "result": "the result",
+}
+"""How people call what is judged."""
+
+JSON_PARTS: Final = ("answer", "result")
+"""The parts of contents that are JSON data; the others are texts."""
+
+
+@mutable
+class Check:
+    """What guardrails decided on one content. To people who are asked it is like a call that has not started."""
+
+    id: str
+    step: str
+    guards: GuardedContent
+    arguments: dict[str, Json]
+    """the content as it stands: texts, or a JSON value, by what they are"""
+
+    permit: Permit | None = None
+    requests: int = 0
+    replaced: int = 0
+    """how often guardrails rewrote it"""
+
+    changed: bool = False
+    """whether it is another one than the task was given"""
+
+    problem: str | None = None
+    status: Literal["proposed"] = "proposed"
+
+    @property
+    def name(self) -> str:
+        """How people call what is judged."""
+        return NAMES[self.guards]
+
+
+Standing = Literal["open", "asked", "passed", "refused"]
+
+
+def standing(check: Check | None) -> Standing:
+    """Return how a content stands: still to be judged, asked about, passed or refused."""
+    permit = check.permit if check is not None else None
+    if permit is None or permit.status == "edited":
+        return "open"
+    if permit.status == "asked":
+        return "asked"
+    return "refused" if permit.status in ("denied", "used") else "passed"
+
+
+def withholds(check: Check | None) -> bool:
+    """Whether the result of a call may not be read yet; one that a step has failed for is read as withheld."""
+    is_used = check is not None and check.permit is not None and check.permit.status == "used"
+    return standing(check) != "passed" and not is_used
+
+
+def refusal(check: Check) -> Failure:
+    """Return why a content was refused, and by which guardrail or person."""
+    permit = check.permit
+    rule, by, reason = (permit.rule, permit.by, permit.reason) if permit is not None else (None, None, "")
+    who = f"the guardrail {rule}" if rule else "a guardrail"
+    text = f"{who} refused {check.name}"
+    return Failure("guardrail", check.guards, f"{text}: {reason}" if reason else text, rule=rule, by=by)
+
+
+def check_edit(check: Check, arguments: dict[str, Json], verb: str) -> None:
+    """Raise `ConfigurationError` for what a person may not put in the place of a content."""
+    wrong = [
+        part
+        for part in check.arguments
+        if part not in arguments or (part not in JSON_PARTS and not isinstance(arguments[part], str))
+    ]
+    if wrong or set(arguments) != set(check.arguments):
+        parts = ", ".join([part if part in JSON_PARTS else f"{part} (a text)" for part in check.arguments])
+        raise ConfigurationError(
+            f"{verb}: {check.name} consists of {parts}; got {', '.join(arguments) or 'nothing'}"
+        )
+
+
+# ---------------------------------------------------------------------------------------- contents
+
+
+def input_content(parts: tuple[Content, ...]) -> dict[str, Json]:
+    """Return what is judged of input: its text."""
+    return {"text": "\n".join([part.text for part in parts if isinstance(part, Text)])}
+
+
+def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Content, ...]:
+    """Return input with another text in place of its own; images and files stay."""
+    others = [part for part in parts if not isinstance(part, Text)]
+    return (Text(as_text(content["text"])), *others)
+
+
+def answer_content(answer: AnswerHeld) -> dict[str, Json]:
+    """Return what is judged of a model's answer: its text, what it wrote before it, and the typed answer in it."""
+    contents: dict[str, Json] = {}
+    if thoughts := _reasoning(answer.message):
+        contents["reasoning"] = thoughts
+    typed, text = answer.typed, answer.message.text
+    if typed is not None and typed.problem is None:
+        contents["answer"] = typed.output
+        text = text if typed.call is not None else ""
+    elif typed is not None and typed.call is not None:
+        contents["answer"] = next(
+            call.arguments for call in answer.message.tool_calls if call.id == typed.call
+        )
+    if text:
+        contents["text"] = text
+    if scratch := "\n".join(
+        [call.raw for call in answer.message.tool_calls if _is_scratch(call) and call.raw]
+    ):
+        contents["scratch"] = scratch
+    return contents
+
+
+def _is_scratch(call: ToolCall) -> bool:
+    """Whether a call stands for text of a model that could not be read as a call or an answer."""
+    return call.problem is not None and call.meta == IN_WORDS
+
+
+def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message, TypedAnswer | None]:
+    """Return a model's message and the typed answer in it, with what guardrails made of them."""
+    before, message, typed = answer_content(answer), answer.message, answer.typed
+    changed = {key for key, value in content.items() if before.get(key) != value}
+    if not changed:
+        return message, typed
+    parts = list(message.parts)
+    if "reasoning" in changed:
+        parts = _with_reasoning(parts, as_text(content["reasoning"]))
+    if "scratch" in changed:
+        raw = as_text(content["scratch"])
+        parts = [
+            replace(part, raw=raw) if isinstance(part, ToolCall) and _is_scratch(part) else part
+            for part in parts
+        ]
+    said = as_text(content["text"]) if "text" in changed else None
+    if "answer" in changed and typed is not None:
+        value = content["answer"]
+        if typed.problem is None:
+            typed = replace(typed, output=value)
+        if typed.call is None:
+            said = as_text(value)
+        else:
+            arguments: dict[str, Json] = (
+                cast("dict[str, Json]", value) if isinstance(value, dict) else {"answer": value}
+            )
+            parts = [
+                replace(part, arguments=arguments, raw=None)
+                if isinstance(part, ToolCall) and part.id == typed.call
+                else part
+                for part in parts
+            ]
+    if said is not None:
+        place = next((i for i, part in enumerate(parts) if isinstance(part, Text)), len(parts))
+        others: list[Part] = [part for part in parts if not isinstance(part, Text)]
+        parts = [*others[:place], Text(said), *others[place:]] if said else others
+    return Message(message.role, tuple(parts)), typed
+
+
+def _with_reasoning(parts: list[Part], text: str) -> list[Part]:
+    """Return parts with other reasoning, which no provider is sent: it signed other words."""
+    first = next(part for part in parts if isinstance(part, Reasoning))
+    others = [part for part in parts if not isinstance(part, Reasoning)]
+    meta = IN_WORDS if first.meta == IN_WORDS else UNSEEN
+    return [Reasoning(text, meta), *others] if text else [*others]
+
+
+def _reasoning(message: Message) -> str:
+    return "\n".join([part.text for part in message.parts if isinstance(part, Reasoning) and part.text])
+
+
+def result_content(call: CallState) -> dict[str, Json]:
+    """Return what is judged of a call that ended: what the model is to read of it."""
+    if call.observation is not None:
+        return {"result": "\n".join([part.text for part in call.observation if isinstance(part, Text)])}
+    return {"result": call.error.message if call.error is not None else call.output}
+
+
+def is_judged(call: CallState) -> bool:
+    """Whether a call has a result that guardrails judge: a tool returned or raised it."""
+    return call.status == "ended" and call.outcome in ("ok", "error") and bool(call.attempt)

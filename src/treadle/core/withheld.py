@@ -1,0 +1,47 @@
+"""What watchers are not shown of events: texts of answers that guardrails have not let pass. The journal has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from treadle.core.events import AnswerHeld, ApprovalGiven, Event, GuardrailJudged
+from treadle.core.ids import is_answer
+from treadle.core.messages import Message
+
+T = TypeVar("T")
+
+
+def _held(event: AnswerHeld) -> Event:
+    return _like(event, message=Message(event.message.role, ()), typed=None)
+
+
+def _judged(event: GuardrailJudged) -> Event:
+    return _like(event, content=None, previous=None) if event.guards == "output" else event
+
+
+def _given(event: ApprovalGiven) -> Event:
+    return _like(event, arguments=None, previous=None) if is_answer(event.call) else event
+
+
+_WITHHELD: Final[dict[type[Any], Callable[[Any], Event]]] = {
+    AnswerHeld: _held,
+    GuardrailJudged: _judged,
+    ApprovalGiven: _given,
+}
+
+
+def _like(event: Any, **changes: Any) -> Event:
+    shown = replace(event, **changes)
+    shown.seq, shown.time = event.seq, event.time
+    if (name := getattr(event, "tool_name", None)) is not None:
+        shown.tool_name = name
+    return shown
+
+
+def for_watchers(items: Sequence[T]) -> Sequence[T]:
+    """Return events as watchers are shown them; the same sequence, if nothing in it is withheld."""
+    if not any(type(item) in _WITHHELD for item in items):
+        return items
+    return [_WITHHELD[type(item)](item) if type(item) in _WITHHELD else item for item in items]  # type: ignore[misc]

@@ -1,0 +1,396 @@
+"""Guardrails as effects: contents are judged, and answers that were held go on.
+
+    JudgeContent --> every guardrail on the content --> the strictest verdict
+        allow, none    GuardrailJudged: the content goes on
+        rewrite        GuardrailJudged: the content is another one, and is judged anew
+        ask            GuardrailJudged and ApprovalRequested; in a headless run it is refused
+        deny           GuardrailJudged: the task stops
+
+The begin of a judgement is not journalled: one that was cut off is made again. What is journalled is not made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from treadle.core import events as e
+from treadle.core.checks import JSON_PARTS, Check, passed_answer, refusal, standing
+from treadle.core.codec import flaw, plain
+from treadle.core.effects import JudgeContent, ReleaseAnswer
+from treadle.core.ids import answer_place, final_place, input_place, is_final, result_call
+from treadle.core.messages import Content, Json
+from treadle.core.observation import as_text, error_text
+from treadle.core.permits import digest_of
+from treadle.core.state import TaskState
+from treadle.core.state_view import StateAccess, StateView
+from treadle.core.steps import ModelCall, StepState
+from treadle.engine.effect_context import EffectContext, Guards, JudgedPlace
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.held_deltas import HeldDeltas
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.judging import answer_of, answered_for, approval_request
+from treadle.policy.guardrails import MAX_REWRITES, Guardrail, GuardrailRequest, Rewrite
+from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, Replace, strictest
+
+
+class Guarding:
+    """The guardrails of one drive.
+
+    Args:
+        context: what the effects of the drive are done with.
+        guardrails: those that hold for the task: the runner's and its agent's.
+    """
+
+    def __init__(self, context: EffectContext, guardrails: Sequence[Guardrail]) -> None:
+        self._context = context
+        self._guardrails = tuple(guardrails)
+        self._streams: dict[str, HeldDeltas] = {}
+        """what watchers were not shown yet of answers that are held, by request"""
+
+    # -------------------------------------------------------------------------------------- answers
+
+    def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
+        """Return what holds the deltas of an answer back until guardrails let them pass; None if nothing has to."""
+        key = call.id or step.id
+        place = JudgedPlace(step.id, answer_place(key, call.attempt), "output")
+        guardrails = [each for each in self._guardrails if each.checks("output")]
+        if not guardrails and not self._awaits_input(step):
+            return None
+        pieces = [each.piece for each in guardrails]
+        piece = None if None in pieces else max([each for each in pieces if each is not None], default=None)
+
+        async def judge(text: str) -> PolicyVerdict | None:
+            return await self._verdict(place, {"text": text}, None, whole=False)
+
+        context = self._context
+        held = HeldDeltas(
+            context.channel,
+            context.state,
+            context.streamed,
+            key,
+            e.Delta(step.id, label, "", call=call.id),
+            judge if guardrails else None,
+            piece,
+            lambda: self._awaits_input(step),
+        )
+        self._streams[key] = held
+        return held
+
+    def holds(self, step: StepState, call: ModelCall) -> bool:
+        """Whether an answer that arrived may not go on yet."""
+        return (
+            call.void or self._awaits_input(step) or any(each.checks("output") for each in self._guardrails)
+        )
+
+    def _awaits_input(self, step: StepState) -> bool:
+        """Whether input of a step has not passed, so that no answer to it may go on."""
+        if not any(each.checks("input") for each in self._guardrails):
+            return False
+        checks = self._context.state.checks
+        return any(standing(checks.get(input_place(received.seq))) != "passed" for received in step.read)
+
+    def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
+        """Return the verdict on an answer that was refused while it was being written, and the end of its attempt."""
+        refused = held.refusal
+        assert refused is not None, "a piece was refused"
+        key = call.id or step.id
+        content: dict[str, Json] = {"text": held.text}
+        place = answer_place(key, call.attempt)
+        judged = e.GuardrailJudged(step.id, place, "output", "deny", refused.rule, refused.reason, content)
+        text = f"the guardrail {refused.rule} refused the answer"
+        reason = f"{text}: {refused.reason}" if refused.reason else text
+        failure = e.Failure("guardrail", "output", reason, rule=refused.rule)
+        return [judged, e.ModelFailed(step.id, failure, call.id)]
+
+    def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
+        """Return the answer that passed, after watchers were shown what was held back of it."""
+        context = self._context
+        held = call.held
+        assert held is not None, "an answer is held"
+        key = call.id or step.id
+        check = context.state.checks.get(answer_place(key, call.attempt))
+        changed = check is not None and check.changed
+        message, typed = passed_answer(held, check.arguments if check is not None and changed else {})
+        stream = self._streams.pop(key, None)
+        if stream is None:
+            label: e.Channel = "draft" if message.tool_calls or call.id is not None else "final"
+            none_held = e.Delta(step.id, label, "", call=call.id)
+            stream = HeldDeltas(
+                context.channel, context.state, context.streamed, key, none_held, None, None, lambda: False
+            )
+            changed = True
+        model = held.model or context.state.model
+        restarted = e.ModelRestarted(step.id, model, call.attempt, call.id, context.state.seq)
+        stream.finish(message, typed, changed=changed, restarted=restarted)
+        return e.ModelReturned(
+            step.id, message, held.finish, held.usage, typed, call.id, held.model, held.also, held.cost
+        )
+
+    # ------------------------------------------------------------------------------------- judgement
+
+    async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
+        """Judge a content and return what was decided."""
+        check = self._context.state.checks.get(place.place)
+        verdict = await self._verdict(place, content, check)
+        return await self._events(place, content, check, verdict)
+
+    async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
+        """Judge an answer that no model wrote, and return the verdicts, and what passed; None if nothing did.
+
+        What a person is asked about, or refused, is found by the answer when the function gives it once more.
+        """
+        place = JudgedPlace(step, final_place(step, digest_of(output)), "output")
+        if not any(each.checks("output") for each in self._guardrails):
+            return [], {"answer": output}
+        check = self._context.state.checks.get(place.place)
+        content, verdicts = {"answer": output} if check is None else check.arguments, list[e.Event]()
+        stands = standing(check)
+        if stands == "refused" and check is not None:
+            return [e.StepFailed(step, refusal(check))], None
+        if stands != "open":
+            return [], content if stands == "passed" else None
+        for _ in range(MAX_REWRITES + 1):
+            judged = await self.judged(place, content)
+            verdicts += judged
+            verdict = judged[0]
+            assert isinstance(verdict, e.GuardrailJudged), "it comes first"
+            if verdict.verdict == "allow":
+                return verdicts, content
+            if verdict.verdict != "rewrite":
+                return verdicts, None  # a person is asked, or the step fails for it
+            content = verdict.content or content
+        raise RuntimeError(f"guardrails rewrote the answer {MAX_REWRITES} times")
+
+    async def judge_finalized(self, output: Json) -> list[e.Event]:
+        """Judge what a worker made of the answer in its last look; a person is not asked about it."""
+        place = JudgedPlace("", final_place("", digest_of(output)), "output")
+        content: dict[str, Json] = {"answer": output}
+        verdict = await self._verdict(place, content, None)
+        for _ in range(MAX_REWRITES):
+            if not isinstance(verdict, Replace):
+                break
+            content = verdict.arguments
+            verdict = await self._verdict(place, content, None)
+        if verdict is None or isinstance(verdict, Allow):
+            return [e.AnswerFinalized(content["answer"])]
+        rule, reason = verdict.rule, verdict.reason
+        if isinstance(verdict, AskPerson):
+            reason = f"finalize_task changed it, and no person can be asked then: {reason}"
+        text = f"the guardrail {rule} refused the answer: {reason}"
+        return [e.WorkerFailed(e.Failure("guardrail", "output", text, rule=rule))]
+
+    def denied(self, place: JudgedPlace, content: dict[str, Json], why: str) -> list[e.Event]:
+        """Return that a content is refused since it could not be judged."""
+        return [_judged(place, "deny", Deny(None, f"it could not be judged: {why}"), content)]
+
+    async def _verdict(
+        self, place: JudgedPlace, content: dict[str, Json], check: Check | None, *, whole: bool = True
+    ) -> PolicyVerdict | None:
+        asked = [
+            self._answer(each, place, content, key, whole=whole)
+            for each in self._guardrails
+            if each.checks(place.guards, place.tool)
+            for key in content
+        ]
+        return strictest(await asyncio.gather(*asked)) if asked else None
+
+    async def _answer(
+        self, guardrail: Guardrail, place: JudgedPlace, content: dict[str, Json], part: str, *, whole: bool
+    ) -> PolicyVerdict | None:
+        """Return the verdict of a guardrail on a part of a content, under its id."""
+        request = self._request(place, content[part], part, whole=whole)
+        kinds = (Allow, Rewrite, AskPerson, Deny)
+        verdict: Any = await answer_of(
+            guardrail.id, guardrail.function, request, guardrail.deadline, kinds, "the guardrail"
+        )
+        if isinstance(verdict, Rewrite):
+            return self._rewrite(guardrail, content, part, verdict)
+        if isinstance(verdict, AskPerson):
+            return AskPerson(
+                guardrail.id, verdict.reason, verdict.expires, verdict.approvers, verdict.excluded
+            )
+        return verdict if verdict is None else type(verdict)(guardrail.id, verdict.reason)
+
+    def _rewrite(
+        self, guardrail: Guardrail, content: dict[str, Json], part: str, verdict: Rewrite
+    ) -> PolicyVerdict | None:
+        value = verdict.value
+        if part not in JSON_PARTS and not isinstance(value, str):
+            return Deny(guardrail.id, f"the guardrail rewrote a text as a {type(value).__name__}")
+        if (beyond := flaw(value)) is not None:
+            return Deny(guardrail.id, f"the guardrail rewrote a content as what cannot be stored: {beyond}")
+        typed = self._context.runtime.agent.typed
+        if part == "answer" and typed is not None:
+            try:
+                value = typed.read(value)
+            except ValueError as error:
+                return Deny(
+                    guardrail.id, f"the guardrail rewrote the answer to what is not of its type: {error}"
+                )
+        if value == content[part]:
+            return None
+        return Replace({**content, part: plain(value)}, guardrail.id, verdict.reason)
+
+    def _request(self, place: JudgedPlace, value: Json, part: str, *, whole: bool) -> GuardrailRequest:
+        context = self._context
+        state, origin = context.state, context.channel.origin
+        return GuardrailRequest(
+            on=place.guards,
+            text=as_text(value),
+            value=value,
+            part="text" if part == "result" else part,
+            whole=whole,
+            tool=place.tool,
+            parts=_parts_of(state, place.place) if place.guards == "input" else (),
+            task_id=state.task_id,
+            thread_id=state.thread,
+            step=place.step,
+            agent=state.agent,
+            agent_path=origin.agent_path if origin is not None else (state.agent,),
+            depth=state.depth,
+            labels=context.labels,
+            state=StateView(StateAccess(state, state.seq, "a guardrail", refusal="a guardrail only judges")),
+            context=context.user_context,
+        )
+
+    async def _events(
+        self, place: JudgedPlace, content: dict[str, Json], check: Check | None, verdict: PolicyVerdict | None
+    ) -> list[e.Event]:
+        context = self._context
+        if isinstance(verdict, Replace):
+            if check is None or check.replaced < MAX_REWRITES:
+                return [_judged(place, "rewrite", verdict, verdict.arguments, content)]
+            reason = f"it was rewritten {check.replaced} times, and is not accepted yet"
+            verdict = Deny(verdict.rule, reason)
+        grant: str | None = None
+        name = check.name if check is not None else Check("", "", place.guards, {}).name
+        if isinstance(verdict, AskPerson):
+            definition = digest_of([place.guards, verdict.rule])
+            permit = check.permit if check is not None else None
+            verdict, grant = await answered_for(context, verdict, permit, name, definition)
+            if isinstance(verdict, AskPerson):
+                number = check.requests + 1 if check is not None else 1
+                return [
+                    _judged(place, "ask", verdict, content),
+                    approval_request(
+                        context, verdict, place.step, place.place, number, definition, digest_of(content)
+                    ),
+                ]
+        if isinstance(verdict, Deny):
+            return [_judged(place, "deny", verdict, content if check is None else None)]
+        keeps = is_final(place.place) and check is None
+        allowed = _judged(place, "allow", verdict, content if keeps else None)
+        allowed.grant = grant
+        return [allowed]
+
+
+def _judged(
+    place: JudgedPlace,
+    word: e.GuardrailWord,
+    verdict: PolicyVerdict | None,
+    content: dict[str, Json] | None = None,
+    previous: dict[str, Json] | None = None,
+) -> e.GuardrailJudged:
+    rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
+    return e.GuardrailJudged(place.step, place.place, place.guards, word, rule, reason, content, previous)
+
+
+def _parts_of(state: TaskState, place: str) -> tuple[Content, ...]:
+    """Return the content parts of input that is judged."""
+    read = [received for step in state.under_way() for received in step.read]
+    found = (received for received in (*state.unread, *read) if input_place(received.seq) == place)
+    received = next(found, None)
+    return received.parts if received is not None else ()
+
+
+class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
+    """The judgement on a content of a task."""
+
+    __slots__ = ()
+
+    ends_before_undo: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return "the guardrails"
+
+    @property
+    def _place(self) -> JudgedPlace:
+        effect = self.effect
+        return JudgedPlace(effect.step, effect.place, effect.guards, effect.tool)
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event."""
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Judge the content, and return what was decided."""
+        try:
+            self.enter()
+            return await self._guarding.judged(self._place, self.effect.content)
+        except asyncio.CancelledError:
+            return self.broken("it cancelled itself") if self.cancelled_itself() else []
+        except Exception as error:  # noqa: BLE001  what keeps a content from being judged refuses it
+            return self.broken(error_text(error))
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: the content is judged when the task goes on."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the content is refused."""
+        return self._guarding.denied(self._place, self.effect.content, text)
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether the content was settled, asked about, changed or taken back meanwhile."""
+        effect = self.effect
+        check = state.checks.get(effect.place)
+        if check is not None:
+            return standing(check) != "open" or check.arguments != effect.content
+        if effect.guards == "input":
+            return not _parts_of(state, effect.place)
+        if is_final(effect.place):
+            return all(step.id != effect.step for step in state.under_way())
+        return effect.guards == "output" or state.find_call(result_call(effect.place)) is None
+
+    @property
+    def _guarding(self) -> Guards:
+        return guarding_of(self.context)
+
+
+class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
+    """An answer that guardrails held and let pass: it is there as soon as the effect begins."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return "the guardrails"
+
+    def begin(self, record: Recorder) -> bool:
+        """Show watchers what was held back, and record that the model answered."""
+        record(guarding_of(self.context).release(self.effect.step, self.effect.call))
+        return False
+
+    async def run(self) -> list[e.Event]:
+        """Do nothing: the effect ended as it began."""
+        return []
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: it never runs."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return nothing: it never runs."""
+        return []
+
+
+def guarding_of(context: EffectContext) -> Guards:
+    """Return the guardrails of a drive, also of one whose agent has none any more and finds an answer held."""
+    if context.guarding is None:
+        context.guarding = Guarding(context, ())
+    return context.guarding

@@ -1,0 +1,186 @@
+"""Deltas of an answer that guardrails check: watchers are shown text once it has passed, and nothing else before.
+
+    feed --> held --`piece` characters more--> all text so far is judged
+        passed         it is shown
+        rewritten      what the guardrails made of it is shown, if that begins as what was shown
+        asked about    nothing more is shown before the whole answer has passed
+        refused        the request ends
+
+Reasoning, arguments of calls and raw chunks are
+held until the whole answer has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from treadle.core import events as e
+from treadle.core.messages import Message
+from treadle.core.observation import as_text
+from treadle.core.state import TaskState
+from treadle.engine.broadcast import Channel
+from treadle.policy.verdicts import Allow, Deny, PolicyVerdict, Replace
+
+JudgeText = Callable[[str], Awaitable[PolicyVerdict | None]]
+
+
+class HeldDeltas:
+    """What watchers are to be shown of one answer.
+
+    Args:
+        channel: has the watchers.
+        state: of the task.
+        streamed: requests of whose answers watchers were shown a part; this one is added.
+        key: the step or the request whose answer it is.
+        label: a delta of the answer's text, without text.
+        judge: judges all of the text so far; None if no guardrail checks answers.
+        piece: after how many characters more the text is judged; None: not before the answer is whole.
+        awaits_input: returns whether the input has not passed yet.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        state: TaskState,
+        streamed: set[str],
+        key: str,
+        label: e.Delta,
+        judge: JudgeText | None,
+        piece: int | None,
+        awaits_input: Callable[[], bool],
+    ) -> None:
+        self._channel = channel
+        self._state = state
+        self._streamed = streamed
+        self._key = key
+        self._label = label
+        self._judge = judge
+        self._piece = piece
+        self._awaits_input = awaits_input
+        self._held: list[e.Ephemeral] = []
+        self._shown = ""
+        """the text that watchers were shown"""
+
+        self._judged = 0
+        """how many characters of `text` were judged"""
+
+        self._judging: asyncio.Task[None] | None = None
+        self._stopped = False
+        """whether nothing more is shown before the whole answer has passed"""
+
+        self.text: str = ""
+        """the text of the answer so far"""
+
+        self.refusal: Deny | None = None
+        """why the text so far is refused"""
+
+    def feed(self, delta: e.Ephemeral) -> None:
+        """Take a delta of the answer."""
+        is_text = False
+        if isinstance(delta, e.Delta) and delta.is_text:
+            is_text = True
+            self.text += delta.text
+            self._label = replace(delta, text="")
+        if not self._channel.listeners:
+            self._stopped = self._stopped or is_text  # a watcher that comes later is shown the whole
+            return
+        self._held.append(delta)
+        if self._judge is None:
+            if not self._stopped and not self._awaits_input():
+                self._tell_held()
+        elif is_text:
+            self._judge_soon()
+
+    def close(self) -> None:
+        """Stop judging: the answer is whole, or there will be none."""
+        self._stopped = True
+        if self._judging is not None:
+            self._judging.cancel()
+
+    def tell_rest(self) -> None:
+        """Show all that is held: the answer goes on as it is."""
+        if self._channel.listeners:
+            self._tell_held()
+        self._streamed.discard(self._key)
+
+    def finish(
+        self, message: Message, typed: e.TypedAnswer | None, *, changed: bool, restarted: e.ModelRestarted
+    ) -> None:
+        """Show what was held of an answer that has passed, and that was `changed` or not.
+
+        `restarted` tells watchers that what they were shown is void, where the answer does not begin like that.
+        """
+        if not self._channel.listeners:
+            pass
+        elif self._judge is None and not changed:
+            self._tell_held()
+        else:
+            text = message.text
+            if typed is not None and typed.call is None and changed:
+                text = as_text(typed.output)
+            if not text.startswith(self._shown):
+                self._channel.tell(restarted)
+                self._shown = ""
+            for delta in self._held:
+                if not changed and not (isinstance(delta, e.Delta) and delta.is_text):
+                    self._tell(delta)
+            if typed is not None and typed.call is not None and changed:
+                call = next(call for call in message.tool_calls if call.id == typed.call)
+                arguments = as_text(call.arguments)
+                self._tell(replace(self._label, channel="arguments", text=arguments, tool=call.name))
+            self._show(text)
+        self._streamed.discard(self._key)
+
+    # --------------------------------------------------------------------------------------- pieces
+
+    def _judge_soon(self) -> None:
+        if self._stopped or self._piece is None or self._judging is not None:
+            return
+        if len(self.text) - self._judged >= self._piece:
+            self._judging = asyncio.get_running_loop().create_task(self._judge_text(self.text))
+
+    async def _judge_text(self, text: str) -> None:
+        """Judge all text so far, and show it if it passes."""
+        assert self._judge is not None, "text is judged"
+        verdict = await self._judge(text)
+        self._judging, self._judged = None, len(text)
+        if self._stopped:
+            return
+        if isinstance(verdict, Deny):
+            self.refusal, self._stopped = verdict, True
+            return
+        passed = text
+        if isinstance(verdict, Replace):
+            passed = as_text(verdict.arguments["text"])
+            again = await self._judge(passed)
+            if not (again is None or isinstance(again, Allow)) or not passed.startswith(self._shown):
+                self._stopped = True
+                return
+        elif verdict is not None and not isinstance(verdict, Allow):
+            self._stopped = True
+            return
+        if not self._awaits_input() and not self._stopped:
+            self._show(passed)
+        self._judge_soon()
+
+    # --------------------------------------------------------------------------------------- telling
+
+    def _show(self, text: str) -> None:
+        """Show text that has passed, as far as watchers were not shown it."""
+        if len(text) > len(self._shown):
+            self._tell(replace(self._label, text=text[len(self._shown) :]))
+            self._shown = text
+
+    def _tell_held(self) -> None:
+        held, self._held = self._held, []
+        for delta in held:
+            if isinstance(delta, e.Delta) and delta.is_text:
+                self._shown += delta.text
+            self._tell(delta)
+
+    def _tell(self, delta: e.Ephemeral) -> None:
+        delta.after = self._state.seq
+        self._streamed.add(self._key)
+        self._channel.tell(delta)
