@@ -85,6 +85,12 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
     return secrets
 
 
+def environment_secrets(environment: Mapping[str, str]) -> set[str]:
+    """Return the secrets of an environment: of variables whose names say so, and the passwords in addresses."""
+    addresses = [value for value in environment.values() if "://" in value]
+    return named_secrets(environment).union(*map(url_secrets, addresses))
+
+
 def url_secrets(url: str | None) -> set[str]:
     """Return the secrets inside a URL: its password, a user name without one, and parameters such as `key`."""
     if not url:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.messages import Json
+from treadle.core.redaction import named_secrets
 from treadle.core.state import TaskState
 from treadle.core.team import Team
 from treadle.drivers import arguments
@@ -252,7 +253,7 @@ class AgentRegistry:
         cached = self._runtimes.get((agent, creator))
         if cached is not None and cached[0] == state.options:
             return cached[1]
-        if keys := model_secrets(self.model_of(agent)):
+        if keys := model_secrets(self.model_of(agent)) | named_secrets(agent.model_settings.extra):
             self._vault.learn(keys)
         options = from_json(state.options)
         rules = rules_for(agent, options, raised=was_raised(state.options), besides=creator.limits)

@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 
 from treadle.core.hiding import HiddenDeltas, hidden_answer
 from treadle.core.model import Finish, ModelAnswer, ModelDelta, ModelRequest
-from treadle.core.redaction import Secrets, hidden_in_logs, named_secrets, secrets_of, url_secrets
+from treadle.core.redaction import (
+    Secrets,
+    environment_secrets,
+    hidden_in_logs,
+    named_secrets,
+    secrets_of,
+    url_secrets,
+)
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, MissingExtra, ModelError
 from treadle.llm import loading, prices
@@ -141,7 +148,7 @@ class PydanticAIModel:
         if self._model_secrets is None or self._model_secrets[0] is not model:
             own = {self._api_key} if self._api_key else set[str]()
             values = frozenset(
-                own | _keys_of(model) | url_secrets(self._address()) | named_secrets(os.environ)
+                own | _keys_of(model) | url_secrets(self._address()) | environment_secrets(os.environ)
             )
             self._model_secrets = (model, values)
         values = self._model_secrets[1]
@@ -154,7 +161,7 @@ class PydanticAIModel:
         own = {self._api_key} if self._api_key else set[str]()
         inner = getattr(self, "_model", None)
         own |= _keys_of(inner) if inner is not None else set()
-        return frozenset(own | url_secrets(self._address()) | named_secrets(os.environ))
+        return frozenset(own | url_secrets(self._address()) | environment_secrets(os.environ))
 
     def _address(self) -> str | None:
         """Return the address of the server, if it is known here."""
