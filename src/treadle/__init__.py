@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from treadle.policy.rule import Rule
     from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, Replace
     from treadle.tools.index import ToolIndex
+    from treadle.tools.mcp.server import MCPServer
 
     __version__: str
 
@@ -77,6 +78,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "Rule": "treadle.policy.rule",
     "NextLayer": "treadle.agents.middleware",
     "NextStep": "treadle.core.events",
+    "MCPServer": "treadle.tools.mcp.server",
     "Node": "treadle.agents.workers.pipeline",
     "NodeContext": "treadle.agents.workers.node",
     "Pipeline": "treadle.agents.workers.pipeline",
@@ -115,6 +117,7 @@ __all__ = [
     "Image",
     "LastMessages",
     "Limits",
+    "MCPServer",
     "Message",
     "ModelAnswer",
     "ModelRequest",

@@ -44,6 +44,8 @@ TreadleError
     ├── SecretRefused               the tool does not declare the secret that it asks for
     ├── SecretUnavailable           a secret has no source, or its source does not give it
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
+    ├── ToolOutcomeUnknown          what a tool spoke to was gone before it answered
+    ├── ToolsetUnavailable          a toolset, such as an MCP server, cannot be had: the task was not driven
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
 
@@ -493,6 +495,26 @@ class SecretUnavailable(ToolError):
         super().__init__(message)
         self.name = name
         self.where = where
+
+
+class ToolOutcomeUnknown(ToolError):
+    """A tool cannot say whether its call took effect: what it spoke to was gone before it answered.
+
+    The outcome of a call that may write is unknown then, as after a timeout; any other call has failed.
+    """
+
+
+class ToolsetUnavailable(ToolError):
+    """The tools of a toolset, such as an MCP server, cannot be had; the task waits until it is driven again.
+
+    Args:
+        message: what happened, and to which toolset.
+        toolset: name of the toolset.
+    """
+
+    def __init__(self, message: str, *, toolset: str) -> None:
+        super().__init__(message)
+        self.toolset = toolset
 
 
 class ToolArgumentsInvalid(ToolError):

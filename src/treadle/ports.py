@@ -414,6 +414,43 @@ class Tool(Protocol[ContextT_contra]):
         ...
 
 
+class ToolsetConnection(Protocol):
+    """The tools of a toolset in one driver process, and what keeps them there: a child process, a session."""
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools that there are now: the same object for as long as they are the same.
+
+        Begins, or begins again, what the tools need. Raises `ToolsetUnavailable` when that cannot be had.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End what the tools need; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Tools that a process can only list once it has connected, such as those of an MCP server.
+
+    `Agent(tools=[...])` takes it like a tool. It is a declaration without state; each driver process connects once, and
+    each drive goes by the tools that the connection tells when the drive begins.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the names of its tools begin with, before `__`."""
+        ...
+
+    def facts(self) -> Json:
+        """Return JSON data that differs when the declaration does, for the fingerprint of the agent; no secrets."""
+        ...
+
+    def connect(self) -> ToolsetConnection:
+        """Return a new connection, which begins nothing yet."""
+        ...
+
+
 # ---------------------------------------------------------------------------------------------- memory
 
 

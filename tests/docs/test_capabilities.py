@@ -90,7 +90,7 @@ def test_a_claim_about_what_is_there_holds(claim: str):
         ("treadle tasks --colour", "treadle tasks --colour: no --colour"),
         ("--colour", "no command has --colour"),
         ("treadle.server", "treadle.server cannot be imported"),
-        ("pip install 'treadle[mcp]'", "no extra is called mcp"),
+        ("pip install 'treadle[a2a]'", "no extra is called a2a"),
         ("telepathy", "telepathy is no public name, parameter or field"),
         ("for code", "'for code' is neither an expression, nor a command"),
     ],

@@ -33,7 +33,7 @@ from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co, Tool
+from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co, Tool, Toolset
 
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         name: str
         description: str
         instructions: Instructions[Any] | Path
-        tools: Sequence[Tool[Any]]
+        tools: Sequence[Tool[Any] | Toolset]
         subagents: Sequence[Agent[Any] | Subagent | str]
         join: Join
         handoffs: Sequence[Agent[Any] | Handoff[Any] | str]
@@ -86,6 +86,7 @@ _DERIVED: Final = (
     "subagent_terms",
     "handoffs_by_tool",
     "subagents_by_tool",
+    "toolsets",
 )
 """The fields of an agent that follow from the others."""
 
@@ -104,7 +105,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         instructions: text, the `Path` of a file that holds it (read when the agent is made), or a function of
             `RunContext`, sync or async, that is called once per task.
         description: what the agent is for; the models of agents that may call it read this.
-        tools: functions decorated with `@tool`; their names must differ.
+        tools: functions decorated with `@tool`; their names must differ. An `MCPServer` stands for all tools that it
+            lists.
         subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
             a text. A call runs as a task of its own below this one; its answer is the call's result. A name stands
             for the agent that the runner knows by it, so an agent may call itself. `Subagent(agent, timeout=...)` says
@@ -168,6 +170,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "subagents",
         "subagents_by_tool",
         "tools",
+        "toolsets",
         "worker",
     )
 
@@ -176,7 +179,11 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     instructions: Instructions[Any]
     description: str
     tools: tuple[Tool, ...]
-    """all tools that its model may call, with those that call its subagents and those that hand over"""
+    """all tools that its model may call: with those that call its subagents, those that hand over, and those that
+    `toolsets` list once a drive has begun"""
+
+    toolsets: tuple[Toolset, ...]
+    """what lists further tools when a drive begins"""
 
     subagents: tuple[Agent[Any] | Subagent | str, ...]
     subagents_by_tool: Mapping[str, Agent[Any] | str]
@@ -224,7 +231,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         name: str = ...,
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT]] = ...,
+        tools: Sequence[Tool[ContextT] | Toolset] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
@@ -248,7 +255,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         name: str = ...,
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT]] = ...,
+        tools: Sequence[Tool[ContextT] | Toolset] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
@@ -273,7 +280,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         name: str = ...,
         description: str = ...,
         instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT]] = ...,
+        tools: Sequence[Tool[ContextT] | Toolset] = ...,
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
@@ -297,7 +304,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         name: str = "agent",
         description: str = "",
         instructions: Instructions[Any] | Path = "",
-        tools: Sequence[Tool[Any]] = (),
+        tools: Sequence[Tool[Any] | Toolset] = (),
         subagents: Sequence[Agent[Any] | Subagent | str] = (),
         join: Join = "all",
         handoffs: Sequence[Agent[Any] | Handoff[Any] | str] = (),
@@ -315,9 +322,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         metadata: Json = None,
     ) -> None:
         instructions = _checked_instructions(name, instructions)
-        checked_tools, subagents_by_tool, subagent_terms = _with_subagents(
-            name, _checked_tools(name, tools), subagents
-        )
+        single_tools, toolsets = _checked_tools(name, tools)
+        checked_tools, subagents_by_tool, subagent_terms = _with_subagents(name, single_tools, subagents)
         checked_tools, handoffs_by_tool = _with_handoffs(name, checked_tools, handoffs)
         values: dict[str, Any] = {
             "name": _checked_name(name),
@@ -325,6 +331,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "instructions": instructions,
             "description": _checked_description(name, description),
             "tools": checked_tools,
+            "toolsets": toolsets,
             "subagents": tuple(subagents),
             "subagents_by_tool": subagents_by_tool,
             "subagent_terms": subagent_terms,
@@ -394,12 +401,22 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     def replace(self, **changes: Any) -> Agent[Any, Any]:
         """Return an agent like this one with some arguments of the constructor changed."""
         arguments = {field: getattr(self, field) for field in self.__slots__ if field not in _DERIVED}
-        derived = {*self.subagents_by_tool, *self.handoffs_by_tool}
-        arguments["tools"] = [tool for tool in self.tools if tool.spec.name not in derived]
+        arguments["tools"] = [*self._single_tools(), *self.toolsets]
         unknown = set(changes) - set(arguments)
         if unknown:
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
         return Agent(**{**arguments, **changes})
+
+    def with_listed(self, tools: Sequence[Tool]) -> Agent[ContextT_contra, OutputT_co]:
+        """Return this agent with the tools that its toolsets list now; it is the same version of the agent."""
+        listed = self.replace(tools=[*self._single_tools(), *tools])
+        object.__setattr__(listed, "toolsets", self.toolsets)
+        object.__setattr__(listed, "_fingerprint", self.fingerprint)
+        return listed
+
+    def _single_tools(self) -> list[Tool]:
+        derived = {*self.subagents_by_tool, *self.handoffs_by_tool}
+        return [tool for tool in self.tools if tool.spec.name not in derived]
 
     @property
     def model_name(self) -> str:
@@ -428,14 +445,15 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
             handoffs = [{"handoffs": _handoff_facts(self.handoffs_by_tool)}] if self.handoffs_by_tool else []
-            facts = to_json(
-                [self.name, self.model_name, instructions, worker, specs, *output, *offer, *handoffs]
-            )
+            sets = [{"toolsets": [each.facts() for each in self.toolsets]}] if self.toolsets else []
+            further = [*output, *offer, *handoffs, *sets]
+            facts = to_json([self.name, self.model_name, instructions, worker, specs, *further])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
     def __repr__(self) -> str:
-        tools = ", ".join(tool.spec.name for tool in self.tools)
+        sets = [f"{each.name}__*" for each in self.toolsets]
+        tools = ", ".join([*(tool.spec.name for tool in self.tools), *sets])
         return f"Agent({self.model_name!r}, name={self.name!r}, tools=[{tools}])"
 
 
@@ -546,20 +564,27 @@ def _checked_model(name: str, model: Any) -> str | Model:
     return model
 
 
-def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
+def _checked_tools(name: str, tools: Any) -> tuple[tuple[Tool, ...], tuple[Toolset, ...]]:
+    """Return the tools in a list, and its toolsets."""
     if isinstance(tools, (str, bytes)) or not isinstance(tools, Sequence):
         raise ConfigurationError(f"Agent {name!r}: tools must be a list, got {tools!r}")
     checked: dict[str, Tool] = {}
+    toolsets: dict[str, Toolset] = {}
     for index, tool in enumerate(cast("Sequence[Any]", tools)):
-        if not isinstance(tool, Tool):
+        if isinstance(tool, Tool):
+            if tool.spec.name in checked:
+                twice = tool.spec.name
+                raise ConfigurationError(
+                    f"Agent {name!r}: two tools are named {twice!r}; give one `@tool(name=...)`"
+                )
+            checked[tool.spec.name] = tool
+        elif isinstance(tool, Toolset) and not isinstance(tool, type):
+            if tool.name in toolsets:
+                raise ConfigurationError(f"Agent {name!r}: two toolsets are named {tool.name!r}; rename one")
+            toolsets[tool.name] = tool
+        else:
             raise ConfigurationError(f"Agent {name!r}: tools[{index}] is {_no_tool(tool)}")
-        if tool.spec.name in checked:
-            twice = tool.spec.name
-            raise ConfigurationError(
-                f"Agent {name!r}: two tools are named {twice!r}; give one `@tool(name=...)`"
-            )
-        checked[tool.spec.name] = tool
-    return tuple(checked.values())
+    return tuple(checked.values()), tuple(toolsets.values())
 
 
 def _no_tool(value: Any) -> str:

@@ -499,7 +499,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
             ("toolsets", "functions", "tool", "capabilities"),
             "write tools=[...], functions decorated with @tool",
         ),
-        "mcp_servers": "there is no MCP client; write tools=[...], functions decorated with @tool",
+        "mcp_servers": "write tools=[MCPServer(...)], beside functions decorated with @tool",
         **{f"{content}_guardrails": _GUARDRAILS.format(content) for content in ("input", "output")},
         "checkpointer": _STORE,
         "store": _STORE,

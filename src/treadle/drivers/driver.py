@@ -29,6 +29,7 @@ from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
 from treadle.drivers.terminal import has_terminal
+from treadle.drivers.toolsets import ConnectedToolsets
 from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
@@ -150,6 +151,7 @@ class TaskDriver:
         self._at_terminal = PendingCallback(dependencies.at_terminal) if dependencies.at_terminal else None
         self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
+        self._toolsets = ConnectedToolsets()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
     async def drive(
@@ -202,6 +204,8 @@ class TaskDriver:
     ) -> tuple[DriveSpec, EffectContext | None]:
         """Return what a drive with an agent goes by, and what its effects are performed with."""
         state, inherited = owned.state, terms.inherited
+        if agent is not None and agent.toolsets and terms.goal in ("end", "step"):
+            agent = await self._toolsets.bind(agent)
         runtime = self.agents.runtime_for(state, agent) if agent is not None else None
         if runtime is None:
             return _spec(terms, state, None, inherited.judges), None
@@ -253,8 +257,9 @@ class TaskDriver:
             await owned.drive.stop(DRIVER_CLOSED, grace)
 
     async def close(self) -> None:
-        """Release what can be released, and stop watching the store."""
+        """Release what can be released, end connections of toolsets, and stop watching the store."""
         await self.ownership.close()
+        await self._toolsets.close()
         self.cache.close()
         self.owned.close()
 

@@ -35,7 +35,7 @@ from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution, ToolCut
 from treadle.engine.tree_limits import allows_call
-from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError
+from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import Background, CallServices, NoServices, Tool, ToolContext, ToolOutput
 
 _OPENING: Final = Lock()
@@ -121,6 +121,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             ends = self._cancelled()
         except ToolCut as cut:
             ends = self._cut_by_middleware(str(cut))
+        except ToolOutcomeUnknown as error:
+            ends = self._lost(context.vault.error_text(error))
         except (Exception, BaseExceptionGroup, AwaitingAnswer) as error:  # noqa: BLE001  what a tool raises is the call's error
             ends = self._failed(context.vault.error_text(error))
         if self._requests is not None and self._requests.asked:
@@ -295,6 +297,14 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                     self.context, call, self._record, lambda: self.ends is not None, loop
                 )
             return self._requests
+
+    def _lost(self, text: str) -> list[e.Event]:
+        """Return the end of an attempt of which the tool cannot say whether it took effect."""
+        call = self.effect.call
+        failure = e.Failure("tool", "lost", text, call.id)
+        if call.effect != "write" and not self._has_retries():
+            return [failed_end(call, failure, cut_off=True)]
+        return [e.ToolStopped(call.step, call.id, "abandoned", failure)]
 
     def _failed(self, text: str) -> list[e.Event]:
         """Return the end of an attempt that failed: the call may have retries left."""

@@ -39,7 +39,7 @@ _CHUNK: Final = 65_536
 
 # The program starts when it can read a line, which is written once its group is watched. If this process crashes
 # before, the program never starts: there is no moment in which it could be left behind.
-_GATE: Final = 'read -r _ && exec "$@"'
+GATE: Final = 'read -r _ && exec "$@"'
 
 Argument = str | os.PathLike[str]
 
@@ -175,7 +175,7 @@ class _Program:
         try:
             stopped = self._attend(process, asked_to_stop)
         finally:
-            _kill(process)
+            kill_group(process)
             exit_code = process.wait()
             self._read_remaining()
             self._close(process)
@@ -194,7 +194,7 @@ class _Program:
     def _start(self) -> subprocess.Popen[bytes]:
         out, errors = self._outputs
         process = subprocess.Popen(
-            ("/bin/sh", "-c", _GATE, self.name, *self._command),
+            ("/bin/sh", "-c", GATE, self.name, *self._command),
             cwd=self._cwd,
             env=self._env,
             stdin=subprocess.PIPE,
@@ -205,7 +205,7 @@ class _Program:
         )
         self._selector = selectors.DefaultSelector()
         try:
-            _watcher.add(process.pid)
+            watcher.add(process.pid)
             read, write = selectors.EVENT_READ, selectors.EVENT_WRITE
             ends = (process.stdin, write, None), (process.stdout, read, out), (process.stderr, read, errors)
             for stream, event, output in ends:
@@ -213,7 +213,7 @@ class _Program:
                 os.set_blocking(stream.fileno(), False)
                 self._selector.register(stream, event, output)
         except BaseException:
-            _kill(process)
+            kill_group(process)
             process.wait()
             self._close(process)
             raise
@@ -224,7 +224,7 @@ class _Program:
         late_at = time.monotonic() + self._timeout if self._timeout is not None else None
         kill_at, is_late, pause = None, False, 0.001
         while True:
-            ended = _has_ended(process)
+            ended = has_ended(process)
             if ended and not self._selector.get_map():
                 return is_late
             now = time.monotonic()
@@ -232,7 +232,7 @@ class _Program:
                 is_late = not ended and late_at is not None and now >= late_at
                 if ended or is_late or asked_to_stop():
                     # The program ended by itself, but others of its group hold its outputs open.
-                    _signal(process, signal.SIGTERM)
+                    signal_group(process, signal.SIGTERM)
                     kill_at = now + GRACE
             elif now >= kill_at:
                 return is_late
@@ -285,7 +285,7 @@ def _output_end(result: ProcessResult) -> str:
     return f": {text}" if text else ", and said nothing"
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether a program has ended; without reaping it where possible, so that its group's number is not reused."""
     if sys.platform == "darwin":
         return process.poll() is not None
@@ -295,16 +295,18 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
         return True  # other code in this process reaped it
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a program and to all of its group."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         return  # the group is empty; macOS also says so if all of it has ended and is not reaped
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    _signal(process, signal.SIGKILL)
-    _watcher.remove(process.pid)
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program that is not reaped, with all of its group, which is watched no longer."""
+    signal_group(process, signal.SIGKILL)
+    watcher.remove(process.pid)
 
 
 # ------------------------------------------------------------------------------------------ the watcher
@@ -323,7 +325,7 @@ for group in $groups; do kill -s KILL -- "-$group"; done
 """
 
 
-class _Watcher:
+class Watcher:
     """A small process that kills the groups of this process once it is gone, in any way."""
 
     def __init__(self) -> None:
@@ -385,7 +387,8 @@ class _Watcher:
         return True
 
 
-_watcher = _Watcher()
-atexit.register(_watcher.end)
+watcher = Watcher()
+"""Of this process; a transport that starts programs adds their groups, too."""
+atexit.register(watcher.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_watcher.forget)
+    os.register_at_fork(after_in_child=watcher.forget)

@@ -1,0 +1,59 @@
+"""The toolsets of a driver process: each is connected once, and agents are bound to the tools that it lists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from treadle.agents.agent import Agent
+from treadle.errors import ConfigurationError
+from treadle.ports import Tool, Toolset, ToolsetConnection
+
+MAX_BOUND: Final = 256
+"""How many agents are kept bound to their tools."""
+
+
+class ConnectedToolsets:
+    """Connects toolsets for one runner, and binds agents to their tools."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Toolset, ToolsetConnection] = {}
+        self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
+
+    async def bind(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return an agent with the tools that its toolsets list now: the same object while these are the same.
+
+        Raises:
+            ToolsetUnavailable: a toolset cannot be had.
+            ConfigurationError: two of the tools have one name.
+        """
+        listings = await asyncio.gather(*[self._connection(each).tools() for each in agent.toolsets])
+        bound = self._bound.get(agent)
+        if bound is not None and all(now is then for now, then in zip(listings, bound[0], strict=True)):
+            return bound[1]
+        try:
+            listed = agent.with_listed([tool for tools in listings for tool in tools])
+        except ConfigurationError as error:
+            names = ", ".join(each.name for each in agent.toolsets)
+            raise ConfigurationError(f"{error} (with the tools of {names})") from error
+        self._bound[agent] = list(listings), listed
+        if len(self._bound) > MAX_BOUND:
+            self._bound.popitem(last=False)
+        return listed
+
+    async def close(self) -> None:
+        """End all connections; a drive that begins later connects anew."""
+        connections = list(self._connections.values())
+        self._connections.clear()
+        self._bound.clear()
+        for result in await asyncio.gather(*[each.close() for each in connections], return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    def _connection(self, toolset: Toolset) -> ToolsetConnection:
+        connection = self._connections.get(toolset)
+        if connection is None:
+            connection = self._connections[toolset] = toolset.connect()
+        return connection

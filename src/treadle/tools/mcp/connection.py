@@ -1,0 +1,184 @@
+"""The connection of a driver process with one server: starts it, starts it again with back-off, makes its tools.
+
+This module imports nothing of the `mcp` package: a drive that begins must not wait in its event loop for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from treadle.core.messages import Json
+from treadle.errors import ToolError, ToolOutcomeUnknown, ToolsetUnavailable
+from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.tools.mcp.background_loop import in_background
+from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, clean, spec_of
+from treadle.tools.mcp.pins import Pins
+from treadle.tools.mcp.tool import MCPTool
+
+if TYPE_CHECKING:
+    from treadle.tools.mcp.declaration import ServerDeclaration
+    from treadle.tools.mcp.live_server import LiveServer
+
+_log = logging.getLogger("treadle.mcp")
+
+LISTED_AGAIN: Final = 60.0
+"""Seconds after which a drive that begins lists a server anew."""
+
+BACKOFF: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds until a server is started again that was lost once, twice, and so on, in a row."""
+
+PATIENCE: Final = 2.0
+"""Seconds until the next start that a call waits for; if it takes longer, the call fails."""
+
+SHOWN: Final = 2_000
+"""Characters of a reason that are shown."""
+
+
+class ServerConnection:
+    """Keeps one server, for one driver process; its methods may be called from any event loop.
+
+    Args:
+        server: its declaration.
+    """
+
+    def __init__(self, server: ServerDeclaration) -> None:
+        self._server = server
+        self._secrets = server.secrets()
+        self._pins = Pins(server.name, server.pins)
+        self._lock: asyncio.Lock | None = None
+        self._live: LiveServer | None = None
+        self._losses, self._last_loss, self._again_at = 0, "", 0.0
+        self._closed = False
+        self._bound: tuple[object, tuple[Tool, ...]] | None = None
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools that there are now; raises `ToolsetUnavailable` or `ConfigurationError`."""
+        return await in_background(self._tools())
+
+    async def close(self) -> None:
+        """End the server; calls in flight fail."""
+        await in_background(self._close())
+
+    # ------------------------------------------------------------------------- in the background loop
+
+    async def _tools(self) -> Sequence[Tool]:
+        try:
+            live = await self._started(fresh=True)
+            definitions: object = live.definitions
+        except ToolsetUnavailable:
+            pinned = self._pins.read()
+            if self._server.unavailable == "wait" or pinned is None:
+                raise
+            _log.warning("MCP server %s cannot be had; its calls fail", self._server.name)
+            live, definitions = None, None
+        pinned = self._pins.read()
+        key = definitions, pinned and {name: each.digest for name, each in pinned.items()}
+        if self._bound is not None and self._bound[0] == key:
+            return self._bound[1]
+        tools = self._made(live.definitions if live is not None else tuple((pinned or {}).values()))
+        pinned = self._pins.read()
+        self._bound = (definitions, pinned and {name: each.digest for name, each in pinned.items()}), tools
+        return tools
+
+    def _made(self, listed: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
+        server = self._server
+        comparison = self._pins.compare(listed)
+        for name, change in comparison.changes.items():
+            _log.warning("MCP server %s: its tool %r is %s since it was pinned", server.name, name, change)
+        now = {each.name: each for each in listed}
+        return tuple(
+            MCPTool(
+                spec_of(
+                    server.name,
+                    pinned,
+                    trusted=server.trusted,
+                    effects=server.effects,
+                    timeout=server.call_timeout,
+                    changed=changed,
+                ),
+                self._caller(now[pinned.name]),
+                pinned,
+                now[pinned.name],
+            )
+            for pinned, changed in comparison.tools
+        )
+
+    def _caller(self, definition: ToolDefinition) -> Any:
+        async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
+            return await in_background(self._call(definition, arguments, ctx))
+
+        return call
+
+    async def _call(
+        self, definition: ToolDefinition, arguments: dict[str, Json], ctx: ToolContext[Any]
+    ) -> ToolOutput:
+        try:
+            live = await self._started()
+        except ToolsetUnavailable as error:
+            raise ToolError(f"{definition.name} was not called: {error}") from None
+        try:
+            output = await live.call(definition, arguments, ctx)
+        except ToolOutcomeUnknown as error:
+            raise ToolOutcomeUnknown(self._hidden(str(error))) from None
+        except ToolError as error:
+            raise ToolError(self._hidden(str(error))) from None
+        self._losses = 0
+        return output
+
+    async def _started(self, *, fresh: bool = False) -> LiveServer:
+        """Return the server, started if need be; with `fresh`, listed anew if that is due."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            if self._closed:
+                raise self._unavailable("was closed")
+            live = self._live
+            if live is not None and live.lost is None:
+                if live.listed_at == 0.0 or (fresh and time.monotonic() > live.listed_at + LISTED_AGAIN):
+                    await live.list_again()
+                if live.lost is None:
+                    return live
+            if live is not None:
+                self._live = None
+                self._note_loss()
+                await live.close()
+                self._last_loss = live.lost or ""
+            if (wait := self._again_at - time.monotonic()) > PATIENCE:
+                raise self._unavailable(f"{self._last_loss}; it is started again in {wait:.1f} s")
+            await asyncio.sleep(max(wait, 0.0))
+            if self._closed:
+                raise self._unavailable("was closed")
+            from treadle.tools.mcp.live_server import LiveServer  # the `mcp` package takes a second to import
+
+            self._live = live = LiveServer(self._server)
+            try:
+                await live.start()
+            except ServerLost as error:
+                self._live = None
+                self._last_loss = str(error)
+                self._note_loss()
+                await live.close()
+                raise self._unavailable(str(error)) from None
+            return live
+
+    def _note_loss(self) -> None:
+        self._losses += 1
+        self._again_at = time.monotonic() + BACKOFF[min(self._losses, len(BACKOFF)) - 1]
+
+    def _unavailable(self, reason: str) -> ToolsetUnavailable:
+        name = self._server.name
+        return ToolsetUnavailable(f"the MCP server {name} {self._hidden(reason)}", toolset=name)
+
+    def _hidden(self, text: str) -> str:
+        """Return what a server or its failure says, without secrets, hidden characters and length."""
+        return self._secrets.hide(clean(text)[-SHOWN:], deep=True)
+
+    async def _close(self) -> None:
+        self._closed = True
+        live, self._live = self._live, None
+        if live is not None:
+            await live.close()

@@ -1,0 +1,172 @@
+"""The declaration of a server: its arguments, checked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args
+from urllib.parse import urlsplit
+
+from treadle.core.messages import Json
+from treadle.core.redaction import Secrets, url_secrets
+from treadle.core.unknown_names import explains_arguments
+from treadle.errors import ConfigurationError, MissingExtra
+from treadle.tools.mcp.definitions import FLAGS
+
+Protocol = Literal["auto", "legacy", "2026-07-28"]
+"""The era of the protocol: with a handshake (2024-11-05 to 2025-11-25), or without (2026-07-28 on)."""
+
+DEFAULT_PINS: Final = Path(".treadle") / "mcp"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
+
+
+@explains_arguments
+class ServerDeclaration:
+    """How a server is started or reached, and what of it an agent uses; the arguments are those of `MCPServer`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Callable[[], str | Awaitable[str]] | Any = None,
+        protocol: Protocol = "auto",
+        only: Sequence[str] = (),
+        effects: Mapping[str, Sequence[str]] | None = None,
+        trusted: bool = False,
+        resources: bool = True,
+        prompts: bool = True,
+        roots: Sequence[str | os.PathLike[str]] = (),
+        sampling: Callable[[Any], Awaitable[Any]] | None = None,
+        pins: str | os.PathLike[str] | None = DEFAULT_PINS,
+        start_timeout: float = 60.0,
+        call_timeout: float = 60.0,
+        unavailable: Literal["wait", "continue"] = "wait",
+    ) -> None:
+        self._name = name
+        _check_installed(name)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"MCPServer: name must be at most 32 letters, digits, '-' and single '_', got {name!r}"
+            )
+        self._check_target(command, args, url, headers, auth)
+        self.command, self.args, self.url = command, self._texts("args", args), url
+        self.env, self.headers = self._mapping("env", env), self._mapping("headers", headers)
+        self.cwd = os.fspath(cwd) if cwd is not None else None
+        self.auth, self.sampling = auth, sampling
+        self.only = self._texts("only", only)
+        self.effects = self._checked_effects(effects)
+        self.roots = tuple(Path(root).absolute() for root in roots)
+        self.pins = Path(pins) if pins is not None else None
+        self.protocol: Protocol = self._choice("protocol", protocol, get_args(Protocol))
+        self.unavailable = self._choice("unavailable", unavailable, ("wait", "continue"))
+        self.trusted, self.resources, self.prompts = trusted, resources, prompts
+        for field in ("start_timeout", "call_timeout"):
+            seconds: Any = start_timeout if field == "start_timeout" else call_timeout
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
+                self._refuse(field, f"must be seconds, more than 0, got {seconds!r}")
+        self.start_timeout, self.call_timeout = float(start_timeout), float(call_timeout)
+
+    @property
+    def name(self) -> str:
+        """What the names of its tools begin with, before `__`."""
+        return self._name
+
+    def facts(self) -> Json:
+        """Return what tells this declaration from another, without the values of `env` and `headers`."""
+        address = [self.command, *self.args] if self.url is None else [_without_secrets(self.url)]
+        effects: Any = {pattern: list(flags) for pattern, flags in self.effects.items()}
+        return [self.name, address, list(self.only), effects, self.trusted, self.resources, self.prompts]
+
+    def secrets(self) -> Secrets:
+        """Return what must not stand in messages: the values of `env` and `headers`, and secrets in the URL."""
+        return Secrets({*self.env.values(), *self.headers.values(), *url_secrets(self.url)})
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another declaration is the same: a runner keeps one server for both."""
+        return isinstance(other, ServerDeclaration) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((self._name, self.command, self.args, self.url))
+
+    def __repr__(self) -> str:
+        address = " ".join([self.command, *self.args]) if self.command is not None else self.url or ""
+        return f"MCPServer({self.name!r}, {self.secrets().hide(_without_secrets(address))!r})"
+
+    # ----------------------------------------------------------------------------------- arguments
+
+    def _refuse(self, field: str, why: str) -> Any:
+        raise ConfigurationError(f"MCPServer {self._name!r}: {field} {why}")
+
+    def _check_target(self, command: Any, args: Any, url: Any, headers: Any, auth: Any) -> None:
+        if (command is None) == (url is None):
+            self._refuse("command", "or url must be given, and not both")
+        if url is None:
+            if not isinstance(command, str) or not command:
+                advice = "; its arguments are args=[...]" if isinstance(command, (list, tuple)) else ""
+                self._refuse("command", f"must be the name or path of a program, got {command!r}{advice}")
+            if headers or auth:
+                self._refuse("headers" if headers else "auth", "is for servers with a url")
+            return
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r}")
+        if args:
+            self._refuse("args", "is for servers with a command")
+
+    def _texts(self, field: str, values: Any) -> tuple[str, ...]:
+        listed = tuple(cast("list[Any]", values)) if isinstance(values, (list, tuple)) else ()
+        texts = all(isinstance(value, str) and "\0" not in value for value in listed)
+        if not texts or not isinstance(values, (list, tuple)):
+            self._refuse(field, f"must be a list of texts, got {values!r}")
+        return listed
+
+    def _mapping(self, field: str, values: Any) -> Mapping[str, str]:
+        pairs: dict[Any, Any] = dict(values) if isinstance(values, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+        texts = all(isinstance(part, str) and "\0" not in part for pair in pairs.items() for part in pair)
+        if not texts or (values is not None and not isinstance(values, Mapping)):
+            self._refuse(field, "must map names to texts")
+        return pairs
+
+    def _choice(self, field: str, value: Any, choices: Sequence[str]) -> Any:
+        return (
+            value
+            if value in choices
+            else self._refuse(field, f"must be {' or '.join(choices)}, got {value!r}")
+        )
+
+    def _checked_effects(self, effects: Any) -> Mapping[str, tuple[str, ...]]:
+        if effects is None:
+            return {}
+        if not isinstance(effects, Mapping):
+            self._refuse("effects", f"must map patterns of names to lists of effects, got {effects!r}")
+        pairs = cast("Mapping[Any, Any]", effects).items()
+        checked = {str(pattern): self._texts("effects", flags) for pattern, flags in pairs}
+        for pattern, flags in checked.items():
+            wrong = next((flag for flag in flags if flag not in FLAGS), None)
+            if wrong is not None:
+                self._refuse("effects", f"for {pattern!r} has {wrong!r}; they are {', '.join(FLAGS)}")
+        return checked
+
+
+def _check_installed(name: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise MissingExtra("mcp", f"MCPServer {name!r}")
+
+
+def _without_secrets(url: str) -> str:
+    """Return an address without user, password and query."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

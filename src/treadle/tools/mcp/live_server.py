@@ -1,0 +1,278 @@
+"""One life of a server, from its start until it is lost: its session, its listing, its calls, and what it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from contextlib import AsyncExitStack, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, PARSE_ERROR, REQUEST_TIMEOUT
+from pydantic import FileUrl, ValidationError
+
+from treadle.core.messages import Json
+from treadle.core.observation import error_text
+from treadle.errors import ToolError, ToolOutcomeUnknown
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.mcp.definitions import (
+    ServerLost,
+    ToolDefinition,
+    WrongDefinition,
+    check_names,
+    checked_definitions,
+    chosen,
+    clean,
+)
+from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport
+from treadle.tools.mcp.results import output_of
+from treadle.tools.mcp.stdio import ServerProgram, stdio_transport
+
+if TYPE_CHECKING:
+    from treadle.tools.mcp.declaration import ServerDeclaration
+
+_log = logging.getLogger("treadle.mcp")
+
+IDEMPOTENCY_KEY: Final = "treadle/idempotencyKey"
+"""Where in the `_meta` of a call its idempotency key stands, for servers that look at it."""
+
+MAX_PAGES: Final = 100
+"""Pages of one listing."""
+
+MAX_LISTED: Final = 10_000
+"""Tools of one listing."""
+
+CLOSE_SECONDS: Final = 5.0
+"""Seconds in which a session ends that is told to."""
+
+_LOST_ANSWERS: Final = (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, ANSWER_LOST)
+
+
+class LiveServer:
+    """A server from its start until it is lost or closed: one task enters and leaves its transport and session.
+
+    Args:
+        server: its declaration.
+    """
+
+    def __init__(self, server: ServerDeclaration) -> None:
+        self._server = server
+        self._ending = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._supervisor: asyncio.Task[None] | None = None
+        self.client: Client
+        self.definitions: tuple[ToolDefinition, ...] = ()
+        self.listed_at = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+        """the server, if it is a program"""
+
+        self.lost: str | None = None
+        """why it is no longer there"""
+
+    async def start(self) -> None:
+        """Start it and list its tools, within its deadline; raises what went wrong."""
+        self._supervisor = asyncio.create_task(self._supervise())
+        await asyncio.shield(self._ready)
+
+    async def close(self) -> None:
+        """End it; return when it has ended, or after a while."""
+        self.lose("was closed")
+        if self._supervisor is not None:
+            await asyncio.wait([self._supervisor], timeout=CLOSE_SECONDS + 5)
+
+    def lose(self, reason: str) -> None:
+        """Note why it is lost, and end it."""
+        if self.lost is None:
+            self.lost = reason
+        self._ending.set()
+
+    async def list_again(self) -> None:
+        """List its tools anew, within its deadline; a server that cannot be listed is lost."""
+        try:
+            async with asyncio.timeout(self._server.start_timeout):
+                await self._list()
+        except (MCPError, TimeoutError, ValidationError, WrongDefinition) as error:
+            self.lose(f"could not be listed again: {self._reason(error)}")
+
+    async def _supervise(self) -> None:
+        server = self._server
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(server.start_timeout):
+                    self.client = await stack.enter_async_context(self._new_client())
+                    # What a server returns is checked by nothing that could fail a call which took effect.
+                    self.client.session.validate_tool_result = _accept
+                    await self._list()
+                if not self._ready.done():
+                    self._ready.set_result(None)
+                await self._ending.wait()
+                stack.push_async_exit(_bounded_exit(stack.pop_all()))
+        except BaseException as error:  # noqa: BLE001  what a server raises ends its own connection
+            self.lose(self._reason(error))
+            if not self._ready.done():
+                self._ready.set_exception(ServerLost(self.lost or ""))
+        finally:
+            self.lose("ended")
+            if not self._ready.done():
+                self._ready.set_exception(ServerLost(self.lost or ""))
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, TimeoutError):
+            waited = f"was not ready within {self._server.start_timeout:g} s"
+            return f"{waited}; it {self.lost}" if self.lost is not None else waited
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        if isinstance(error, MCPError):
+            return f"answered with an error: {clean(error.message)}"
+        if isinstance(error, (WrongDefinition, ServerLost)):
+            return str(error)
+        return f"failed with {error_text(error)}"
+
+    def _new_client(self) -> Client:
+        server = self._server
+        if server.url is None:
+            assert server.command is not None
+            program = ServerProgram((server.command, *server.args), server.env, server.cwd)
+            transport = stdio_transport(program, self.lose, self._note_process)
+        else:
+            address = ServerAddress(server.url, server.headers, server.auth, server.call_timeout + 5)
+            transport = http_transport(address, self.lose)
+        return Client(
+            transport,
+            mode=server.protocol,
+            read_timeout_seconds=max(server.call_timeout, server.start_timeout),
+            sampling_callback=self._sample if server.sampling is not None else None,
+            list_roots_callback=self._roots if server.roots else None,
+            message_handler=self._told,
+            client_info=types.Implementation(name="treadle", version=version("treadle")),
+            cache=None,
+        )
+
+    def _note_process(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    async def _list(self) -> None:
+        """List the tools, page by page; raises `WrongDefinition`."""
+        if self.client.server_capabilities.tools is None:
+            self.definitions, self.listed_at = (), time.monotonic()
+            return
+        listed: list[dict[str, Any]] = []
+        cursor, seen = None, set[str]()
+        for _ in range(MAX_PAGES):
+            page = await self.client.list_tools(cursor=cursor)
+            listed += [_facts(tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+            if cursor in seen or len(listed) > MAX_LISTED:
+                raise WrongDefinition(f"lists tools without end: {len(listed):,} so far")
+            seen.add(cursor)
+        else:
+            raise WrongDefinition(f"lists tools on more than {MAX_PAGES} pages")
+        definitions = chosen(checked_definitions(listed), self._server.only)
+        check_names(self._server.name, definitions)
+        if definitions != self.definitions:
+            self.definitions = definitions
+        self.listed_at = time.monotonic()
+
+    async def call(
+        self, definition: ToolDefinition, arguments: dict[str, Json], ctx: ToolContext[Any]
+    ) -> ToolOutput:
+        """Call a tool.
+
+        Raises:
+            ToolError: the server answered with an error, or was not asked.
+            ToolOutcomeUnknown: the call may have been carried out, and there is no answer.
+        """
+        name = self._server.name
+        defined = next((each for each in self.definitions if each.name == definition.name), None)
+        if defined is None or defined.digest != definition.digest:
+            what = "no longer has" if defined is None else "changed the definition of"
+            raise ToolError(f"the MCP server {name} {what} {definition.name}; it was not called")
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            ctx.progress({"progress": progress, "total": total, "message": message})
+
+        try:
+            result = await self.client.session.call_tool(
+                definition.name,
+                arguments,
+                read_timeout_seconds=self._server.call_timeout,
+                progress_callback=on_progress,
+                meta=cast("types.RequestParamsMeta", {IDEMPOTENCY_KEY: ctx.idempotency_key}),
+                allow_input_required=True,
+            )
+        except MCPError as error:
+            raise self._call_failed(definition, error) from None
+        except ValidationError as error:
+            mistakes = error.error_count()
+            raise ToolOutcomeUnknown(
+                f"the MCP server {name} answered {definition.name} with what is no result ({mistakes} mistakes)"
+            ) from None
+        if isinstance(result, types.InputRequiredResult):
+            raise ToolError(
+                f"the MCP server {name} asks a person before {definition.name}, which is not supported"
+            )
+        return output_of(result)
+
+    def _call_failed(self, definition: ToolDefinition, error: MCPError) -> Exception:
+        name, why = self._server.name, clean(error.message)
+        if error.code == NOT_SENT:
+            return ToolError(f"{definition.name} was not called: the MCP server {name} {why}")
+        if error.code in _LOST_ANSWERS:
+            if error.code == CONNECTION_CLOSED:
+                self.lose("closed the connection")
+            why = self.lost or why
+            return ToolOutcomeUnknown(f"the MCP server {name} did not answer {definition.name}: it {why}")
+        if error.code == HEADER_MISMATCH:
+            self.listed_at = 0.0
+        return ToolError(f"the MCP server {name} answered {definition.name} with an error: {why}")
+
+    # -------------------------------------------------------------------------- what a server asks
+
+    async def _told(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.listed_at = 0.0
+
+    async def _roots(self, context: Any) -> types.ListRootsResult:
+        roots = [types.Root(uri=FileUrl(root.as_uri()), name=root.name) for root in self._server.roots]
+        return types.ListRootsResult(roots=roots)
+
+    async def _sample(self, context: Any, params: types.CreateMessageRequestParams) -> Any:
+        assert self._server.sampling is not None
+        try:
+            async with asyncio.timeout(self._server.call_timeout):
+                answer: Any = await self._server.sampling(params)
+        except Exception as error:  # noqa: BLE001  what the user's function raises is the answer to the server
+            _log.warning("MCP server %s: sampling= raised %s", self._server.name, type(error).__name__)
+            return types.ErrorData(code=types.INTERNAL_ERROR, message="sampling failed")
+        if not isinstance(answer, str):
+            return answer
+        content = types.TextContent(type="text", text=answer)
+        return types.CreateMessageResult(role="assistant", content=content, model="", stop_reason="endTurn")
+
+
+async def _accept(name: str, result: types.CallToolResult) -> None: ...
+
+
+def _bounded_exit(stack: AsyncExitStack) -> Any:
+    """Return an exit that closes a stack within some seconds."""
+
+    async def leave(*error: Any) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await stack.aclose()
+
+    return leave
+
+
+def _facts(tool: types.Tool) -> dict[str, Any]:
+    """Return what a server says of a tool, as it is pinned."""
+    facts = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+    names = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+    return {name: facts[name] for name in names if name in facts}

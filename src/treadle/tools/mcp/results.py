@@ -1,0 +1,90 @@
+"""What servers answer, as results of tools."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Final
+
+import mcp_types as types
+
+from treadle.core.messages import Content, File, Image, Json, Text
+from treadle.errors import ToolError
+from treadle.ports import ToolOutput
+
+IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
+
+
+def output_of(result: types.CallToolResult) -> ToolOutput:
+    """Return the result of a call; raises `ToolError` with the server's words where it says that the call failed."""
+    if result.is_error:
+        raise ToolError(_text_of(result.content) or "the server says that the call failed, and not why")
+    parts = [_part(block) for block in result.content]
+    text = "\n".join(part.text for part in parts if isinstance(part, Text))
+    only_text = all(isinstance(part, Text) for part in parts)
+    if result.structured_content is not None:
+        # The text of a server that returns data is that data again, in its words; a model needs one of them.
+        return ToolOutput(result.structured_content, parts if not only_text else text or None)
+    if only_text:
+        return ToolOutput(text)
+    listed: list[Json] = [_described(part) for part in parts]
+    return ToolOutput(listed, parts)
+
+
+def output_of_resource(result: types.ReadResourceResult) -> ToolOutput:
+    """Return what a resource holds."""
+    parts = [_held(contents) for contents in result.contents]
+    if all(isinstance(part, Text) for part in parts):
+        return ToolOutput("\n".join(part.text for part in parts if isinstance(part, Text)))
+    return ToolOutput([_described(part) for part in parts], parts)
+
+
+def output_of_prompt(result: types.GetPromptResult) -> ToolOutput:
+    """Return the messages of a prompt."""
+    messages: list[Json] = [
+        {"role": message.role, "content": _described(_part(message.content))} for message in result.messages
+    ]
+    return ToolOutput({"description": result.description, "messages": messages})
+
+
+def _part(block: types.ContentBlock) -> Content:
+    match block:
+        case types.TextContent(text=text):
+            return Text(text)
+        case types.ImageContent(data=data, mime_type=kind):
+            return _media(data, kind)
+        case types.AudioContent(data=data, mime_type=kind):
+            return _media(data, kind)
+        case types.EmbeddedResource(resource=resource):
+            return _held(resource)
+        case types.ResourceLink(name=name, uri=uri):
+            return Text(f"[resource {name}: {uri}]")
+
+
+def _held(contents: types.TextResourceContents | types.BlobResourceContents) -> Content:
+    if isinstance(contents, types.TextResourceContents):
+        return Text(contents.text)
+    return _media(contents.blob, contents.mime_type or "application/octet-stream", str(contents.uri))
+
+
+def _media(data: str, kind: str, name: str = "") -> Content:
+    """Return an image as such, and what is no image that models take as a sentence about it."""
+    try:
+        size = len(raw := base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        return Text(f"[{kind} that is no base64]")
+    if kind in IMAGES:
+        return Image(data=raw, media_type=kind)
+    return Text(f"[{kind}{f' {name}' if name else ''}, {size:,} bytes]")
+
+
+def _described(part: Content) -> Json:
+    if isinstance(part, Text):
+        return part.text
+    assert isinstance(part, (File, Image))
+    return f"[{part.media_type}, {len(part.data or b''):,} bytes]"
+
+
+def _text_of(blocks: Sequence[Any]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, types.TextContent))

@@ -1,0 +1,53 @@
+"""`MCPServer`: a server whose tools an agent may call."""
+
+from __future__ import annotations
+
+from treadle.core.unknown_names import explains_names
+from treadle.ports import ToolsetConnection
+from treadle.tools.mcp.connection import ServerConnection
+from treadle.tools.mcp.declaration import ServerDeclaration
+
+
+@explains_names("MCPServer")
+class MCPServer(ServerDeclaration):
+    """A server of the Model Context Protocol, whose tools an agent may call: `Agent(tools=[MCPServer(...)])`.
+
+    It is started or reached when a task of the agent is first driven, and kept for as long as the runner is open. Its
+    tools are called `name__tool`. Their definitions are pinned when the server is first listed: a tool that the server
+    defines differently afterwards is not called before a person approves it, and one that is new is not offered.
+
+    Args:
+        name: what the names of its tools begin with: at most 32 letters, digits, `-` and single `_`.
+        command: the program of a server that speaks over stdio.
+        args: its arguments.
+        env: environment variables for it, beside PATH, HOME, LANG and the like; it is given no others.
+        cwd: its working directory.
+        url: the address of a server that speaks streamable HTTP, instead of `command`.
+        headers: of each request to it.
+        auth: returns the bearer token of requests, sync or async, and is called again when the server refuses one; or
+            an `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
+        protocol: `legacy` for the handshake of the years before 2026, `2026-07-28` for the protocol without; `auto`
+            asks the server.
+        only: patterns of the server's names of tools, such as `read_*`; the others are not offered.
+        effects: what tools do, by patterns of their names: `{"get_*": ["read_only"]}`. The first that matches counts.
+        trusted: whether what the server says of the effects of its tools is believed. Otherwise a tool for which
+            `effects` says nothing may write, and is never started twice.
+        resources: whether models may list and read the server's resources, by tools that only read.
+        prompts: whether models may list and read the server's prompts, likewise.
+        roots: folders that the server is told to work in; none are told by default.
+        sampling: answers a server that asks for a model: an async function of the request of the `mcp` package. By
+            default such requests are refused.
+        pins: the folder in which definitions are pinned; None pins them for the life of the process alone.
+        start_timeout: seconds in which the server has to be there, with its tools listed.
+        call_timeout: seconds that a call may take.
+        unavailable: `wait` leaves a task as it is while the server cannot be had (`ToolsetUnavailable` is raised);
+            `continue` drives it with the tools that were pinned, whose calls fail.
+
+    Raises:
+        ConfigurationError: an argument is not valid; the text names it.
+        MissingExtra: the package `mcp` is not installed.
+    """
+
+    def connect(self) -> ToolsetConnection:
+        """Return a new connection; the server is started once its tools are asked for."""
+        return ServerConnection(self)

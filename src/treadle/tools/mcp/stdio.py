@@ -1,0 +1,263 @@
+"""Servers that are programs: started in a group of their own, spoken with over pipes, and ended with all they started.
+
+The transport of the `mcp` package bounds neither lines nor what is written to standard error, and leaves grandchildren
+of a server that ends by itself. This one does what `tools/processes.py` does for programs of tools: the program waits
+at a gate until its group is watched, so a crash of this process ends the group too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import PurePath
+from typing import Any, Final
+
+import anyio
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from treadle.core.data import frozen
+from treadle.tools.mcp.traffic import MAX_MESSAGE, Flooded, Traffic
+from treadle.tools.processes import GATE, has_ended, kill_group, signal_group, watcher
+
+GRACE: Final = 1.0
+"""Seconds that a server has to end by itself once its input is closed, and again after SIGTERM."""
+
+POLL: Final = 0.02
+"""Seconds between two looks whether a server has ended that was told to."""
+
+WATCH: Final = 0.25
+"""Seconds between two looks whether a server has ended."""
+
+KEPT: Final = 4_000
+"""Bytes of the end of standard error that are kept."""
+
+INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""The environment variables that a server has of this process; others are given to it."""
+
+
+@frozen
+class ServerProgram:
+    """How a server is started.
+
+    Args:
+        command: its program and arguments.
+        env: environment variables, beside those that it inherits.
+        cwd: its working directory; None for that of this process.
+    """
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it, in a group of its own that ends with this process."""
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        process = subprocess.Popen(
+            ("/bin/sh", "-c", GATE, PurePath(self.command[0]).name, *self.command),
+            cwd=self.cwd,
+            env={**inherited, **self.env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        try:
+            watcher.add(process.pid)
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+        except BaseException:
+            kill_group(process)
+            process.wait()
+            raise
+        return process
+
+
+class _Tail(asyncio.Protocol):
+    """The end of what a server writes to standard error."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data[-KEPT:]
+        if len(self._data) > 2 * KEPT:
+            del self._data[:-KEPT]
+
+    def text(self) -> str:
+        return self._data[-KEPT:].decode(errors="replace").strip()
+
+
+class _Input(asyncio.BaseProtocol):
+    """The input of a server: waits while its pipe is full."""
+
+    def __init__(self) -> None:
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.lost = False
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.writable.set()
+
+
+class _Running:
+    """A server that was started, with its pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], on_lost: Callable[[str], None]) -> None:
+        self._process = process
+        self._on_lost = on_lost
+        self._ending = False
+        self._traffic = Traffic()
+        self._errors = _Tail()
+        self._input = _Input()
+        self._output = asyncio.StreamReader(limit=MAX_MESSAGE)
+        self._transports: list[asyncio.BaseTransport] = []
+        self._stdin: asyncio.WriteTransport
+        self.from_server, self.read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self.write, self.to_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def open(self) -> None:
+        """Connect the pipes."""
+        loop, process = asyncio.get_running_loop(), self._process
+        protocol = asyncio.StreamReaderProtocol(self._output)
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, process.stdout)
+        self._transports.append(transport)
+        transport, _ = await loop.connect_read_pipe(lambda: self._errors, process.stderr)
+        self._transports.append(transport)
+        self._stdin, _ = await loop.connect_write_pipe(lambda: self._input, process.stdin)
+        self._transports.append(self._stdin)
+
+    async def receive(self) -> None:
+        """Pass on what the server writes, until it hangs up or writes what it may not."""
+        reason = "closed its output"
+        try:
+            while True:
+                line = await self._output.readuntil(b"\n")
+                if not line.strip():
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    self._traffic.received_noise(len(line))
+                    continue
+                self._traffic.received(message, len(line))
+                await self.from_server.send(SessionMessage(message))
+        except asyncio.LimitOverrunError:
+            reason = f"wrote a message of more than {MAX_MESSAGE:,} bytes"
+        except Flooded as flood:
+            reason = str(flood)
+        except asyncio.IncompleteReadError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._wait_for_end(POLL)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            reason = "is no longer read"
+        finally:
+            self._tell_lost(reason)
+            self.from_server.close()
+
+    async def send(self) -> None:
+        """Write what is sent to the server."""
+        async with self.to_server:
+            async for message in self.to_server:
+                self._traffic.sent(message.message)
+                data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await self._input.writable.wait()
+                if self._input.lost:
+                    return
+                self._stdin.write(data.encode() + b"\n")
+
+    async def watch(self) -> None:
+        """Notice that the server ended, also where a program that it started keeps its output open."""
+        await self._wait_for_end(WATCH)
+        await asyncio.sleep(WATCH)
+        self._tell_lost("ended")
+        self.from_server.close()
+
+    async def _wait_for_end(self, pause: float) -> None:
+        while not has_ended(self._process):  # noqa: ASYNC110  the end of a process is no event of the loop
+            await asyncio.sleep(pause)
+
+    def _tell_lost(self, reason: str) -> None:
+        if self._ending:
+            return
+        if has_ended(self._process):
+            code = self._reap()
+            reason = f"ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}"
+        errors = self._errors.text()
+        self._on_lost(f"{reason}; its standard error ends: {errors}" if errors else reason)
+
+    def _reap(self) -> int:
+        """End what is left of the group, and return how the server ended; its number means others only after that."""
+        if self._process.returncode is None:
+            kill_group(self._process)
+        return self._process.wait()
+
+    async def end(self) -> None:
+        """End the server and all it started: by closing its input, then by SIGTERM, then by SIGKILL."""
+        self._ending, process = True, self._process
+        self._stdin.close()
+        for last in (False, True):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._wait_for_end(POLL)
+            if last or has_ended(process):
+                break
+            signal_group(process, signal.SIGTERM)
+        if process.returncode is None:
+            kill_group(process)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await self._wait_for_end(POLL)
+                self._reap()
+        for transport in self._transports:
+            transport.close()
+        for stream in (self.read, self.write, self.from_server, self.to_server):
+            stream.close()
+
+
+@asynccontextmanager
+async def stdio_transport(
+    program: ServerProgram,
+    on_lost: Callable[[str], None],
+    on_start: Callable[[subprocess.Popen[bytes]], None],
+) -> AsyncGenerator[TransportStreams]:
+    """Start a server and speak with it; at the end of the block it is gone, with all it started.
+
+    Args:
+        program: how it is started.
+        on_lost: is called with the reason when it ends, hangs up, or writes what it may not.
+        on_start: is called with its process.
+
+    Raises:
+        OSError: its working directory does not exist.
+    """
+    process = program.start()
+    on_start(process)
+    running = _Running(process, on_lost)
+    tasks: Sequence[asyncio.Task[Any]] = ()
+    try:
+        await running.open()
+        tasks = [asyncio.create_task(work()) for work in (running.receive, running.send, running.watch)]
+        yield running.read, running.write
+    finally:
+        ending = asyncio.ensure_future(running.end())
+        try:
+            await asyncio.shield(ending)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, ending, return_exceptions=True)

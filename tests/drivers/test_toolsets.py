@@ -1,0 +1,89 @@
+"""Toolsets in a driver process: connected once, and agents bound to what they list."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.drivers.toolsets import ConnectedToolsets
+from treadle.errors import ToolsetUnavailable
+from treadle.models import call, text
+from treadle.ports import Tool, Toolset
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(name="shelf__count", read_only=True)
+def count() -> int:
+    """Count."""
+    return 7
+
+
+@tool(name="shelf__sort")
+def sort() -> str:
+    """Sort."""
+    return "sorted"
+
+
+class Shelf:
+    """A toolset whose tools are what a test puts there; it counts its connections."""
+
+    name = "shelf"
+
+    def __init__(self, *tools: Tool) -> None:
+        self.listed: Sequence[Tool] = tools
+        self.connected = self.closed = 0
+
+    def facts(self) -> Any:
+        return ["shelf"]
+
+    def connect(self) -> "Shelf":
+        self.connected += 1
+        return self
+
+    async def tools(self) -> Sequence[Tool]:
+        if not self.listed:
+            raise ToolsetUnavailable("the shelf is empty", toolset="shelf")
+        return self.listed
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_an_agent_is_bound_anew_only_when_its_toolset_lists_other_tools() -> None:
+    shelf, toolsets = Shelf(count), ConnectedToolsets()
+    assert isinstance(shelf, Toolset)
+    agent = Agent(ScriptedModel(["ok"]), tools=[shelf])
+    bound = await toolsets.bind(agent)
+    assert [each.spec.name for each in bound.tools] == ["shelf__count"]
+    assert await toolsets.bind(agent) is bound
+    shelf.listed = (count, sort)
+    again = await toolsets.bind(agent)
+    assert [each.spec.name for each in again.tools] == ["shelf__count", "shelf__sort"]
+    assert again.fingerprint == bound.fingerprint == agent.fingerprint
+    assert shelf.connected == 1
+    await toolsets.close()
+    assert shelf.closed == 1
+
+
+async def test_a_runner_drives_with_listed_tools_and_closes_their_connection() -> None:
+    shelf = Shelf(count)
+    agent = Agent(ScriptedModel([call("shelf__count"), text("ok")]), tools=[shelf, sort])
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "go")
+        assert result.tool_executions[0].output == 7
+        kinds = [event.kind async for event in runner.handle(result.task_id).events()]
+        assert "version_changed" not in kinds
+    assert (shelf.connected, shelf.closed) == (1, 1)
+
+
+async def test_a_task_is_left_as_it_is_when_a_toolset_cannot_be_had() -> None:
+    shelf = Shelf()
+    agent = Agent(ScriptedModel([call("shelf__count"), text("ok")]), name="clerk", tools=[shelf])
+    async with Runner("memory:", agents=[agent]) as runner:
+        with pytest.raises(ToolsetUnavailable, match="the shelf is empty"):
+            await runner.run(agent, "go", task_id="t1")
+        assert (await runner.get_task("t1")).state == "created"
+        shelf.listed = (count,)
+        assert (await runner.resume("t1")).state == "completed"

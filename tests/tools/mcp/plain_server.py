@@ -1,0 +1,103 @@
+"""An MCP server of the standard library alone, which starts fast: a desk that keeps notes in a file.
+
+    python plain_server.py NOTES [--modern] [--slow SECONDS] [--definition FILE] [--die-in-call]
+
+Each call of `add_note` appends a line to the file NOTES: the evidence of what was carried out. `--definition` names a
+JSON file whose fields replace those of the definition of `add_note`, read at each listing. `--die-in-call` ends the
+process after the line was written and before the answer.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("notes", type=Path)
+parser.add_argument("--modern", action="store_true")
+parser.add_argument("--slow", type=float, default=0.0)
+parser.add_argument("--definition", type=Path)
+parser.add_argument("--die-in-call", action="store_true")
+options = parser.parse_args()
+
+TEXT = {"type": "string"}
+TOOLS = [
+    {
+        "name": "add_note",
+        "description": "Add a note.",
+        "inputSchema": {"type": "object", "properties": {"text": TEXT}, "required": ["text"]},
+        "annotations": {"readOnlyHint": False, "idempotentHint": False},
+    },
+    {
+        "name": "read_notes",
+        "description": "Return all notes.",
+        "inputSchema": {"type": "object", "properties": {}},
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "environment",
+        "description": "",
+        "inputSchema": {"type": "object", "properties": {"name": TEXT}},
+    },
+    {"name": "fail", "description": "Fails.", "inputSchema": {"type": "object", "properties": {}}},
+]
+
+
+def defined():
+    tools = json.loads(json.dumps(TOOLS))
+    if options.definition is not None and options.definition.exists():
+        tools[0].update(json.loads(options.definition.read_text()))
+    return tools
+
+
+def call(name, arguments):
+    if name == "add_note":
+        time.sleep(options.slow)
+        with options.notes.open("a") as file:
+            file.write(arguments["text"] + "\n")
+        if options.die_in_call:
+            print("something broke", file=sys.stderr, flush=True)
+            os._exit(3)
+        return text("noted")
+    if name == "read_notes":
+        return text(options.notes.read_text() if options.notes.exists() else "")
+    if name == "environment":
+        return text(os.environ.get(arguments["name"], "-"))
+    return {**text("it is broken"), "isError": True}
+
+
+def text(words):
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def answered(method, params):
+    if method == "initialize":
+        capabilities = {"tools": {"listChanged": True}}
+        info = {"name": "plain", "version": "1"}
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": capabilities,
+            "serverInfo": info,
+        }
+    if method == "server/discover" and options.modern:
+        known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        return {**known, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "tools/list":
+        return {"tools": defined(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "tools/call":
+        return {**call(params["name"], params.get("arguments", {})), "resultType": "complete"}
+    return None
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message or "method" not in message:
+        continue
+    result = answered(message["method"], message.get("params", {}))
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    answer |= (
+        {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
+    )
+    print(json.dumps(answer), flush=True)
