@@ -16,7 +16,7 @@ from treadle.core.model import (
     ModelDelta,
     ModelRequest,
 )
-from treadle.core.state import start
+from treadle.core.state import TaskState, start
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.recorded_answer import deltas_of, own_copy
 
@@ -36,6 +36,8 @@ class _Position:
     turn: int
     """the turn, or the number of the call in the step"""
     step: str | None = None
+    agent: str = ""
+    """the agent that made it, if the conversation had moved to another one than the task was created for"""
 
 
 _NUMBER: Final = re.compile(r"(.+)-m(\d+)")
@@ -53,19 +55,27 @@ class ReplayModel:
         events: the events of a task from its first one, as `treadle.testing.replay.journals.journal_of` returns them.
         name: the name of the model; by default that of the recorded one.
         output_mode: how to ask for a typed answer; by default as in the recording.
+        agent: the agent whose answers are repeated, if the conversation moved to it; by default those of the agent that
+            the task was created for.
 
     Raises:
         ConfigurationError: the first event is not the creation of a task.
     """
 
     def __init__(
-        self, events: Sequence[e.Event], *, name: str | None = None, output_mode: str | None = None
+        self,
+        events: Sequence[e.Event],
+        *,
+        name: str | None = None,
+        output_mode: str | None = None,
+        agent: str = "",
     ) -> None:
         if not events or not isinstance(events[0], e.TaskCreated):
             raise ConfigurationError(
                 "ReplayModel: events must be those of a task, beginning with its first event"
             )
         self._calls = _recorded_calls(events)
+        self._agent = agent if agent != events[0].agent else ""
         self.name: str = name or next((x.model for x in events if isinstance(x, e.ModelStarted)), "replay")
         self.output_mode = output_mode or _mode(events)
         self.requests: list[ModelRequest] = []
@@ -73,7 +83,7 @@ class ReplayModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         self.requests.append(request)
-        position = _Position(request.turn)
+        position = _Position(request.turn, None, self._agent)
         if request.call is not None and (match := _NUMBER.fullmatch(request.call)) is not None:
             position = _Position(int(match[2]), match[1])
         call = self._calls.get(position)
@@ -102,7 +112,9 @@ def _recorded_calls(events: Sequence[e.Event]) -> dict[_Position, _RecordedCall]
     state = start("replay")
     for event in events:
         if isinstance(event, (e.ModelStarted, e.ModelFailed, e.ModelReturned)):
-            position = _Position(state.turn) if event.call is None else positions[event.call]
+            position = (
+                _Position(state.turn, None, _agent_of(state)) if event.call is None else positions[event.call]
+            )
             call = calls.get(position)
             if call is None or (isinstance(event, e.ModelStarted) and event.attempt == 1):
                 call = calls[position] = _RecordedCall([])
@@ -117,7 +129,10 @@ def _recorded_calls(events: Sequence[e.Event]) -> dict[_Position, _RecordedCall]
             edited[event.call] = event.arguments
         apply(state, event, 1)
         if isinstance(event, e.Rewound):
-            calls = {at: call for at, call in calls.items() if at.step or at.turn < state.turn}
+            turns = dict(state.team.turns) if state.team is not None else {}
+            turns = {"" if name == state.created_for else name: turn for name, turn in turns.items()}
+            turns[_agent_of(state)] = state.turn
+            calls = {at: call for at, call in calls.items() if at.step or at.turn < turns.get(at.agent, 0)}
     for call in calls.values():
         answer = call.answer
         if answer is not None and any(requested.id in edited for requested in answer.message.tool_calls):
@@ -126,6 +141,10 @@ def _recorded_calls(events: Sequence[e.Event]) -> dict[_Position, _RecordedCall]
             ]
             call.answer = replace(answer, message=replace(answer.message, parts=tuple(parts)))
     return calls
+
+
+def _agent_of(state: TaskState) -> str:
+    return "" if state.agent == state.created_for else state.agent
 
 
 def _edited(call: ToolCall, edited: dict[str, Any]) -> ToolCall:

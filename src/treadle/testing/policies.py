@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from treadle.agents.agent import Agent
 from treadle.core.data import frozen
-from treadle.core.events import ModelStarted, ToolStarted
+from treadle.core.events import ModelStarted, StepCompleted, ToolStarted
 from treadle.core.fold import apply, begin_with_history
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Json
@@ -23,7 +23,7 @@ from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
 from treadle.engine.judging import answers_of
 from treadle.policy.policy import Policy
-from treadle.policy.requests import Exposure, Surroundings, call_request, model_request
+from treadle.policy.requests import Exposure, Surroundings, call_request, handoff_request, model_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
     Allow,
@@ -86,6 +86,7 @@ async def judged(
     """
     state = TaskState(recording.task_id)
     specs, subagents = _tools_of(recording, agent)
+    handoffs = _handoffs_of(recording, agent)
     exposure, seen = Exposure(specs), set[str]()
     effects = list[JudgedEffect]()
     for event in recording.events:
@@ -105,7 +106,12 @@ async def judged(
                 seen.add(base)
                 around = Surroundings(labels=labels or {}, exposed=exposure.of(state))
                 kind: EffectKind = "subagent" if call.name in subagents else "tool"
-                request = call_request(state, call, specs.get(call.name), kind, around)
+                spec, target = specs.get(call.name), handoffs.get(call.name)
+                request = (
+                    call_request(state, call, spec, kind, around)
+                    if target is None
+                    else handoff_request(state, call, spec, target, around)
+                )
                 effects.append(await _judged(policy, request))
     return effects
 
@@ -150,6 +156,15 @@ async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
 def _word(verdict: PolicyVerdict | None) -> Word:
     words: dict[type, Word] = {Allow: "allow", AskPerson: "ask", Deny: "deny", Replace: "replace"}
     return "none" if verdict is None else words[type(verdict)]
+
+
+def _handoffs_of(recording: Recording, agent: Agent[Any] | None) -> dict[str, str]:
+    """Return the agents that tools hand over to, by the names of the tools: of all agents that had the task."""
+    ends = [event.next_agent for event in recording.events if isinstance(event, StepCompleted)]
+    handoffs = {end.tool: end.agent for end in ends if end is not None}
+    if agent is not None:
+        handoffs |= {name: handoff.agent_name for name, handoff in agent.handoffs_by_tool.items()}
+    return handoffs
 
 
 def _tools_of(recording: Recording, agent: Agent[Any] | None) -> tuple[dict[str, ToolSpec], frozenset[str]]:

@@ -432,3 +432,34 @@ async def test_what_a_policy_said_of_requests_to_models_is_said_again(verdict: A
         recording = await record(runner, result.task_id, agent)
     report = await replay(recording, agent)
     assert report.ok, report
+
+
+# ------------------------------------------------------------------------------------------- handoffs
+
+
+def team(reply: str = "You owe 5.", told: str = "You bill.") -> Agent[Any]:
+    billing = Agent(
+        ScriptedModel([call("transfer_to_triage"), text(reply)]),
+        name="billing",
+        instructions=told,
+        handoffs=["triage"],
+    )
+    script = [call("transfer_to_billing", reason="money"), call("transfer_to_billing")]
+    return Agent(ScriptedModel(script), name="triage", instructions="You sort.", handoffs=[billing])
+
+
+async def test_a_task_that_was_handed_over_and_back_goes_as_it_was_recorded() -> None:
+    async with Runner("memory:") as runner:
+        result = await runner.run(team(), "what do I owe?")
+        recording = await record(runner, result.task_id, team())
+    assert recording.declaration is not None
+    report = await replay(recording, team())
+    assert report.ok, str(report)
+    assert (report.steps, report.requests) == (4, 4)
+
+
+async def test_other_instructions_of_the_agent_that_took_over_are_a_drift() -> None:
+    async with Runner("memory:") as runner:
+        recording = await record(runner, (await runner.run(team(), "go")).task_id)
+    report = await replay(recording, team(told="You bill well."))
+    assert [drift.what for drift in report.drifts] == ["the instructions of billing"]

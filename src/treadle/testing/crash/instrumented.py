@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from treadle.agents.agent import Agent
+from treadle.agents.handoff import Handoff
 from treadle.agents.subagent import Subagent
 from treadle.core.messages import ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
@@ -37,12 +38,21 @@ def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
         agent: any agent.
         ledger: where requests and calls are noted; they pass the places of its `Crash`.
     """
-    tools = [
-        WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.subagents_by_tool
-    ]
+    derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
+    tools = [WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in derived]
     subagents = [_watched_subagent(item, ledger) for item in agent.subagents]
+    handoffs = [_watched_handoff(item, ledger) for item in agent.handoffs]
     model = WatchedModel(resolve(agent.model), ledger)
-    return agent.replace(model=model, tools=tools, subagents=subagents)
+    return agent.replace(model=model, tools=tools, subagents=subagents, handoffs=handoffs)
+
+
+def _watched_handoff(
+    item: Agent[Any] | Handoff[Any] | str, ledger: Ledger
+) -> Agent[Any] | Handoff[Any] | str:
+    if isinstance(item, Handoff):
+        agent = cast("Agent[Any] | str", item.agent)
+        return item if isinstance(agent, str) else replace(item, agent=watched(agent, ledger))
+    return item if isinstance(item, str) else watched(item, ledger)
 
 
 def _watched_subagent(item: Agent[Any] | Subagent | str, ledger: Ledger) -> Agent[Any] | Subagent | str:

@@ -77,12 +77,19 @@ def _of_requests(
     declared: dict[str, Any],
     agent: Agent[Any],
 ) -> Iterator[Drift]:
-    if then.instructions != now.instructions:
-        yield Drift("instructions", "request 1", "the instructions", then.instructions, now.instructions)
+    for name in dict.fromkeys([*then.instructions, *now.instructions]):
+        before, after = then.instructions.get(name, ""), now.instructions.get(name, "")
+        if before != after:
+            whose = "the instructions" if name == agent.name else f"the instructions of {name}"
+            yield Drift("instructions", "request 1", whose, before, after)
     if declared_then is None:
         # The agent of the recording but for its instructions has the recorded fingerprint with those instructions.
         is_same = then.fingerprint in ("", declared["fingerprint"])
-        if not is_same and agent.replace(instructions=then.instructions).fingerprint != then.fingerprint:
+        if (
+            not is_same
+            and agent.replace(instructions=then.instructions.get(agent.name, "")).fingerprint
+            != then.fingerprint
+        ):
             difference = (
                 "more than its instructions changed before it was recorded here; "
                 "the recording does not say what"
@@ -128,7 +135,7 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
             "step", where, "how it ended", then.end.kind, kind if reason is None else f"{kind}: {reason}"
         )
     elif then.end is not None and now.end is not None:
-        for name in ("output", "last", "next", "changes"):
+        for name in ("output", "last", "next", "changes", "next_agent"):
             old, new = _plain(getattr(then.end, name, None)), _plain(getattr(now.end, name, None))
             if old != new:
                 yield Drift("step", where, f"its {name}", old, new)

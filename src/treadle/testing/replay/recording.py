@@ -89,7 +89,9 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
     """
     events = await journal_of(runner.store, task_id)
     state = (await driver_of(runner).cache.load(task_id)).state
-    is_same = agent is not None and agent.fingerprint == state.fingerprint
+    first = state.versions.get(state.created_for)
+    version = state.fingerprint if first is None or state.agent == state.created_for else first.fingerprint
+    is_same = agent is not None and agent.fingerprint == version
     declared = declaration(agent) if agent is not None and is_same else None
     return Recording(task_id, tuple(events), tuple(state.history), declared)
 

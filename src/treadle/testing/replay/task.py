@@ -94,28 +94,56 @@ async def replay(
         raise AgentUnknown(
             f"task {recording.task_id} belongs to the agent {then.created.agent!r}, not to {agent.name!r}"
         )
-    model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent))
     recorded = _RecordedCalls(then)
+    actors = [_actor(each, recording, recorded, run_tools=run_tools) for each in _team(agent)]
+    policy = RecordedVerdicts(recording.events)
+    async with Runner("memory:", agents=actors, policy=policy) as runner:
+        task_id = await _run(runner, actors[0], then, recording, context)
+        now = trace_of(await journal_of(runner.store, task_id))
+    drifts = compared(then, now, recording.declaration, declaration(agent), agent)
+    calls = sum(len(step.calls) for step in now.steps.values())
+    requests = sum(len(cast("ReplayModel", actor.model).requests) for actor in actors)
+    return ReplayReport(recording.task_id, agent.name, len(now.steps), requests, calls, tuple(drifts))
+
+
+def _team(agent: Agent[Any]) -> list[Agent[Any]]:
+    """Return an agent and all that a conversation may move to from it, by their names."""
+    team = {agent.name: agent}
+    for each in (pending := [agent]):
+        for handoff in each.handoffs_by_tool.values():
+            if not isinstance(handoff.agent, str) and handoff.agent_name not in team:
+                team[handoff.agent_name] = cast("Agent[Any]", handoff.agent)
+                pending.append(team[handoff.agent_name])
+    return list(team.values())
+
+
+def _actor(
+    agent: Agent[Any], recording: Recording, recorded: _RecordedCalls, *, run_tools: bool
+) -> Agent[Any]:
+    """Return an agent with the recorded answers of its model and, unless tools are run, the recorded results."""
+    model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent), agent=agent.name)
     worker: Any = agent.worker if agent.dialect is None else _ParsedDialect(agent.dialect)
     subagents = _recorded_subagents(agent, model, recorded) if agent.custom_worker is not None else ()
     tools = [
         tool if run_tools and tool.spec.name not in agent.subagents_by_tool else _RecordedTool(tool, recorded)
         for tool in agent.tools
         if not (subagents and tool.spec.name in agent.subagents_by_tool)
+        and tool.spec.name not in agent.handoffs_by_tool
+    ]
+    handoffs = [
+        replace(handoff, agent=handoff.agent_name, name=name)
+        for name, handoff in agent.handoffs_by_tool.items()
     ]
     # What was recorded went through middleware already.
     middleware = agent.middleware if run_tools else ()
-    actor = agent.replace(
-        model=model, tools=tools, worker=worker, subagents=subagents, policy=None, middleware=middleware
-    )
-    policy = RecordedVerdicts(recording.events)
-    async with Runner("memory:", agents=[actor], policy=policy) as runner:
-        task_id = await _run(runner, actor, then, recording, context)
-        now = trace_of(await journal_of(runner.store, task_id))
-    drifts = compared(then, now, recording.declaration, declaration(agent), agent)
-    calls = sum(len(step.calls) for step in now.steps.values())
-    return ReplayReport(
-        recording.task_id, agent.name, len(now.steps), len(model.requests), calls, tuple(drifts)
+    return agent.replace(
+        model=model,
+        tools=tools,
+        worker=worker,
+        subagents=subagents,
+        handoffs=handoffs,
+        policy=None,
+        middleware=middleware,
     )
 
 

@@ -14,6 +14,7 @@ from treadle.core.data import mutable
 from treadle.core.ids import is_undo
 from treadle.core.messages import Content, Json, Message, Text
 from treadle.core.observation import as_text
+from treadle.core.team import AgentTrack
 
 
 @mutable
@@ -80,27 +81,33 @@ class TaskTrace:
     options: list[Json] = field(default_factory=list[Json])
     """those it began with, and each later change"""
 
-    instructions: str = ""
+    instructions: dict[str, str] = field(default_factory=dict[str, str])
+    """those of each agent that had the task, by name"""
+
     fingerprint: str = ""
+    """the version of the agent that it was created for"""
+
     steps: dict[str, StepTrace] = field(default_factory=dict[str, StepTrace])
     end: e.TaskEnded | None = None
 
 
 def trace_of(events: Sequence[e.Event]) -> TaskTrace:
     """Return what a task did, from its events."""
-    trace, unread = TaskTrace(), list[e.InputReceived]()
+    trace, unread, track = TaskTrace(), list[e.InputReceived](), AgentTrack()
     for event in events:
+        agent = track.note(event)
         match event:
             case e.TaskCreated():
                 trace.created, trace.options, trace.fingerprint = event, [event.options], event.fingerprint
             case e.TaskForked():
-                trace.options, trace.fingerprint, trace.end = [event.options], event.fingerprint, None
+                trace.options, trace.end = [event.options], None
+                trace.fingerprint = event.fingerprint or trace.fingerprint
             case e.OptionsChanged():
                 trace.options.append(event.options)
-            case e.VersionChanged():
+            case e.VersionChanged() if trace.created is not None and agent == trace.created.agent:
                 trace.fingerprint = event.fingerprint
             case e.InstructionsSet():
-                trace.instructions = event.text
+                trace.instructions[agent] = event.text
             case e.InputReceived():
                 unread.append(event)
             case e.StepStarted():
