@@ -18,6 +18,7 @@ from treadle import (
     Agent,
     Breakpoint,
     File,
+    Handoff,
     Happened,
     Image,
     Limits,
@@ -34,6 +35,7 @@ from treadle import (
     ToolContext,
     ToolOutput,
     tool,
+    without_tool_calls,
 )
 from treadle.core import events as e
 from treadle.core.messages import ToolCall
@@ -259,6 +261,19 @@ JUDGED: Agent[Any] = Agent(
     policy=Policy(*RULES),
 )
 
+SHOP: Agent[Any] = Agent(
+    ScriptedModel([call("transfer_to_front", reason="not mine"), text("It is on its way.")]),
+    name="shop",
+    instructions="You know the orders.",
+    handoffs=["front"],
+)
+FRONT: Agent[Any] = Agent(
+    ScriptedModel([call("transfer_to_shop", reason="an order"), call("transfer_to_shop")]),
+    name="front",
+    instructions="You greet.",
+    handoffs=[Handoff(SHOP, filter=without_tool_calls)],
+)
+
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
 AGENTS: list[Agent[Any]] = [
@@ -279,6 +294,7 @@ AGENTS: list[Agent[Any]] = [
     KEEPING_STEPS,
     ASKER,
     JUDGED,
+    FRONT,
 ]
 
 
@@ -471,6 +487,17 @@ async def with_a_policy(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_handoffs(runner: Runner) -> None:
+    name = "with_handoffs"
+    await runner.create_task(FRONT, "Where is my order?", task_id=name)
+    await runner.run_step(name)
+    await runner.run_step(name)
+    await runner.undo_step(name)
+    await runner.run_step(name)
+    await runner.undo_step(name, to=0)
+    await runner.run_step(name)
+
+
 async def waiting_for_an_approval(runner: Runner) -> None:
     options = RunOptions(max_parallel_tools=1)
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
@@ -537,6 +564,7 @@ STORIES: list[Story] = [
     with_steps_that_change_the_state,
     with_approvals,
     with_a_policy,
+    with_handoffs,
     waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from treadle.agents.agent import Agent
 from treadle.core.data import frozen
+from treadle.core.events import StepCompleted
 from treadle.core.messages import Json
 from treadle.core.observation import as_text
 from treadle.testing.replay.trace import CallTrace, RequestTrace, StepTrace, TaskTrace
@@ -135,10 +136,21 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
             "step", where, "how it ended", then.end.kind, kind if reason is None else f"{kind}: {reason}"
         )
     elif then.end is not None and now.end is not None:
-        for name in ("output", "last", "next", "changes", "next_agent"):
+        for name in ("output", "last", "next", "changes"):
             old, new = _plain(getattr(then.end, name, None)), _plain(getattr(now.end, name, None))
             if old != new:
                 yield Drift("step", where, f"its {name}", old, new)
+        agents = [
+            end.next_agent.agent if end.next_agent is not None else None for end in _completed(then, now)
+        ]
+        if agents and agents[0] != agents[1]:
+            yield Drift("step", where, "the agent that goes on", *agents)
+
+
+def _completed(then: StepTrace, now: StepTrace) -> list[StepCompleted]:
+    """Return how two steps ended, if both ended well; else nothing."""
+    ends = [end for end in (then.end, now.end) if isinstance(end, StepCompleted)]
+    return ends if len(ends) == 2 else []
 
 
 def _of_requests_of_step(then: list[RequestTrace], now: list[RequestTrace], where: str) -> Iterator[Drift]:
