@@ -1005,6 +1005,8 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
     """Return what a task waits for: approvals, questions, settlements, timers, child tasks, calls in the background."""
+    if state.ended == "completed" and not state.deferred:
+        return ()  # all its calls have ended
     pending: list[Pending] = []
     if state.asked and state.undo is None:
         calls = (call for step in state.under_way() for call in step.open.values())
