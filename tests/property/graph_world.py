@@ -40,6 +40,8 @@ KINDS = (
 class GraphWorld(World):
     """A world whose agent is a worker of functions, of a kind that the seed says."""
 
+    called = TOOLS
+
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.asks = None

@@ -18,10 +18,12 @@ from treadle import (
     Happened,
     Limits,
     NotHappened,
+    Quorum,
     RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
+    Subagent,
     ToolContext,
     Unknown,
     tool,
@@ -49,6 +51,9 @@ class Answer:
 class World:
     """The world outside of the engine: models' answers, tools' effects, and the processes that may crash in them."""
 
+    called: tuple[str, ...] = (*TOOLS, "sign", "sign")
+    """the tools that models ask for"""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.ledger: list[LedgerEntry] = []
@@ -63,6 +68,11 @@ class World:
 
         self.family = self.chance("family").randrange(3) == 0
         """whether the agent calls others, which call others"""
+
+        self.terms: dict[str, Any] = {"retries": self.chance("retries").choice([0, 0, 1, 2])}
+        """on which it does"""
+
+        self.agents_join = self.chance("join").choice(["all", "all", "any", "optional", Quorum(2)])
 
         self.offers = 0
         """how often it was asked what to offer"""
@@ -94,7 +104,7 @@ class World:
         return self.calls(chance, finish="length" if kind == 4 else None)
 
     def calls(self, chance: random.Random, **options: Any) -> Turn:
-        names = (*TOOLS, "nobody", *("helper",) * 3 * self.family)
+        names = (*self.called, "nobody", *("helper",) * 3 * self.family)
         answer = Turn()
         for name in chance.choices(names, k=chance.randint(1, 3)):
             answer += call(name, input="go") if name == "helper" else call(name, n=chance.randrange(3))
@@ -115,8 +125,9 @@ class World:
         if self.chance("offers").randrange(3) == 0:
             options["offer"] = self.offer
         if self.family:
-            inner = Agent(model, name="helper", tools=self.tools())
-            options["subagents"] = [Agent(model, name="helper", tools=self.tools(), subagents=[inner])]
+            inner = Subagent(Agent(model, name="helper", tools=self.tools()), **self.terms)
+            outer = Agent(model, name="helper", tools=self.tools(), subagents=[inner], join=self.agents_join)
+            options |= {"subagents": [Subagent(outer, **self.terms)], "join": self.agents_join}
         return Agent(model, name="any", tools=self.tools(), **options)
 
     @staticmethod
@@ -194,7 +205,11 @@ class World:
         async def pay(n: int, ctx: ToolContext) -> str:
             return await self.act(ctx, "write", n)
 
-        return [look, put, save, book, pay]
+        @tool(needs_approval=lambda n: n > 0)
+        async def sign(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "write", n)
+
+        return [look, put, save, book, pay, sign]
 
 
 class Host:
