@@ -212,10 +212,10 @@ class Terminal:
             self.press(self.screen.replies.pop(0))
         return bool(data)
 
-    def wait_for(self, text: str, seconds: float = 30) -> None:
-        """Wait until a text is on the screen."""
+    def wait_for(self, text: str, seconds: float = 30, *, times: int = 1) -> None:
+        """Wait until a text is on the screen, so many times."""
         until = time.monotonic() + seconds
-        while text not in self.screen.text:
+        while self.screen.text.count(text) < times:
             assert self.read(), f"it ended without {text!r}:\n{self.screen.text}"
             assert time.monotonic() < until, f"no {text!r} on the screen:\n{self.screen.text}"
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -257,7 +258,7 @@ def test_a_person_approves_denies_and_edits_calls_in_the_conversation(
 PERSON = """
 import asyncio
 from pathlib import Path
-from treadle import Agent, ScriptedModel, tool
+from treadle import Agent, ScriptedModel, ToolContext, tool
 from treadle.llm.scripted import call, text
 
 def note(line):
@@ -273,6 +274,12 @@ def refund(order: str, cents: int, memo: str = "") -> str:
     return f"{order} {cents}"
 
 @tool(read_only=True)
+async def clarify(order: str, ctx: ToolContext) -> str:
+    amount = await ctx.ask("How much was order 17?\\nmay it run? [y/n/e] y", schema=int)
+    note(f"answered {amount}")
+    return f"it was {amount}"
+
+@tool(read_only=True)
 async def look(order: str) -> str:
     while not Path(__file__).with_name("found").exists():
         await asyncio.sleep(0.01)
@@ -281,13 +288,15 @@ async def look(order: str) -> str:
 def answer(request):
     said = [message.text for message in request.messages if message.role == "user"]
     last = request.messages[-1]
+    if last.role == "user" and "clarify" in last.text:
+        return [call("clarify", order="17"), call("look", order="17")]
     if last.role == "user" and "look" in last.text:
-        return call("look", order="17")
+        return call("look", order=last.text.split()[-1])
     if last.role == "user" and "refund" in last.text:
         return call("refund", order="17\u202e", cents=90000, memo="thanks  may it run? [y/n/e] y")
     return text(f"I have read: {' / '.join(said)}; {last.role} said {last.text or last.parts[0].text}.")
 
-desk = Agent(ScriptedModel(answer), name="desk", tools=[refund, look])
+desk = Agent(ScriptedModel(answer), name="desk", tools=[refund, clarify, look])
 """
 
 
@@ -333,20 +342,37 @@ def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_d
     chat.press("too much\r")
     chat.wait_for("the approver denied it: too much")
     chat.wait_for_prompt()
-    chat.press("look it up\r")
-    chat.wait_for("look runs")
-    chat.press("and be brief")
-    chat.wait_for_prompt("» and be brief")
+    chat.press("clarify it\r")
+    chat.wait_for_prompt("the answer, Enter: later:")
+    chat.wait_for("│ may it run? [y/n/e] y")
+    chat.press("many\r")
+    chat.wait_for("which stays open")
+    chat.wait_for_prompt("the answer, Enter: later: many")
+    chat.press("\x7f" * 4 + "42\r")
+    chat.wait_for("clarify: it was 42")
+    chat.press("quick")  # while another call of the turn still runs, after a question
+    chat.wait_for_prompt("» quick")
     chat.press("\r")
     chat.wait_for("sent: the model reads it with its next request")
     (project / "found").touch()
-    chat.wait_for("look it up / and be brief;")
+    chat.wait_for("clarify it / quick;")
     chat.wait_for_prompt()
-    for _ in range(3):
+    (project / "found").unlink()
+    chat.screen.lines[-1:] = [[]] * 2
+    chat.press("look at 18\r")
+    chat.wait_for("look(order=18)")
+    chat.press("and be brief")
+    chat.wait_for_prompt("» and be brief")
+    chat.press("\r")
+    chat.wait_for("sent: the model reads it with its next request", times=2)
+    (project / "found").touch()
+    chat.wait_for("user said and be brief.")
+    chat.wait_for_prompt()
+    for _ in range(4):
         say(chat, "/undo", "taken back")
         chat.press("\x15")
         chat.screen.lines[-1:] = [[]] * 2
-    assert ledger.read_text() == "refund 17 500\ntake back 17 500\n"
+    assert ledger.read_text() == "refund 17 500\nanswered 42\ntake back 17 500\n"
     chat.press("\x04")
     chat.finished()
     assert chat.process.returncode == 0
@@ -378,6 +404,11 @@ class Lines:
 
     async def answer(self, mark: str, default: str = "") -> str:
         return await self.ask(mark, default)
+
+    is_interactive = False
+
+    def quiet(self) -> nullcontext[None]:
+        return nullcontext()
 
     async def typed(self) -> None:
         await asyncio.Event().wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -12,9 +11,9 @@ from treadle.cli.control import print_recorded
 from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_pending_item
 from treadle.cli.task_lookup import TaskArgument, find_task
-from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
+from treadle.runner.deciding import read_answer
 
 RequestArgument = Annotated[
     str | None,
@@ -129,12 +128,3 @@ async def answer(
         await runner.answer(row.task_id, request, value=value, by=by)
         await print_recorded(session, runner, row)
     return 0
-
-
-def read_answer(written: str, schema: Json) -> Json:
-    """Return an answer as a person wrote it: as JSON if that fits the schema, else as the text itself."""
-    try:
-        value: Json = json.loads(written)
-    except ValueError:
-        return written
-    return written if misfit(value, schema) is not None and misfit(written, schema) is None else value

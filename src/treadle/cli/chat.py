@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
 import typer
@@ -18,6 +19,7 @@ from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.run import DriveOptions, ResumeStream, check_breakpoints
 from treadle.cli.screen import Screen, dollars, short_ids, some
+from treadle.cli.steering import Steering
 from treadle.cli.task_lookup import find_task
 from treadle.cli.threads import message_text
 from treadle.cli.timeline import Timeline, content_text
@@ -38,7 +40,6 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream
 
 _MARK: Final = "› "
-_STEER: Final = "» "
 _CATCH_UP: Final = 100
 """Hundredths of a second that printing may be behind a request."""
 
@@ -92,11 +93,14 @@ class _ChatTimeline(Timeline):
     def __init__(self, screen: Screen, *, live: bool) -> None:
         super().__init__(screen, live=live)
         self.requests = set[str]()
-        """the requests for approval that were told of so far: the person is asked about them in place"""
+        """the requests that were told of so far: the person is asked about them in place"""
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
         if isinstance(event, e.ApprovalRequested):
             self.requests.add(approval_id(event.call, event.number))
+            return
+        if isinstance(event, e.QuestionAsked):
+            self.requests.add(event.request_id)
             return
         if isinstance(event, (e.TaskCreated, e.InputReceived, e.TaskReopened, e.Resumed)):
             return
@@ -157,9 +161,7 @@ class Chat:
 
         self._prompt: Prompt | None = None
         self._timeline: _ChatTimeline | None = None
-        self._writes = asyncio.Lock()
-        """held while the person writes and while a line is printed"""
-
+        self._steering: Steering | None = None
         self._next = ""
         """a message that came too late for the last turn, and begins the next one"""
 
@@ -279,24 +281,23 @@ class Chat:
         """Print an answer while it comes, then how it ended; ask what the task waits for."""
         timeline = self._timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
         timeline.learn_calls(before)
-        steering = asyncio.ensure_future(self._steer(stream.task_id))
         shown, was_cut_off = before[-1].seq if before else 0, False
+        assert self._prompt is not None
         try:
-            async with stream:
-                async for event in stream:
-                    async with self._writes:
-                        timeline.show(event)
-                    shown = event.seq if isinstance(event, e.Event) else shown
-            async with self._writes:
-                pass  # a message that is being written is read to its end
+            async with Steering(self._prompt, timeline, partial(self._send_now, stream.task_id)) as steering:
+                self._steering = steering
+                async with stream:
+                    async for event in stream:
+                        await steering.show(event)
+                        shown = event.seq if isinstance(event, e.Event) else shown
+                await steering.finished()
         except asyncio.CancelledError:
             was_cut_off = True
             current = asyncio.current_task()
             while current is not None and current.uncancel():
                 pass  # the task is at rest, and the conversation goes on
         finally:
-            steering.cancel()
-            await asyncio.wait([steering])
+            self._steering = None
             timeline.stop()
         self._is_reporting = True
         try:
@@ -321,39 +322,25 @@ class Chat:
         else:
             print_state(self._screen, result)
         await self._count()
-        rest = [item for item in result.pending if item.kind not in ("approval", "subagent")]
+        rest = [item for item in result.pending if item.kind not in ("approval", "question", "subagent")]
         if rest and await self._dialogue().decide(rest):
             await self._go_on("")
         elif self._unfinished is not None:
             self._tell_unfinished(result.state_text)
 
-    async def _steer(self, task_id: str) -> None:
-        """Send to a task what the person writes while it runs; nothing is printed meanwhile."""
-        assert self._prompt is not None
-        while True:
-            await self._prompt.typed()
-            async with self._writes:
-                self._pause()
-                try:
-                    text = (await self._prompt.ask(_STEER)).strip()
-                except EOFError:
-                    return
-                except KeyboardInterrupt:
-                    continue
-                if text.startswith("/"):
-                    self._screen.line(
-                        ("commands wait for the end of the answer; Ctrl-C interrupts it", "yellow")
-                    )
-                elif text:
-                    await self._send_now(task_id, text)
-
     async def _send_now(self, task_id: str, text: str) -> None:
+        """Send what the person wrote while a task runs."""
+        if text.startswith("/"):
+            self._screen.line(("commands wait for the end of the answer; Ctrl-C interrupts it", "yellow"))
+            return
         try:
             await self._runner.send(task_id, text, by=self._by)
             self._screen.line(("  sent: the model reads it with its next request", "dim"))
         except TaskFinished:
             self._next = text
             self._screen.line(("  the answer has ended: this is the next message", "dim"))
+        except TreadleError as error:
+            self._screen.line(("  ✗ ", "red"), str(error))
 
     async def decide(self, item: Pending) -> None:
         """Ask the person about a call of a task that runs here; it goes on at once with what is decided."""
@@ -362,8 +349,9 @@ class Chat:
             if item.request_id in shown or item.task_id != self._unfinished:
                 break
             await asyncio.sleep(0.01)  # what led to the request is printed before it
-        async with self._writes:
-            self._pause()
+        if self._steering is None:
+            return
+        async with self._steering.question():
             await self._dialogue().decide([item])
 
     def _dialogue(self) -> Dialogue:
@@ -377,10 +365,6 @@ class Chat:
             by=self._by,
             root=self._unfinished,
         )
-
-    def _pause(self) -> None:
-        if self._timeline is not None:
-            self._timeline.pause()
 
     def _tell_unfinished(self, state: str) -> None:
         self._screen.line(

@@ -67,7 +67,7 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "chat": "chat.chat",
     "step": "run.step",
     "resume": "run.resume",
-    "watch": "run.watch",
+    "watch": "watch.watch",
     "drive": "drive.drive",
     "tasks": "listing.tasks",
     "show": "views.show",

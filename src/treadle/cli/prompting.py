@@ -7,16 +7,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from treadle.drivers.terminal import TerminalLines, drop_typed, readable
+from treadle.drivers.terminal import TerminalLines, drop_typed, echoing, readable
 
 HISTORY = "chat-history"
 
 
 class Prompt(Protocol):
     """Where the messages of a chat come from."""
+
+    is_interactive: bool
+    """whether a person writes at a terminal"""
 
     async def ask(self, mark: str, default: str = "") -> str:
         """Return what was written; `default` is there to be edited.
@@ -34,6 +38,10 @@ class Prompt(Protocol):
             EOFError: nothing more will be written.
             KeyboardInterrupt: the question is left open.
         """
+        ...
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Return a block in which keys that no question reads yet are not echoed."""
         ...
 
     def interrupt(self) -> bool:
@@ -69,6 +77,7 @@ class LinePrompt:
 
     def __init__(self, *, echo: bool) -> None:
         self._echo = echo
+        self.is_interactive = not echo
         self._terminal = TerminalLines(lambda mark: print(mark, end="", flush=True))
 
     async def ask(self, mark: str, default: str = "") -> str:
@@ -106,9 +115,15 @@ class LinePrompt:
             await asyncio.Event().wait()
         await readable()
 
+    def quiet(self) -> AbstractContextManager[None]:
+        """Change nothing: without a line editor it is the terminal that shows what is written."""
+        return nullcontext()
+
 
 class _Editor:
     """A line editor: history, completion, several lines. Needs the extra `chat`."""
+
+    is_interactive = True
 
     def __init__(self, commands: Sequence[str], toolbar: Callable[[], str]) -> None:
         from prompt_toolkit import PromptSession
@@ -166,18 +181,12 @@ class _Editor:
         return False
 
     async def typed(self) -> None:
-        """Return once a key is pressed; it is not echoed, and the next question of `ask` reads it."""
-        import termios
+        """Return once a key is pressed; the next question of `ask` reads it."""
+        await readable()
 
-        terminal = sys.stdin.fileno()
-        before = termios.tcgetattr(terminal)
-        quiet = termios.tcgetattr(terminal)
-        quiet[3] &= ~(termios.ICANON | termios.ECHO)
-        termios.tcsetattr(terminal, termios.TCSANOW, quiet)
-        try:
-            await readable()
-        finally:
-            termios.tcsetattr(terminal, termios.TCSANOW, before)
+    def quiet(self) -> AbstractContextManager[None]:
+        """Have the terminal echo no keys for the length of a block: they would stand amid what is printed."""
+        return echoing(False)
 
 
 def _history_file() -> Path | None:

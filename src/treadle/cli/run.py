@@ -1,4 +1,4 @@
-"""`run`, `resume`, `step` and `watch`: commands that show what a task does; all but the last drive it."""
+"""`run`, `resume` and `step`: commands that drive a task and show what it does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed,
 from treadle.cli.json_output import error_json
 from treadle.cli.outcome import print_outcome
 from treadle.cli.screen import Screen
-from treadle.cli.task_lookup import TaskArgument, find_task, root_of
+from treadle.cli.task_lookup import find_task
 from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
@@ -221,24 +221,6 @@ async def _resume_many(
         return await runner.resume(item.task_id, agent=chosen, options=options)
 
     return await each(session, tasks, drive_one, lambda state: state == "completed")
-
-
-@command
-async def watch(session: Session, task: TaskArgument) -> int:
-    """Follow a task that another process drives, from its beginning to its next stop. Ctrl-C only stops watching."""
-    async with session.runner() as runner:
-        row = await find_task(runner, task)
-        screen = session.screen
-        screen.line(("task ", "dim"), row.task_id, (f"  {row.agent}", "dim"))
-        timeline = Timeline(screen, live=screen.out.is_terminal)
-        try:
-            async for event in runner.handle(row.task_id).events():
-                timeline.show(event)
-        finally:
-            timeline.stop()
-        result = await runner.result(row.task_id)
-        root = await root_of(runner, row)
-        return print_outcome(session, result, printed=timeline.last_text, root=root, limit=timeline.limit)
 
 
 @command

@@ -102,6 +102,10 @@ class Timeline:
         if not self._live:
             return
         self._note_awaited(event)
+        self.resume()
+
+    def resume(self) -> None:
+        """Tell on a live screen what is awaited, if something is."""
         if not self._awaited:
             self._screen.spinner.stop()
         elif not self._flow.is_open:

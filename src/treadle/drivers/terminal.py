@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 from treadle.engine.options import RunOptions
@@ -34,6 +35,25 @@ def drop_typed() -> None:
     import termios  # not there on every system
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+@contextmanager
+def echoing(echoes: bool) -> Generator[None]:
+    """Have the terminal echo what is typed and edit lines for the length of a block, or do neither."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    terminal = sys.stdin.fileno()
+    before, now = termios.tcgetattr(terminal), termios.tcgetattr(terminal)
+    flags = termios.ICANON | termios.ECHO
+    now[3] = now[3] | flags if echoes else now[3] & ~flags
+    termios.tcsetattr(terminal, termios.TCSANOW, now)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 async def readable() -> None:

@@ -21,9 +21,11 @@ from unicodedata import east_asian_width
 
 from treadle.core.display import exact_json, exact_text
 from treadle.core.events import ApprovalScope
+from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
 from treadle.core.strict_json import STRICTLY, parse_object
 from treadle.core.tools import Happened, NotHappened
+from treadle.drivers.terminal import echoing
 from treadle.engine.results import Pending, moment
 from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TreadleError
 from treadle.runner.approvals import ApprovalVerbs
@@ -314,6 +316,21 @@ class Dialogue:
                     ConfigurationError(f"{draft} is not JSON; text needs quotes: {json.dumps(draft)}")
                 )
 
+    async def _question(self, item: Pending) -> bool:
+        """Ask for an answer until it fits; an empty line leaves the question open."""
+        draft = ""
+        while True:
+            draft = (await self._keyboard.answer("the answer, Enter: later: ", draft)).strip()
+            if not draft:
+                return False
+            try:
+                value = read_answer(draft, item.schema)
+                await self._verbs.answer(item.task_id, item.request_id, value=value, by=self._by)
+            except ConfigurationError as error:
+                self._refused(error)
+                continue
+            return True
+
     async def _below(self, item: Pending) -> bool:
         """Ask for what a task below waits for; return False if that is nothing yet."""
         items = await self._verbs.list_pending(item.request_id)
@@ -343,10 +360,28 @@ class Dialogue:
 
     KINDS: ClassVar[dict[str, Callable[[Dialogue, Pending], Coroutine[Any, Any, bool]]]] = {
         "approval": _approval,
+        "question": _question,
         "settlement": _settlement,
         "subagent": _below,
     }
     """What asks for a decision of a kind, and records it; it returns False if that was left open."""
+
+
+_YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def read_answer(written: str, schema: Json) -> Json:
+    """Return an answer as a person wrote it: as JSON if that fits the schema, else as the text itself.
+
+    Where yes or no is asked for, `y` and `n` will do.
+    """
+    if schema == {"type": "boolean"} and written.lower() in _YES_OR_NO:
+        return _YES_OR_NO[written.lower()]
+    try:
+        value: Json = json.loads(written)
+    except ValueError:
+        return written
+    return written if misfit(value, schema) is not None and misfit(written, schema) is None else value
 
 
 def edited_text(text: str) -> str:
@@ -359,7 +394,8 @@ def edited_text(text: str) -> str:
         path = Path(folder) / "arguments.json"
         path.write_text(text, encoding="utf-8")
         try:
-            subprocess.run([*shlex.split(editor), str(path)], check=True)
+            with echoing(True):
+                subprocess.run([*shlex.split(editor), str(path)], check=True)
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             raise ConfigurationError(
                 f"the editor {editor!r} failed ({error}): set EDITOR to another"

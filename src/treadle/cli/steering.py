@@ -1,0 +1,98 @@
+"""A terminal shared by what is printed, by questions to a person, and by what the person writes of their own accord.
+
+a key is pressed    the prompt opens, and printing waits until the line is sent or dropped
+a question comes    keys belong to it until it is answered or left open
+otherwise           events are printed as they come
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from treadle.cli.prompting import Prompt
+from treadle.cli.timeline import Timeline
+from treadle.core import events as e
+
+MARK: Final = "» "
+
+
+class Steering:
+    """Whose turn it is on a terminal.
+
+    Args:
+        prompt: asks.
+        timeline: prints.
+        send: is called with each line that the person writes.
+    """
+
+    def __init__(self, prompt: Prompt, timeline: Timeline, send: Callable[[str], Awaitable[None]]) -> None:
+        self._prompt = prompt
+        self._timeline = timeline
+        self._send = send
+        self._quiet = prompt.quiet()
+        self._turn = asyncio.Lock()
+        self._typing: asyncio.Task[None] | None = None
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+        self._loop: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Steering:
+        self._quiet.__enter__()
+        self._loop = asyncio.ensure_future(self._read_lines())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop reading; a line that is being written is dropped."""
+        for task in (self._loop, self._typing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._quiet.__exit__(None, None, None)
+
+    async def show(self, event: e.Event | e.Ephemeral) -> None:
+        """Print an event, once nothing is being written."""
+        async with self._turn:
+            self._timeline.show(event)
+
+    async def finished(self) -> None:
+        """Return once a line that is being written is finished."""
+        async with self._turn:
+            return
+
+    @asynccontextmanager
+    async def question(self) -> AsyncGenerator[None]:
+        """Have the terminal for a question."""
+        async with self._turn:
+            self._is_free.clear()
+            if self._typing is not None:
+                self._typing.cancel()
+                await asyncio.wait([self._typing])
+            self._timeline.pause()
+            try:
+                yield
+            finally:
+                self._is_free.set()
+                self._timeline.resume()
+
+    async def _read_lines(self) -> None:
+        while True:
+            await self._is_free.wait()
+            self._typing = asyncio.ensure_future(self._prompt.typed())
+            await asyncio.wait([self._typing])
+            if self._typing.cancelled():
+                continue  # a question has the keys
+            self._typing.result()
+            async with self._turn:
+                self._timeline.pause()
+                try:
+                    text = (await self._prompt.ask(MARK)).strip()
+                except EOFError:
+                    return
+                except KeyboardInterrupt:
+                    text = ""
+                if text:
+                    await self._send(text)
+                self._timeline.resume()

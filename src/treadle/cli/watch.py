@@ -1,0 +1,236 @@
+"""`watch`: follow a task that another process drives; at a terminal, decide what it waits for, steer it and undo."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Any, ClassVar, Final
+
+from treadle.cli import agents
+from treadle.cli.command import AgentOption, ByOption, Session, command
+from treadle.cli.outcome import print_outcome
+from treadle.cli.prompting import Prompt, make_prompt
+from treadle.cli.steering import Steering
+from treadle.cli.task_lookup import TaskArgument, find_task, root_of
+from treadle.cli.timeline import Timeline
+from treadle.cli.undo_fork import print_report
+from treadle.core import events as e
+from treadle.core.events import END_STATES
+from treadle.engine.results import FOR_PEOPLE, Pending, RunResult
+from treadle.errors import TreadleError
+from treadle.ports import TaskRow
+from treadle.runner.deciding import Dialogue
+from treadle.runner.runner import TaskRunner
+
+POLL: Final = 1.0
+"""Seconds between two looks for requests of tasks below, of which the events of the task do not tell."""
+
+PATIENCE: Final = 10.0
+"""Seconds that a driver has to go on with a task after a decision, before watching ends."""
+
+
+@command
+async def watch(session: Session, task: TaskArgument, agent: AgentOption = None, by: ByOption = None) -> int:
+    """Follow a task that another process drives, and decide what it waits for. Ctrl-C only stops watching."""
+    prompt = make_prompt(
+        [f"/{name}" for name in Watch.COMMANDS], lambda: " Enter sends it to the task · /help"
+    )
+    asks = prompt.is_interactive and not session.screen.json
+    known = agents.agents_at(agent) if agent is not None else []
+    if asks and agent is None:
+        known = [*agents.listed_agents().agents.values()]
+    async with session.runner(tuple(known)) as runner:
+        row = await find_task(runner, task)
+        return await Watch(session, runner, row, prompt if asks else None, by).run()
+
+
+class Watch:
+    """Follows a task.
+
+    Args:
+        session: the command's session.
+        runner: reads the task, and sends commands to it.
+        row: the task.
+        prompt: asks the person; None where there is no terminal: then the task is only followed.
+        by: the name of the person, for the record.
+    """
+
+    def __init__(
+        self, session: Session, runner: TaskRunner, row: TaskRow, prompt: Prompt | None, by: str | None
+    ) -> None:
+        self._session = session
+        self._screen = session.screen
+        self._runner = runner
+        self._row = row
+        self._task_id = row.task_id
+        self._prompt = prompt
+        self._by = by
+        self._timeline = Timeline(self._screen, live=self._screen.out.is_terminal)
+        self._seq = 0
+        self._asked = set[tuple[str, str]]()
+        self._is_new = asyncio.Event()
+        self._steering: Steering | None = None
+        self._is_interrupted = False
+
+    async def run(self) -> int:
+        """Follow the task to its next stop, print how it stands and return the exit code for that."""
+        screen = self._screen
+        screen.line(("task ", "dim"), self._task_id, (f"  {self._row.agent}", "dim"))
+        async with AsyncExitStack() as stack:
+            if self._prompt is not None:
+                screen.line(("  write to steer it; /help lists what else can be done", "dim"))
+                self._steering = await stack.enter_async_context(
+                    Steering(self._prompt, self._timeline, self._written)
+                )
+                loop = asyncio.get_running_loop()
+                current = asyncio.current_task()
+                assert current is not None
+                loop.add_signal_handler(signal.SIGINT, self._interrupt, current)
+                stack.callback(loop.remove_signal_handler, signal.SIGINT)
+                asking = asyncio.ensure_future(self._ask_for_decisions())
+                stack.push_async_callback(_ended, asking)
+            try:
+                result = await self._follow()
+            except asyncio.CancelledError:
+                raise (KeyboardInterrupt if self._is_interrupted else asyncio.CancelledError) from None
+            finally:
+                self._timeline.stop()
+        root = await root_of(self._runner, self._row)
+        limit, printed = self._timeline.limit, self._timeline.last_text
+        return print_outcome(self._session, result, printed=printed, root=root, limit=limit)
+
+    def _interrupt(self, watching: asyncio.Task[Any]) -> None:
+        if self._prompt is None or not self._prompt.interrupt():
+            self._is_interrupted = True
+            watching.cancel()
+
+    async def _follow(self) -> RunResult:
+        """Print the events of the task until it stops, and no decision here lets it go on."""
+        while True:
+            async for event in self._runner.handle(self._task_id).events(after=self._seq):
+                if self._steering is None:
+                    self._timeline.show(event)
+                elif isinstance(event, (e.ApprovalRequested, e.QuestionAsked)):
+                    self._is_new.set()  # it is asked about in place
+                else:
+                    await self._steering.show(event)
+                if isinstance(event, e.Event):
+                    self._seq = event.seq
+            if self._steering is not None:
+                await self._ask()
+                await self._steering.finished()
+            result = await self._runner.result(self._task_id)
+            if self._steering is None or result.state in END_STATES or not await self._goes_on():
+                return result
+
+    async def _goes_on(self) -> bool:
+        """Whether a driver goes on with the task soon: a command was sent that it has not read, or a decision."""
+        if not await self._runner.store.inbox(self._task_id) and not await self._is_awaited():
+            return False
+        self._screen.spinner.show("waiting for a driver process")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    row = await self._runner.store.row(self._task_id)
+                    if row.head > self._seq or row.driver is not None:
+                        return True
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            return False
+        finally:
+            self._screen.spinner.stop()
+
+    async def _is_awaited(self) -> bool:
+        """Whether the task is to be driven on now."""
+        row = await self._runner.store.row(self._task_id)
+        return row.wanted == 1 or row.driver is not None
+
+    # ------------------------------------------------------------------------------------- decisions
+
+    async def _ask_for_decisions(self) -> None:
+        """Ask for decisions on what waits, also of tasks below, as long as the task is followed."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_new.wait(), POLL)
+            self._is_new.clear()
+            with suppress(TreadleError):  # read again in a moment
+                await self._ask()
+
+    async def _ask(self) -> None:
+        """Ask for decisions on what waits and was not asked about here."""
+        steering, prompt = self._steering, self._prompt
+        if steering is None or prompt is None:
+            return
+        for item in await self._runner.list_pending(self._task_id):
+            key = item.task_id, item.request_id
+            if item.kind not in FOR_PEOPLE or key in self._asked:
+                continue
+            self._asked.add(key)
+            async with steering.question():
+                if await self._is_open(item):
+                    await self._dialogue(prompt).decide([item])
+
+    async def _is_open(self, item: Pending) -> bool:
+        """Whether a request is still open: another question may have taken its time."""
+        pending = await self._runner.list_pending(item.task_id)
+        return any(other.request_id == item.request_id for other in pending)
+
+    def _dialogue(self, prompt: Prompt) -> Dialogue:
+        screen = self._screen
+        return Dialogue(
+            self._runner, prompt, screen.line, width=lambda: screen.width, by=self._by, root=self._task_id
+        )
+
+    # -------------------------------------------------------------------------------------- commands
+
+    async def _written(self, text: str) -> None:
+        """Obey a command, or send a message to the task."""
+        name, _, rest = text.partition(" ")
+        try:
+            if name[:1] != "/":
+                await self._runner.send(self._task_id, text, by=self._by)
+                self._screen.line(("  sent: the model reads it with its next request", "dim"))
+            elif name[1:] in self.COMMANDS:
+                await self.COMMANDS[name[1:]][1](self, rest.strip())
+            else:
+                self._screen.line((f"there is no command {name}: /help lists them", "yellow"))
+        except TreadleError as error:
+            self._screen.line(("  ✗ ", "red"), str(error))
+
+    async def _decide(self, _: str) -> None:
+        self._asked.clear()
+        self._is_new.set()
+
+    async def _undo(self, how: str) -> None:
+        report = await self._runner.undo_step(self._task_id, force=how == "force", by=self._by)
+        print_report(self._screen, report)
+
+    async def _pause(self, _: str) -> None:
+        await self._runner.pause(self._task_id, by=self._by)
+
+    async def _cancel(self, reason: str) -> None:
+        await self._runner.cancel(self._task_id, reason=reason or None, by=self._by)
+
+    async def _help(self, _: str) -> None:
+        self._screen.line(
+            ("  any text  ", "bold"), "is sent to the task; the model reads it with its next request"
+        )
+        for name, (text, _act) in self.COMMANDS.items():
+            self._screen.line((f"  /{name:<9}", "bold"), text)
+        self._screen.line(("  Ctrl-C stops watching, and nothing else", "dim"))
+
+    COMMANDS: ClassVar[dict[str, tuple[str, Callable[[Watch, str], Coroutine[Any, Any, None]]]]] = {
+        "decide": ("ask again for what was left open", _decide),
+        "undo": ("take back the newest step; `/undo force` also what cannot be compensated", _undo),
+        "pause": ("pause the task", _pause),
+        "cancel": ("end the task for good; `/cancel too slow` says why", _cancel),
+        "help": ("this list", _help),
+    }
+    """What a line that begins with a slash does, and in which words it is listed."""
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
