@@ -184,7 +184,7 @@ class NoServices:
         raise ToolError(f"ctx.{name}(...) is for tools while they run in a task, not for {self._where}")
 
 
-_NO_DEFAULT: Final[Any] = object()
+NO_DEFAULT: Final[Any] = object()
 """Stands for an argument that was left out."""
 
 BACKGROUND_SECONDS: Final = 604_800.0
@@ -306,7 +306,7 @@ class ToolContext(Generic[ContextT_co]):
         schema: Any = str,
         *,
         expires: float | None = None,
-        default: Any = _NO_DEFAULT,
+        default: Any = NO_DEFAULT,
     ) -> Any:
         """Return a person's answer to a question, of the type `schema`.
 
@@ -327,7 +327,7 @@ class ToolContext(Generic[ContextT_co]):
             ToolError: the tool is neither `read_only` nor `idempotent`, so it cannot start again.
         """
         return await self.open_services().ask(
-            question, schema, expires, () if default is _NO_DEFAULT else (default,)
+            question, schema, expires, () if default is NO_DEFAULT else (default,)
         )
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:

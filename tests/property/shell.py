@@ -201,12 +201,13 @@ class Shell:
         return True
 
     def expire(self) -> None:
-        """Record that a request for approval expired, as a drive does before it decides."""
+        """Record that a request to a person expired, as a drive does before it decides."""
         if self.state.ended is None:
             for expiry in list(self.state.timers()):
                 if isinstance(expiry, Expiry) and expiry.due <= self.clock:
-                    self.fired["expired"] += 1
-                    self.record(e.ApprovalExpired(expiry.step, expiry.call, expiry.number))
+                    self.fired["question expired" if expiry.is_question else "expired"] += 1
+                    kind = e.QuestionExpired if expiry.is_question else e.ApprovalExpired
+                    self.record(kind(expiry.step, expiry.call, expiry.number))
 
     def cut_all(self) -> None:
         for key in list(self.flights):
@@ -316,8 +317,34 @@ class Shell:
             self.record(e.ModelStarted(step.id, "m", call.attempt + 1, effect.final))
             self.record(e.ModelFailed(step.id, e.Failure("model", "denied", "no")))
 
+    def ask(self, call: CallState, choice: int) -> None:
+        """Have a tool ask a person, or two questions at once, or ask anew what it does not accept."""
+        if choice % 3 == 0 and "kept" not in (call.values or ()):
+            self.fired["kept"] += 1
+            self.record(e.ValueKept(call.step, "kept", choice, call.id))
+        if not call.values and not call.questions:
+            # A tool asks before its first effect.
+            self.ledger = [entry for entry in self.ledger if entry.call != call.id]
+        first = 1 + len(call.questions)
+        if call.questions and choice % 7 == 0:
+            self.fired["asked anew"] += 1
+            first = 1 + choice % len(call.questions)
+        count = 2 if choice % 4 == 0 and first > len(call.questions) else 1
+        for place in range(first, first + count):
+            self.fired["question asked"] += 1
+            expires = self.clock + 5 + choice % 40 if choice % 2 else None
+            number = call.asked_questions + 1
+            self.record(
+                e.QuestionAsked(
+                    call.step, call.id, number, "n?", {"type": "integer"}, "d", place, expires=expires
+                )
+            )
+
     def end_tool(self, call: CallState, choice: int) -> None:
         outcome = choice % 4
+        if choice // 4 % 3 == 1 and call.effect != "write" and call.asked_questions < 4:
+            self.ask(call, choice // 12)
+            return
         if outcome < 2:
             self.record(e.ToolEnded(call.step, call.id, "ok", {"saved": call.arguments}))
         elif outcome == 2:
@@ -389,12 +416,20 @@ class Shell:
             scope = "task" if choice % 5 == 0 else "once"
             self.command("approve", request_id=request, arguments=arguments, scope=scope)
 
+    def reply(self, choice: int) -> None:
+        """Answer a question, now and then one that is open no more, or by what does not fit."""
+        requests = list(self.state.questions) or ["s1-0-q1"]
+        value = "none" if choice % 6 == 0 else choice % 9
+        self.command("answer", request_id=requests[choice % len(requests)], value=value)
+
     def edit(self, choice: int) -> None:
         """Edit a call that has not begun, as the verb does."""
         calls = [call for call in self.open_calls() if call.status == "proposed" and not call.in_doubt]
         calls = [call for call in calls if not call.answers]
         if calls and not self.flights and self.state.ended is None and self.state.undo is None:
             call = calls[choice % len(calls)]
+            if call.questions:
+                return
             self.fired["edited"] += 1
             self.record(e.CallEdited(call.step, call.id, {"n": choice % 9}, call.arguments))
 
@@ -406,7 +441,8 @@ class Shell:
         shared, state = self.durable[: 1 + choice % len(self.durable)], start(self.task_id)
         for epoch, event in shared:
             apply(state, event, epoch)
-        if state.in_flight() or state.undo is not None:
+        halfway = state.step is not None and any(call.is_halfway for call in state.step.open.values())
+        if state.in_flight() or state.undo is not None or halfway:
             self.fired["fork point busy"] += 1
             return
         self.fired["fork"] += 1

@@ -47,6 +47,7 @@ OPS = {
     "crash": 2,
     "settle": 2,
     "decide": 3,
+    "reply": 3,
     "edit": 1,
     "undo": 2,
     "undo that crashes": 1,
@@ -95,6 +96,8 @@ def perform(shell: Shell, op: str, choice: int) -> None:
             shell.settle(choice)
         case "decide":
             shell.decide(choice)
+        case "reply":
+            shell.reply(choice)
         case "edit":
             shell.edit(choice)
         case "undo":
@@ -136,8 +139,10 @@ def finish(shell: Shell) -> None:
             if decision.reason in ("settlement", "undo_unknown"):
                 shell.settle(1)
                 shell.decide(16)
-            elif decision.reason == "approval":
+                shell.reply(1)
+            elif decision.reason in ("approval", "question"):
                 shell.decide(16)
+                shell.reply(1)
                 shell.settle(1)
             elif shell.state.undo is not None:
                 shell.undo(4)
@@ -198,6 +203,12 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "request deny",
         "command approval_given",
         "command approval_denied",
+        "wait question",
+        "question asked",
+        "asked anew",
+        "kept",
+        "question expired",
+        "command question_answered",
         "expired",
         "voided",
         "edited",

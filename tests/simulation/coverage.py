@@ -25,6 +25,9 @@ EVENTS = (
     "approval_given",
     "approval_denied",
     "approval_expired",
+    "question_asked",
+    "question_answered",
+    "question_expired",
     "command_rejected",
 )
 MOMENTS = (
@@ -36,6 +39,7 @@ MOMENTS = (
     "asked again soon",
     "asked again late",
     "cancel that all may know of",
+    "answer that does not fit",
 )
 
 

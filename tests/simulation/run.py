@@ -15,7 +15,8 @@ from tests.simulation.world import LEASE, Process, World
 from treadle import Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.errors import AlreadyDecided, StoreUnavailable, TreadleError
+from treadle.engine.results import Pending
+from treadle.errors import AlreadyDecided, ConfigurationError, StoreUnavailable, TreadleError
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
@@ -177,9 +178,11 @@ class Story:
             await process.runner.settle(task, pending.request_id, verdict)
 
     async def decide(self, process: Process, task: str) -> None:
-        """Approve or deny what a task asks for, now and then with other arguments, or a second time."""
+        """Approve, deny or answer what a task asks for, now and then with other arguments, or a second time."""
         runner = process.runner
         for pending in await runner.list_pending(task):
+            if pending.kind == "question":
+                await self.answer(process, task, pending)
             if pending.kind == "approval":
                 chance = self.world.chance("decide", self.world.name(task), pending.request_id)
                 how = chance.randrange(6)
@@ -192,6 +195,20 @@ class Story:
                     await asyncio.gather(
                         *[runner.approve(task, pending.request_id, scope=scope) for _ in range(how - 2)]
                     )
+
+    async def answer(self, process: Process, task: str, asked: Pending) -> None:
+        """Answer a question, now and then by what does not fit, or a second time, or differently."""
+        chance = self.world.chance("answer", self.world.name(task), asked.request_id)
+        value = chance.randrange(9) if asked.text.startswith("first") else chance.choice(["yes", "no"])
+        if chance.randrange(4) == 0:
+            with suppress(ConfigurationError):
+                await process.runner.answer(task, asked.request_id, value="maybe")
+                self.problems.append(f"{asked.request_id} of {task} takes an answer that does not fit")
+            self.fired["answer that does not fit"] += 1
+        again = [value] * chance.randrange(2)
+        await asyncio.gather(
+            *[process.runner.answer(task, asked.request_id, value=each) for each in (value, *again)]
+        )
 
     async def fork(self, process: Process, task: str) -> None:
         if len(self.tasks) < 6:

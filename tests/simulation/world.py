@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from treadle import (
     Agent,
@@ -505,6 +505,19 @@ async def sign(n: int, ctx: ToolContext) -> str:
     return await _world().act(ctx, "write", n)
 
 
-TOOLS = (look, put, save, book, pay, sign)
+@tool(idempotent=True, timeout=5)
+async def inquire(n: int, ctx: ToolContext) -> str:
+    """Does something once, asks once or twice, and may ask anew or without an end to the wait."""
+    chance = _world().chance("inquire", _world().name(ctx.task_id), ctx.idempotency_key.rpartition("/")[2])
+    kept = await ctx.once("act", lambda: _world().act(ctx, "idempotent", n))
+    expires = chance.choice([None, 2.0, 20.0])
+    first = await ctx.ask(f"first of {n}?", int, expires=expires, default=0)
+    if chance.randrange(2):
+        return f"{kept} {first}"
+    second = await ctx.ask("second?", Literal["yes", "no"], expires=chance.choice([None, 5.0]))
+    return f"{kept} {first} {second} {await _world().act(ctx, 'idempotent', n + 1)}"
+
+
+TOOLS = (look, put, save, book, pay, sign, inquire)
 ASKED = (*(tool.spec.name for tool in TOOLS), "missing")
 """Tools that a model asks for; the last one does not exist."""

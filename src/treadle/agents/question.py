@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from treadle.agents.output import AnswerType
-from treadle.core.codec import flaw
+from treadle.core.codec import check_fit, flaw
 from treadle.core.data import frozen
+from treadle.core.events import QuestionAsked
 from treadle.core.messages import Json
 from treadle.core.questions import Question, question_digest
 from treadle.errors import ConfigurationError, QuestionUnanswered
@@ -34,6 +35,13 @@ class QuestionTerms:
         raise QuestionUnanswered(
             f"{self.where}: the question {self.question!r:.200} was not answered in time"
         )
+
+    def check_fit(self, event: QuestionAsked) -> None:
+        """Raise `ConfigurationError` unless the question can be journalled."""
+        try:
+            check_fit(event)
+        except ValueError as error:
+            raise ConfigurationError(f"{self.where}: this cannot be asked: {error}") from None
 
 
 def terms_of(where: str, question: Any, schema: Any, expires: Any, default: tuple[Any, ...]) -> QuestionTerms:

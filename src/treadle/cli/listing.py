@@ -122,7 +122,7 @@ class _Row:
         """in a list of trees: how many tasks of the list are above it"""
 
         self.is_damaged = is_damaged
-        self.waits_for = [f"{each.kind} of {each.tool}" for each in pending]
+        self.waits_for = [f"{each.kind} of {each.tool or 'a step'}" for each in pending]
         self.steps, self.cost = item.steps, item.cost
         self.tokens = (item.input_tokens or 0) + (item.output_tokens or 0)
         self.input = item.input

@@ -303,6 +303,8 @@ class Timeline:
                 | e.TicketExpired()
             ):
                 self._show_background(event)
+            case e.QuestionAsked() | e.QuestionAnswered() | e.QuestionExpired():
+                self._show_question(event)
             case e.InstructionsSet():
                 self._print_changes(event.changes)
             case e.StateOverwritten():
@@ -512,6 +514,21 @@ class Timeline:
                 self._line(("  ✗ ", "red"), f"{name} denied{why}", _by(event.by))
             case e.ApprovalExpired():
                 self._line(("  ✗ ", "red"), f"{name}: the request for approval expired")
+
+    def _show_question(self, event: e.QuestionAsked | e.QuestionAnswered | e.QuestionExpired) -> None:
+        """Print what a person is asked, and the answer."""
+        asker = f"{self._name(event.call)} ({event.call})" if event.call else f"step {event.step}"
+        match event:
+            case e.QuestionAsked():
+                until = f"  until {moment(event.expires)}" if event.expires is not None else ""
+                again = f", since {event.problem}" if event.problem is not None else ""
+                self._line(("  ? ", "yellow"), f"{asker} asks: {event.question}{again}", (until, "dim"))
+            case e.QuestionAnswered():
+                self._line(
+                    ("  ✓ ", "green"), f"answer to {asker}: {short(as_text(event.value))}", _by(event.by)
+                )
+            case e.QuestionExpired():
+                self._line(("  ✗ ", "red"), f"the question of {asker} expired")
 
     def _show_task_event(self, event: e.Event) -> None:
         match event:

@@ -24,9 +24,9 @@ def ask(state: TaskState, event: e.QuestionAsked) -> None:
         if node is None:
             raise not_running(state, event)
         node.requests += 1
-        node.questions[question.id] = question
+        node.questions[question.request_id] = question
         node.memo[event.key] = MemoEntry(event.digest, question)
-    state.questions[question.id] = question
+    state.questions[question.request_id] = question
 
 
 def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -> None:
@@ -76,7 +76,7 @@ def keep(state: TaskState, event: e.ValueKept) -> None:
 def close_call(state: TaskState, call: CallState) -> None:
     """Drop the open questions of a call that has ended."""
     for question in call.questions:
-        state.questions.pop(question.id, None)
+        state.questions.pop(question.request_id, None)
 
 
 def close_step(state: TaskState, node: StepNode) -> None:
@@ -84,7 +84,7 @@ def close_step(state: TaskState, node: StepNode) -> None:
     for key, entry in list(node.memo.items()):
         done = entry.done
         if isinstance(done, Question) and not done.is_answered:
-            state.questions.pop(done.id, None)
+            state.questions.pop(done.request_id, None)
             del node.memo[key]
     node.questions.clear()
 
@@ -115,7 +115,7 @@ def _settle(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired, que
     asked = question.asked
     if not asked.call:
         assert state.graph is not None, "a step function asked"
-        del state.graph.running[asked.step].questions[question.id]
+        del state.graph.running[asked.step].questions[question.request_id]
         return
     call = state.open_call(asked.call)
     assert call is not None, "the questions of a call are dropped at its end"

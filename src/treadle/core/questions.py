@@ -11,7 +11,6 @@ from typing import Literal
 
 from treadle.core.data import mutable
 from treadle.core.events import QuestionAsked
-from treadle.core.ids import question_id
 from treadle.core.messages import Json
 from treadle.core.permits import digest_of
 
@@ -31,9 +30,9 @@ class Question:
     """who answered"""
 
     @property
-    def id(self) -> str:
-        """The id of the request, as `list_pending` names it."""
-        return question_id(self.asked.call or self.asked.step, self.asked.number)
+    def request_id(self) -> str:
+        """The id of the question, as `list_pending` names it."""
+        return self.asked.request_id
 
     @property
     def is_answered(self) -> bool:

@@ -305,7 +305,8 @@ class TaskDriver:
         if agent.function_worker is not None:
             from treadle.engine.step_requests import StepRequests
 
-            effects.step_requests = StepRequests(state, writer.clock)
+            headless = options.interaction == "headless"
+            effects.step_requests = StepRequests(state, writer.clock, headless=headless)
             effects.step_requests.guarded_tools = spec.rules.guarded_tools
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)

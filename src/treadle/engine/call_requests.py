@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 from treadle.agents.question import QuestionTerms, terms_of
 from treadle.core import events as e
-from treadle.core.codec import check_fit, plain
+from treadle.core.codec import plain
 from treadle.core.messages import copied
 from treadle.core.questions import AwaitingAnswer, Question, expires_at
 from treadle.core.steps import CallState
@@ -99,10 +99,7 @@ class CallRequests:
             has_default=terms.has_default,
             problem=problem,
         )
-        try:
-            check_fit(asked)
-        except ValueError as error:
-            raise ToolError(f"{self._where()}: ask() takes no such question: {error}") from None
+        terms.check_fit(asked)
         self.asked.append(asked)
         raise AwaitingAnswer
 

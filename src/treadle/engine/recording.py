@@ -92,18 +92,22 @@ class StepFunctionRecorder:
 
     def __call__(self, event: e.Event, inbox: str | None = None) -> None:
         """Record an event."""
+        given_up = event if isinstance(event, e.StepSkipped) else None
+        node = self._state.graph.nodes.get(given_up.step) if given_up and self._state.graph else None
+        open_ = (*node.model_calls, *node.questions) if node is not None else ()
         self._record(event, inbox)
         if isinstance(event, e.ModelFailed) and event.retry_at is not None:
             return  # the request is sent again
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
             if not (type(event) is e.ToolEnded and self._requests.is_withheld(event.call)):
                 self._requests.answer(event.call)
+        elif isinstance(event, (e.QuestionAnswered, e.QuestionExpired)):
+            self._requests.answer(event.request_id)
         elif isinstance(event, _SETTLES):
             place = event.place if isinstance(event, e.GuardrailJudged) else event.call
             if (call := result_call(place)) != place and not self._requests.is_withheld(call):
                 self._requests.answer(call)
-        elif isinstance(event, e.StepSkipped) and self._state.graph is not None:
-            self._requests.refuse_calls(list(self._state.graph.nodes[event.step].model_calls))
+        self._requests.refuse_calls(open_)
         if self._goal is not None:
             self._goal.note(event, self._state)
 

@@ -1084,7 +1084,7 @@ def _question(state: TaskState, question: Question) -> Pending:
     asked = question.asked
     call = state.open_call(asked.call) if asked.call else None
     return Pending(
-        question.id,
+        question.request_id,
         "question",
         call.name if call is not None else "",
         call.arguments if call is not None else {},

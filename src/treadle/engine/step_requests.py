@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from treadle.core import events as e
 from treadle.core.checks import is_judged, withholds
 from treadle.core.ids import result_place
+from treadle.core.questions import expires_at
 from treadle.core.state import TaskState
 from treadle.engine import step_threads
 from treadle.engine.journal_writer import Recorder
@@ -24,11 +25,13 @@ class StepRequests:
     Args:
         state: of the task.
         clock: returns microseconds since 1970, UTC.
+        headless: whether no person is there to be asked.
     """
 
-    def __init__(self, state: TaskState, clock: Callable[[], int]) -> None:
+    def __init__(self, state: TaskState, clock: Callable[[], int], *, headless: bool = False) -> None:
         self._state = state
         self._clock = clock
+        self._headless = headless
         self._loop = asyncio.get_running_loop()
         self._unrecorded: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -75,6 +78,10 @@ class StepRequests:
     def now(self) -> float:
         """Return seconds since 1970, UTC."""
         return self._clock() / 1e6
+
+    def expiry(self, seconds: float | None) -> int | None:
+        """Return when a question expires that is asked now, in microseconds since 1970, UTC; None for never."""
+        return expires_at(self._clock(), seconds, headless=self._headless)
 
     def random(self) -> float:
         """Return a number from 0 up to 1."""
@@ -130,7 +137,7 @@ class StepRequests:
         self.refuse_calls(list(self._waiting))
 
     def _refuse(self, event: Any, done: asyncio.Future[None] | None) -> None:
-        self._fail(self._waiting.pop(getattr(event, "call", ""), ()))
+        self._fail(self._waiting.pop(_request_of(event), ()))
         if done is not None:
             self._fail((done,))
 
@@ -158,7 +165,9 @@ class StepRequests:
         if graph is None:
             return False
         return any(
-            call_id in node.model_calls or (node.step is not None and call_id in node.step.open)
+            call_id in node.model_calls
+            or call_id in node.questions
+            or (node.step is not None and call_id in node.step.open)
             for node in graph.running.values()
         ) or self.is_withheld(call_id)
 
@@ -170,6 +179,13 @@ class StepRequests:
         if call is None or call.name not in self.guarded_tools or not is_judged(call):
             return False
         return withholds(self._state.checks.get(result_place(call_id)))
+
+
+def _request_of(event: Any) -> str:
+    """Return the id of the request that an event makes or ends; an empty text if it is about none."""
+    if isinstance(event, e.QuestionOccurrence):
+        return event.request_id
+    return getattr(event, "call", None) or ""
 
 
 def _nothing() -> None:

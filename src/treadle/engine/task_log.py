@@ -33,6 +33,8 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.ApprovalVoided: logging.WARNING,
     e.CallDeferred: logging.INFO,
     e.TicketExpired: logging.WARNING,
+    e.QuestionAsked: logging.INFO,
+    e.QuestionExpired: logging.WARNING,
 }
 """The events that are told, each with its level; of the ends of calls only those that brought no result."""
 

@@ -110,6 +110,40 @@ def decided_twice(events: list[e.Event]) -> None:
     events[4:4] = [asked(), e.ApprovalGiven("s1", "s1-0", 1), e.ApprovalGiven("s1", "s1-0", 1)]
 
 
+def question() -> e.QuestionAsked:
+    return e.QuestionAsked("s1", "s1-0", 1, "Go?", {"type": "string"}, "d", expires=1_000)
+
+
+def asking(*then: e.Event) -> Callable[[list[e.Event]], None]:
+    """Return what has the honest call, which reads, ask before its start, and then these events follow."""
+
+    def change(events: list[e.Event]) -> None:
+        started = events[4]
+        assert isinstance(started, e.ToolStarted)
+        events[4:5] = [
+            replace(started, effect="read"),
+            question(),
+            *then,
+            replace(started, effect="read", attempt=2),
+        ]
+
+    return change
+
+
+asks_and_starts = asking()
+answered_twice = asking(e.QuestionAnswered("s1", "s1-0", 1, "yes"), e.QuestionAnswered("s1", "s1-0", 1, "no"))
+answered_wrongly = asking(e.QuestionAnswered("s1", "s1-0", 1, 7))
+expired_early = asking(e.QuestionExpired("s1", "s1-0", 1))
+
+
+def kept_twice(events: list[e.Event]) -> None:
+    events[5:5] = [e.ValueKept("s1", "v", 1, "s1-0"), e.ValueKept("s1", "v", 2, "s1-0")]
+
+
+def writes_and_asks(events: list[e.Event]) -> None:
+    events[5:5] = [question(), e.QuestionAnswered("s1", "s1-0", 1, "yes"), replace(events[4], attempt=2)]  # type: ignore[arg-type]
+
+
 PLANTED: dict[str, tuple[str, str, int, Case]] = {
     "a number is missing": (
         "I1",
@@ -168,6 +202,12 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
     ),
     "a call starts before its approval": ("I8", "approved_starts", 6, with_events(asked_and_starts)),
     "a denied call starts": ("I8", "approved_starts", 6, with_events(judged_and_starts)),
+    "a call starts before the answer": ("I8", "answered_questions", 7, with_events(asks_and_starts)),
+    "a question is answered twice": ("I8", "answered_questions", 8, with_events(answered_twice)),
+    "an answer does not fit": ("I8", "answered_questions", 7, with_events(answered_wrongly)),
+    "a question expires too early": ("I8", "answered_questions", 7, with_events(expired_early)),
+    "a value is kept twice": ("I8", "answered_questions", 7, with_events(kept_twice)),
+    "a call that may write asks": ("I2", "one_end", 6, with_events(writes_and_asks)),
     "a request is decided twice": ("I8", "approved_starts", 7, with_events(decided_twice)),
     "a request goes out that waits for a person": (
         "I8",

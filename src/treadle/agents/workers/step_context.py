@@ -29,6 +29,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
+from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_writable
@@ -36,6 +37,7 @@ from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.ids import request_id
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
+from treadle.core.questions import Question
 from treadle.core.schedule import seen_by
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
@@ -48,7 +50,7 @@ from treadle.errors import (
     ToolCallFailed,
     WorkerError,
 )
-from treadle.ports import ContextT_co, OutputT, OutputT_co, Tool
+from treadle.ports import NO_DEFAULT, ContextT_co, OutputT, OutputT_co, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -83,6 +85,10 @@ class StepServices(Protocol):
 
     def now(self) -> float:
         """Return seconds since 1970, UTC."""
+        ...
+
+    def expiry(self, seconds: float | None) -> int | None:
+        """Return when a question expires that is asked now, in microseconds since 1970, UTC; None for never."""
         ...
 
     def random(self) -> float:
@@ -349,6 +355,86 @@ class StepContext(Generic[ContextT_co]):
         typed = None if isinstance(agent, str) else agent.typed
         return output if typed is None else typed.load(output)
 
+    @overload
+    async def ask(
+        self, question: str, *, expires: float | None = None, default: str = ..., key: str | None = None
+    ) -> str: ...
+    @overload
+    async def ask(
+        self,
+        question: str,
+        schema: type[T],
+        *,
+        expires: float | None = None,
+        default: T = ...,
+        key: str | None = None,
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        question: str,
+        schema: Any,
+        *,
+        expires: float | None = None,
+        default: Any = ...,
+        key: str | None = None,
+    ) -> Any: ...
+    async def ask(
+        self,
+        question: str,
+        schema: Any = str,
+        *,
+        expires: float | None = None,
+        default: Any = NO_DEFAULT,
+        key: str | None = None,
+    ) -> Any:
+        """Return a person's answer to a question, of the type `schema`; meanwhile the process may exit.
+
+        Args:
+            question: the text that the person reads.
+            schema: the type of the answer, any that pydantic supports; by default text.
+            expires: seconds until the question expires, more than 0; None to wait for any time.
+            default: the answer if none comes in time, and in a run with `interaction="headless"`.
+            key: identifies the question when the function is entered again; by default its text, its schema and how
+                often the step asked it.
+
+        Raises:
+            QuestionUnanswered: the question expired, and has no default.
+            NotReproducible: the key was used before for something else.
+        """
+        where = f"task {self.task_id}, step {self.step_id} ({self.name})"
+        terms = terms_of(where, question, schema, expires, () if default is NO_DEFAULT else (default,))
+        entry, memo_key = self._find(key, terms.digest)
+        event = self._question(terms, memo_key, expires, None) if entry is None else None
+        while True:
+            asked = cast("Question", self._node.memo[memo_key].done) if event is None else event
+            await self._services.request(event, asked.request_id)
+            try:
+                return terms.answer_of(cast("Question", self._node.memo[memo_key].done))
+            except ValueError as error:  # its schema let the answer pass, and a validator of the type did not
+                event = self._question(terms, memo_key, expires, str(error))
+
+    def _question(
+        self, terms: QuestionTerms, memo_key: str, expires: float | None, problem: str | None
+    ) -> e.QuestionAsked:
+        """Return the event of a question that is asked, or asked anew since its answer was not accepted."""
+        self._requests += 1
+        event = e.QuestionAsked(
+            self.step_id,
+            "",
+            self._requests,
+            terms.question,
+            terms.type.schema,
+            terms.digest,
+            key=memo_key,
+            expires=self._services.expiry(expires),
+            default=terms.default,
+            has_default=terms.has_default,
+            problem=problem,
+        )
+        terms.check_fit(event)
+        return event
+
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
         """Make all calls of an answer, in parallel; a call that failed is returned like the others."""
         requested = [self._call(call, None, None) for call in answer.message.tool_calls]
@@ -394,11 +480,13 @@ class StepContext(Generic[ContextT_co]):
 
     async def settled(self) -> None:
         """Return once all requests of the step have ended; from then on it may make none."""
-        while self._services.has_unrecorded or self._step.open or self._node.model_calls:
+        node = self._node
+        while self._services.has_unrecorded or self._step.open or node.model_calls or node.questions:
             if self._services.has_unrecorded:
                 await self._services.all_recorded()
             else:
-                await self._services.request(None, next(iter((*self._step.open, *self._node.model_calls))))
+                open_ = (*self._step.open, *node.model_calls, *node.questions)
+                await self._services.request(None, next(iter(open_)))
         self._ended = True
 
     # ------------------------------------------------------------------------------------- the memo

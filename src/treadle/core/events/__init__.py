@@ -66,7 +66,12 @@ from treadle.core.events.occurrence import (
     StopReason,
     explain_names,
 )
-from treadle.core.events.questions import QuestionAnswered, QuestionAsked, QuestionExpired
+from treadle.core.events.questions import (
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    QuestionOccurrence,
+)
 from treadle.core.events.requests import (
     ModelFailed,
     ModelReturned,
@@ -181,6 +186,7 @@ __all__ = [
     "QuestionAnswered",
     "QuestionAsked",
     "QuestionExpired",
+    "QuestionOccurrence",
     "RawChunk",
     "RequestJudged",
     "RequestVerdict",

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.ids import asking_id, attempt_of, base_call_id, call_id_in_attempt, is_undo, undone_call
+from treadle.core.json_schema import misfit
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.model_calls import UNSENT
 from treadle.core.spending import PICODOLLARS
@@ -23,6 +24,7 @@ Invariant = Literal[
     "one_end",
     "unknown_iff_lost",
     "approved_starts",
+    "answered_questions",
     "judged_requests",
     "one_task_end",
     "delivered_once",
@@ -73,6 +75,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "one_writer": "I6",
     "stopped": "I7",
     "approved_starts": "I8",
+    "answered_questions": "I8",
     "judged_requests": "I8",
     "one_task_end": "I9",
     "ended": "I9",
@@ -170,6 +173,8 @@ def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Vi
                 yield Violation("unknown_iff_lost", task, event.seq, text)
             if isinstance(event, e.ToolStarted):
                 begun[event.call] = epoch
+        elif isinstance(event, e.QuestionAsked):
+            begun.pop(event.call, None)
 
 
 _STARTS = (e.StepStarted, e.ModelStarted, e.ToolStarted)
@@ -332,6 +337,8 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
         elif isinstance(event, e.CallEdited):
             asked.pop(event.call, None)
             denied.discard(event.call)
+        elif isinstance(event, e.CallJudged) and event.verdict == "replace":
+            asked.pop(event.call, None)
         elif isinstance(event, e.TaskForked):
             asked.clear()
             denied.clear()
@@ -343,6 +350,61 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
             problem = f"{event.call} runs with other arguments than were approved"
         if problem is not None:
             yield Violation("approved_starts", task, event.seq, problem)
+
+
+def answered_questions(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A question is answered at most once, by what fits its schema, or expires in its time; then its call starts again.
+
+    A value that a call keeps is kept once.
+    """
+    seen: set[str] = set()
+    open_: dict[str, e.QuestionAsked] = {}
+    kept: set[tuple[str, str]] = set()
+    for event in events:
+        problem: str | None = None
+        if isinstance(event, e.QuestionAsked):
+            problem = f"{event.request_id} is asked twice" if event.request_id in seen else None
+            seen.add(event.request_id)
+            open_[event.request_id] = event
+        elif isinstance(event, (e.QuestionAnswered, e.QuestionExpired)):
+            problem = _wrong_answer(event, open_.pop(event.request_id, None))
+        elif isinstance(event, e.ToolStarted) and event.undoes is None:
+            waits = [name for name, asked in open_.items() if asked.call == event.call]
+            problem = f"{event.call} starts, and {waits[0]} is not answered" if waits else None
+        elif isinstance(event, e.ValueKept) and event.call:
+            place = event.call, event.key
+            problem = f"{event.call} keeps {event.key!r} twice" if place in kept else None
+            kept.add(place)
+        elif isinstance(event, e.StepCompleted):
+            waits = [name for name, asked in open_.items() if asked.step == event.step]
+            problem = f"{event.step} completes, and {waits[0]} is not answered" if waits else None
+        elif isinstance(event, (e.ToolEnded, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskForked)):
+            open_ = {name: asked for name, asked in open_.items() if not _closes(event, asked)}
+            if isinstance(event, e.TaskForked):
+                kept.clear()
+        if problem is not None:
+            yield Violation("answered_questions", task, event.seq, problem)
+
+
+def _wrong_answer(event: e.QuestionAnswered | e.QuestionExpired, asked: e.QuestionAsked | None) -> str | None:
+    if asked is None:
+        return f"{event.kind} of {event.request_id}, which is not open"
+    if isinstance(event, e.QuestionAnswered):
+        wrong = misfit(event.value, asked.schema)
+        return f"the answer to {event.request_id} does not fit: {wrong}" if wrong is not None else None
+    early = asked.expires is None or event.time < asked.expires
+    return f"{event.request_id} expires before its time" if early else None
+
+
+def _closes(event: e.Event, asked: e.QuestionAsked) -> bool:
+    """Tell whether an event ends who asked, and the question with it."""
+    if isinstance(event, e.TaskForked):
+        return True
+    if isinstance(event, e.ToolEnded):
+        return asked.call == event.call
+    if isinstance(event, e.Rewound):
+        return not event.steps or asked.step in event.steps
+    return not asked.call and asked.step == getattr(event, "step", "")
 
 
 # ----------------------------------------------------------------------------------------------- calls
@@ -375,6 +437,15 @@ class _CallStatus:
 
     told: bool = False
     """the holder of its ticket told how it ended"""
+
+    asked: bool = False
+    """its last attempt ended in a question"""
+
+    halfway: bool = False
+    """that attempt may have taken effect before: it kept a value, or went past an answer"""
+
+    kept: int = 0
+    """how many values it keeps"""
 
     offered: bool = True
     """its tool was in the request, or the request held all tools; a call of another tool is never run"""
@@ -439,14 +510,8 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 problem = f"the arguments of {event.call} are rewritten, and it was not begun"
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
-        elif isinstance(event, e.CallDeferred):
-            call = calls.get(event.call)
-            if call is None or call.status != "begun":
-                problem = f"{event.call} goes on in the background, and was not begun"
-            else:
-                call.status, call.doubts = "deferred", 0
-        elif isinstance(event, (e.TicketCompleted, e.TicketFailed)) and event.call in calls:
-            calls[event.call].told = True
+        elif isinstance(event, _WHILE_IT_LASTS):
+            problem = _goes_on(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
             over = ("ended",) if isinstance(event, e.Rewound) else ("ended", "deferred")
@@ -460,6 +525,38 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 calls = {name: call for name, call in calls.items() if not is_undo(name)}
         if problem is not None:
             yield Violation("one_end", task, event.seq, problem)
+
+
+_WHILE_IT_LASTS: Final = (e.QuestionAsked, e.ValueKept, e.CallDeferred, e.TicketCompleted, e.TicketFailed)
+
+
+def _goes_on(
+    event: e.QuestionAsked | e.ValueKept | e.CallDeferred | e.TicketCompleted | e.TicketFailed,
+    call: _CallStatus | None,
+) -> str | None:
+    """Note that a call asks a person, keeps a value, or goes on in the background; return what is wrong with that."""
+    if isinstance(event, (e.TicketCompleted, e.TicketFailed)):
+        if call is not None:
+            call.told = True
+        return None
+    if not event.call:
+        return None  # a step function
+    asks = isinstance(event, e.QuestionAsked)
+    if call is None or not (call.status == "begun" or (call.asked and asks)):
+        return (
+            f"{event.kind} of {event.call}, which is {call.status if call is not None else 'not requested'}"
+        )
+    if isinstance(event, e.CallDeferred):
+        call.status, call.doubts = "deferred", 0
+    elif isinstance(event, e.ValueKept):
+        call.kept += 1
+    elif call.effect == "write":
+        return f"{event.call} asks a person, and may not start again"
+    else:
+        if call.status == "begun":
+            call.halfway = call.effect != "read" and (call.kept > 0 or event.place > 1)
+        call.status, call.asked = "proposed", True
+    return None
 
 
 def _steps_of(event: e.StepCompleted | e.StepFailed | e.StepSkipped | e.Rewound) -> tuple[str, ...]:
@@ -496,7 +593,7 @@ def _call_event(
         call = calls[event.call] = _CallStatus(event.step, offered=before.offered)
         if source == base:
             last = calls.get(call_id_in_attempt(base, attempt - 1), before)
-            call.effect, call.doubts = last.effect, last.doubts
+            call.effect, call.doubts, call.kept = last.effect, last.doubts, last.kept
     if isinstance(event, e.ToolEnded):
         yield from _ended(task, event, call)
         return
@@ -511,6 +608,7 @@ def _call_event(
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
         call.status, call.effect, call.starts = "begun", event.effect, call.starts + 1
+        call.asked = call.halfway = False
         call.is_task = event.child is not None
         if event.attempt != call.starts and event.undoes is None:
             text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
@@ -543,17 +641,19 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
         pass  # what its starts came to does not matter
     elif status == "deferred" and (outcome == "unknown") == (call.effect != "read"):
         pass  # it expired, or was to stop
-    elif outcome == "unknown" and not (call.in_doubt or (status == "begun" and call.effect == "idempotent")):
+    elif outcome == "unknown" and not (
+        call.in_doubt or call.halfway or (status == "begun" and call.effect == "idempotent")
+    ):
         text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif (
         outcome not in ("ok", "unknown")
-        and (call.in_doubt or (outcome in ("timeout", "abandoned") and call.effect != "read"))
+        and (call.in_doubt or call.halfway or (outcome in ("timeout", "abandoned") and call.effect != "read"))
         and not call.is_task
     ):
         text = f"{event.call} ends as {outcome}, and a start of it may have taken effect"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome in _NEVER_RAN and call.began and not _may_be_stopped(call, event):
+    elif outcome in _NEVER_RAN and call.began and not (call.asked or _may_be_stopped(call, event)):
         text = f"{event.call} ends as {outcome}: {message!r}, and it began"
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif outcome not in (*_NEVER_RAN, "unknown") and not (call.began or status == "happened" or call.answers):

@@ -54,7 +54,10 @@ RULES: Final = (
         "nothing starts after a cancel, a pause or an interrupt was acknowledged",
         "ledger, acknowledged",
     ),
-    Rule("I8", "an approval is consumed at most once, by the call it was given for"),
+    Rule(
+        "I8",
+        "an approval is consumed at most once, by the call it was given for; a question is answered once",
+    ),
     Rule("I9", "an attempt ends exactly once, for good; in the end every task has ended", "ended"),
     Rule("I10", "a watcher sees each event of the journal once and in order", "streams"),
     Rule("I11", "no more is spent than the limits allow and was in flight"),

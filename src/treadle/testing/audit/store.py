@@ -26,6 +26,7 @@ from treadle.testing.audit.events import (
     Invariant,
     LedgerEntry,
     Violation,
+    answered_questions,
     approved_starts,
     ended,
     epochs_grow,
@@ -137,6 +138,7 @@ def audit(
     violations += [
         *epochs_grow(task, journal.entries),
         *approved_starts(task, events),
+        *answered_questions(task, events),
         *judged_requests(task, events),
         *told_by_tickets(task, events),
         *taken_over(task, journal.entries),
