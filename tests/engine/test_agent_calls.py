@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.drivers.agent_trees import Tree, answering, by_task, calling, states
-from tests.runner.acts import Gate, assert_journal_makes_sense, happened, only
+from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only
 from treadle import (
     Agent,
     FailurePolicy,
+    NextLayer,
     Quorum,
     Runner,
     RunOptions,
@@ -17,6 +18,8 @@ from treadle import (
     StepContext,
     StepResult,
     Subagent,
+    ToolInvocation,
+    ToolOutput,
     tool,
 )
 from treadle.errors import (
@@ -323,3 +326,94 @@ async def test_a_step_whose_agent_changed_something_is_taken_back_only_by_force(
     assert refused.value.calls == ("s1-0",)
     report = await runner.undo_step(result.task_id, to=0, force=True)
     assert [one.verdict for one in report.calls] == ["not_compensated"]
+
+
+# ------------------------------------------------------------------------------------ in middleware
+
+
+def chief_with(*middleware: Any, worker: Agent[Any], **options: Any) -> Agent[Any]:
+    script = [call("worker", input="Go."), "Done."]
+    return Agent(
+        ScriptedModel(script), name="chief", subagents=[worker], middleware=list(middleware), **options
+    )
+
+
+async def redacts(called: ToolInvocation, next: NextLayer) -> ToolOutput:
+    result = await next(called)
+    return ToolOutput(str(result.output).replace("4711", "[number]"))
+
+
+async def test_a_subagent_is_called_through_the_middleware_of_its_caller_and_keeps_its_spending() -> None:
+    worker = Agent(ScriptedModel(["account 4711"]), name="worker")
+    async with Runner("memory:") as runner:
+        result = await runner.run(chief_with(redacts, worker=worker), "Go.")
+        plain = await runner.run(
+            chief_with(worker=worker.replace(model=ScriptedModel(["account 4711"]))), "Go."
+        )
+    (execution,) = [each for each in result.tool_executions if each.depth == 0]
+    assert (result.state, execution.output) == ("completed", "account [number]")
+    assert result.usage.total_tokens > 0
+    assert result.usage.input_tokens <= plain.usage.input_tokens + 50
+
+
+async def test_middleware_sees_no_rest_of_a_subagent_and_its_whole_answer_later() -> None:
+    seen: list[str] = []
+
+    async def looks(called: ToolInvocation, next: NextLayer) -> ToolOutput:
+        seen.append("in")
+        try:
+            result = await next(called)
+        except BaseException as error:  # noqa: BLE001  what is tested
+            seen.append(type(error).__name__)
+            return ToolOutput("made up") if isinstance(error, Exception) else await next(called)
+        seen.append(str(result.output))
+        return result
+
+    @tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    worker = Agent(ScriptedModel([call("pay"), "It is paid."]), name="worker", tools=[pay])
+    async with Runner("memory:") as runner:
+        result = await runner.run(chief_with(looks, worker=worker), "Go.")
+        assert result.state == "waiting"
+        await runner.approve(result.task_id)
+        result = await runner.resume(result.task_id)
+    assert (result.state, seen) == ("completed", ["in", "_AtRest", "in", "It is paid."])
+
+
+async def test_a_middleware_may_answer_for_a_subagent_whose_task_is_then_never_made() -> None:
+    async def answers(called: ToolInvocation, next: NextLayer) -> ToolOutput:
+        return ToolOutput("from elsewhere")
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(chief_with(answers, worker=Agent(ScriptedModel([]), name="worker")), "Go.")
+        tasks = (await runner.list_tasks()).items
+    (execution,) = result.tool_executions
+    assert (execution.output, [task.agent for task in tasks]) == ("from elsewhere", ["chief"])
+    assert execution.report is not None
+    assert execution.report.answered_by == "answers"
+
+
+async def test_the_input_of_a_subagent_is_rewritten_once_and_stays_on_record() -> None:
+    async def rewrites(called: ToolInvocation, next: NextLayer) -> ToolOutput:
+        return await next(called.with_arguments({"input": called.arguments["input"] + " Be brief."}))
+
+    worker = Agent(ScriptedModel(["Brief."]), name="worker")
+    async with Runner("memory:") as runner:
+        result = await runner.run(chief_with(rewrites, worker=worker), "Go.")
+        child = next(task for task in (await runner.list_tasks()).items if task.agent == "worker")
+        (created,) = [each for each in await journal(runner, child.task_id) if each.kind == "task_created"]
+    (execution,) = result.tool_executions
+    assert (execution.arguments, execution.rewritten) == ({"input": "Go."}, {"input": "Go. Be brief."})
+    assert "Go. Be brief." in repr(created)
+
+
+async def test_a_failed_subagent_fails_its_call_through_middleware_as_ever() -> None:
+    worker = Agent(ScriptedModel([fail()]), name="worker")
+    async with Runner("memory:") as runner:
+        result = await runner.run(chief_with(redacts, worker=worker), "Go.")
+    (execution,) = result.tool_executions
+    assert (execution.outcome, execution.error.source) == ("error", "subagent")
+    assert execution.error.message.startswith("worker failed: ")

@@ -348,7 +348,9 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
-    call.rewritten, call.is_halfway = None, False
+    call.is_halfway = False
+    if event.child is None or event.child != call.child:
+        call.rewritten = None  # a task keeps the input that it began with
     if not call.started:
         call.started, call.began = event.time, call.began or event.seq
     if event.child is not None:

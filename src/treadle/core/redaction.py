@@ -25,7 +25,7 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -214,28 +214,7 @@ class Secrets:
             all_texts = "\n".join(texts)  # where no secret is in this, none is in a part of it
             if len(all_texts) < _LONG and self._view_with_secret(all_texts, deep) is None:
                 return value
-        return self._hide_each(value, deep)
-
-    def _hide_each(self, value: Any, deep: bool) -> Any:
-        if isinstance(value, str):
-            return self.hide(value, deep=deep)
-        if isinstance(value, bytes):
-            return self.hide_bytes(value)
-        if isinstance(value, Mapping):
-            pairs = cast("Mapping[str, Any]", value).items()
-            return {self._hide_each(name, deep): self._hide_each(inner, deep) for name, inner in pairs}
-        if isinstance(value, (list, tuple)):
-            kind: Any = list if isinstance(value, list) else tuple
-            return kind([self._hide_each(inner, deep) for inner in cast("list[Any]", value)])
-        if (names := _names_of(cast("type[Any]", type(value)))) is not None:
-            changed = {
-                name: hidden
-                for name in names
-                if (hidden := self._hide_each(inner := getattr(value, name), deep)) is not inner
-                and hidden != inner
-            }
-            return replace(value, **changed) if changed else value
-        return value
+        return with_texts(value, partial(self.hide, deep=deep), self.hide_bytes)
 
     def open_end(self, text: str) -> int:
         """Return where the end of a text begins that may be the beginning of a secret; its length if none may."""
@@ -315,6 +294,37 @@ class _Forms:
 def _names_of(cls: type[Any]) -> tuple[str, ...] | None:
     """Return the names of the fields of a data class; None for any other class."""
     return tuple([item.name for item in fields(cls)]) if is_dataclass(cls) else None
+
+
+def with_texts(value: Any, text: Callable[[str], str], data: Callable[[bytes], bytes]) -> Any:
+    """Return JSON data, bytes, or data classes that hold such, with each text and all bytes changed by a function.
+
+    A data class in which nothing changes is returned as it is.
+
+    Args:
+        value: the data.
+        text: returns what stands in place of a text; names of fields of JSON objects are texts, too.
+        data: returns what stands in place of bytes.
+    """
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, bytes):
+        return data(value)
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {with_texts(name, text, data): with_texts(inner, text, data) for name, inner in pairs}
+    if isinstance(value, (list, tuple)):
+        kind: Any = list if isinstance(value, list) else tuple
+        return kind([with_texts(inner, text, data) for inner in cast("list[Any]", value)])
+    if (names := _names_of(cast("type[Any]", type(value)))) is not None:
+        changed = {
+            name: other
+            for name in names
+            if (other := with_texts(inner := getattr(value, name), text, data)) is not inner
+            and other != inner
+        }
+        return replace(value, **changed) if changed else value
+    return value
 
 
 def _collect(value: Any, least: int, texts: list[str], blobs: list[bytes]) -> None:

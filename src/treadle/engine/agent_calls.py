@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 from treadle.agents.decide.calls import may_have_acted
+from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.ends import failed_end
 from treadle.core.ids import child_id
+from treadle.core.messages import copied
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.engine.approval_binding import is_void
+from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.effect_context import StopChild, Subagents
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
+from treadle.engine.middleware import Execution
 from treadle.engine.results import all_steps, pending_of, resting_word
-from treadle.engine.tool_calls import tool_end, validated_arguments
+from treadle.engine.tool_calls import read_only_context, rewritten_arguments, tool_end, validated_arguments
 from treadle.engine.tree_limits import allows_call, refuse_call
-from treadle.errors import StoreError, TaskTooNew
+from treadle.errors import StoreError, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
 
@@ -29,7 +34,7 @@ from treadle.ports import ToolOutput
 class AgentCallInFlight(EffectInFlight[RunAgent]):
     """A call of an agent: the task that the call is runs to its next stop."""
 
-    __slots__ = ("_input", "_stop")
+    __slots__ = ("_input", "_is_new", "_record", "_stop")
 
     has_own_grace: ClassVar[bool] = True
     ends_before_undo: ClassVar[bool] = False  # its task is undone as a whole
@@ -37,6 +42,10 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
     _input: str
     """what the agent is asked"""
 
+    _is_new: bool
+    """whether the task is to be made"""
+
+    _record: Recorder
     _stop: StopAgent | None
     """what ends the call, if its agent cannot be called any more"""
 
@@ -48,7 +57,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
     def begin(self, record: Recorder) -> bool:
         """Record that the call begins; or its end, if a limit is reached or its arguments are invalid."""
         context, effect, call = self.context, self.effect, self.effect.call
-        subagents, self._stop = context.subagents, None
+        subagents, self._stop, self._record = context.subagents, None, record
         if subagents is None or (call.child is not None and not subagents.has_agent(call.name)):
             why = "the agent that called it cannot call it any more"
             self._stop = StopAgent(effect.id, call, "cancelled", why)
@@ -66,6 +75,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         spec = context.runtime.tools[call.name].spec
         if spec.timeout is not None:
             self.timeout = max(0.0, spec.timeout - call.ran / 1e6)
+        self._is_new = call.child is None
         child = call.child or child_id(context.state.task_id, call.id, len(call.failed_children) + 1)
         record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
         return True
@@ -76,10 +86,60 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             return await _stop_agent(self.stop_child, self._stop)
         subagents = self.context.subagents
         assert subagents is not None, "begin asked for them"
-        end = await self._run(subagents)
+        layers = self.context.runtime.layers
+        own = layers.get(self.effect.call.name) if layers is not None else None
+        end = await (self._run(subagents) if own is None else self._through(own, subagents))
         if subagents.unseen:
             end.unseen, subagents.unseen = subagents.unseen, 0
         return [end]
+
+    async def _through(self, layers: Sequence[Layer], subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
+        """Run the task of the call inside of middleware, which sees its answer or its failure, and no rest."""
+        context, call = self.context, self.effect.call
+        if self.on_entry is not None:
+            self.on_entry()
+            self.on_entry = None
+        ended: list[e.ToolEnded] = []
+
+        async def reach(passed: ToolInvocation[Any], by: Sequence[str]) -> ToolOutput:
+            if by and self._is_new:
+                written = await rewritten_arguments(self, self._record, passed.arguments, tuple(by))
+                self._input = self._input if written is None else written
+            if self.cancel_reason is not None or self.ends is not None:
+                raise asyncio.CancelledError  # a middleware turned its cancellation into something else
+            execution.reached = True
+            end = await self._run(subagents)
+            if isinstance(end, e.ToolStopped):
+                raise _AtRest(end)
+            ended.append(end)
+            if end.outcome != "ok":
+                message = end.error.message if end.error is not None else end.outcome
+                raise SubagentFailed(message, tool=call.name, call_id=call.id, outcome=end.outcome)
+            return ToolOutput(end.output, end.observation, end.display, end.sources, end.artifacts)
+
+        execution = Execution(layers, reach)
+        ctx = read_only_context(self, call, "middleware")
+        definition = partial(definition_of, context.runtime, call.name)
+        invocation = ToolInvocation(context.runtime.tools[call.name], copied(call.arguments), ctx, definition)
+        try:
+            result = context.vault.known.hide_data(await execution.run(invocation))
+            end = tool_end(call, result, context.runtime.max_chars)
+        except _AtRest as rest:
+            return rest.end
+        except asyncio.CancelledError:
+            if not self.cancelled_itself():
+                return self._stopped(subagents.spent_by(call))
+            end = _failed(call, "it cancelled itself", "cancelled", ())
+        except SubagentFailed as error:
+            end = ended[0] if ended else _failed(call, str(error), "error", ())
+        except Exception as error:  # noqa: BLE001  what middleware raises is the call's error
+            end = _failed(call, context.vault.error_text(error), "error", ())
+        if ended:
+            end.spent, end.harmless = ended[0].spent, ended[0].harmless
+        elif not execution.reached:
+            end.harmless = True  # its task was not made
+        end.report = execution.report(returned=end.outcome == "ok")
+        return end
 
     async def _run(self, subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
         context, call = self.context, self.effect.call
@@ -129,6 +189,14 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         """Return that the call failed."""
         call = self.effect.call
         return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+
+
+class _AtRest(BaseException):
+    """The task of a call is at rest and has not ended: no middleware makes a result of that."""
+
+    def __init__(self, end: e.ToolStopped) -> None:
+        super().__init__(end.reason)
+        self.end = end
 
 
 class AgentStopInFlight(EffectInFlight[StopAgent]):

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from treadle.agents.middleware import Layer, ToolInvocation
+from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
 from treadle.core.permits import digest_of
@@ -81,6 +82,11 @@ class Execution:
         """the layer that answered without calling the tool"""
 
         self.notes: dict[str, Json] = {}
+
+    def report(self, *, returned: bool) -> e.CallReport | None:
+        """Return what the layers did and noted; None if that is nothing. `returned` says that the call has a result."""
+        answered_by = self.answered_by if returned else None
+        return e.CallReport(answered_by, dict(self.notes)) if answered_by or self.notes else None
 
     async def run(self, call: ToolInvocation[Any]) -> ToolOutput:
         """Return what the outermost layer returns, or raise what it raises.

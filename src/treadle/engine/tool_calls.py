@@ -158,7 +158,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         execution, ctx, arguments = self._execution, passed.context, self._arguments
         assert execution is not None, "middleware runs as one"
         if by:
-            arguments = await self._rewritten(passed.arguments, tuple(by))
+            written = await rewritten_arguments(self, self._record, passed.arguments, tuple(by))
+            arguments = arguments if written is None else written
         if self.cancel_reason is not None or self.ends is not None:
             raise asyncio.CancelledError  # a middleware turned its cancellation into something else
         if (rewrite := passed.on_progress) is not None:
@@ -172,35 +173,6 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if type(result) is Background:
             self._left = result
         return result
-
-    async def _rewritten(self, arguments: dict[str, Json], by: tuple[str, ...]) -> Any:
-        """Return rewritten arguments as the tool takes them, once they are checked, judged and journalled.
-
-        Raises:
-            ToolArgumentsInvalid: they do not fit the tool.
-            MiddlewareError: they are not what was approved, or a policy does not allow them.
-        """
-        call, names = self.effect.call, ", ".join(by)
-        try:
-            arguments = plain(arguments)
-            if (beyond := flaw(arguments)) is not None:
-                raise ValueError(f"they are {beyond}")
-            if digest_of(arguments) == digest_of(call.arguments):
-                return self._arguments
-            validated = self._tool.validate(copied(arguments))
-        except (ToolArgumentsInvalid, ValueError, TypeError) as error:
-            text = f"{call.name} was not run: the arguments that its middleware {names} wrote do not fit: {error}"
-            raise ToolArgumentsInvalid(text) from None
-        if call.permit is not None:
-            assert self.context.refusal_of is not None, "the driver gives it where there is middleware"
-            if (why := await self.context.refusal_of(self, call, arguments, validated)) is not None:
-                raise MiddlewareError(
-                    f"{call.name} was not run: its middleware {names} changed its arguments, and {why}"
-                )
-        self._record(e.ArgumentsRewritten(call.step, call.id, call.attempt, arguments, by))
-        if call.effect != "read":
-            await self.context.durable()
-        return validated
 
     def _cut_by_middleware(self, text: str) -> list[e.Event]:
         """Return what a call comes to whose tool was stopped by its middleware, so that its outcome is not known."""
@@ -216,11 +188,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
 
     def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
         """Return what the middleware of a call did and noted."""
-        execution = self._execution
-        if execution is None or (execution.answered_by is None and not execution.notes):
-            return None
         returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
-        return e.CallReport(execution.answered_by if returned else None, dict(execution.notes))
+        return None if self._execution is None else self._execution.report(returned=returned)
 
     def cut_off(self) -> list[e.Event]:
         """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
@@ -496,6 +465,46 @@ def _check_output(result: ToolOutput) -> None:
         return
     if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("the tool's observation holds what is neither text nor a content part")
+
+
+async def rewritten_arguments(
+    in_flight: EffectInFlight[Any], record: Recorder, arguments: dict[str, Json], by: tuple[str, ...]
+) -> Any:
+    """Return what middleware made of a call's arguments, as its tool takes them: checked, judged and journalled.
+
+    None if they are those that were asked for.
+
+    Args:
+        in_flight: the call, begun.
+        record: journals an event.
+        arguments: the other arguments.
+        by: the names of the middleware.
+
+    Raises:
+        ToolArgumentsInvalid: they do not fit the tool.
+        MiddlewareError: they are not what was approved, or a policy does not allow them.
+    """
+    context, call, names = in_flight.context, in_flight.effect.call, ", ".join(by)
+    try:
+        arguments = plain(arguments)
+        if (beyond := flaw(arguments)) is not None:
+            raise ValueError(f"they are {beyond}")
+        if digest_of(arguments) == digest_of(call.arguments):
+            return None
+        validated = context.runtime.tools[call.name].validate(copied(arguments))
+    except (ToolArgumentsInvalid, ValueError, TypeError) as error:
+        text = f"{call.name} was not run: the arguments that its middleware {names} wrote do not fit: {error}"
+        raise ToolArgumentsInvalid(text) from None
+    if call.permit is not None:
+        assert context.refusal_of is not None, "the driver gives it where there is middleware"
+        if (why := await context.refusal_of(in_flight, call, arguments, validated)) is not None:
+            raise MiddlewareError(
+                f"{call.name} was not run: its middleware {names} changed its arguments, and {why}"
+            )
+    record(e.ArgumentsRewritten(call.step, call.id, call.attempt, arguments, by))
+    if call.effect != "read":
+        await context.durable()
+    return validated
 
 
 def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:

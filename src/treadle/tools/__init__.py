@@ -15,6 +15,7 @@ from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
     from treadle.tools.folder import Folder, FolderPath, PathRefused
+    from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
     from treadle.tools.web import ConnectionRefused, http_client, http_client_sync
 
@@ -28,10 +29,13 @@ __all__ = [
     "ProcessResult",
     "ToolOptions",
     "abandoned",
+    "cached",
     "http_client",
     "http_client_sync",
+    "redacted",
     "run_process",
     "run_process_sync",
+    "timed",
     "to_output",
     "tool",
 ]
@@ -39,6 +43,7 @@ __all__ = [
 
 _LATER: Final = {
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
+    **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),
     **dict.fromkeys(("ProcessResult", "run_process", "run_process_sync"), "processes"),
     **dict.fromkeys(("ConnectionRefused", "http_client", "http_client_sync"), "web"),
 }

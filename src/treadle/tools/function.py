@@ -172,6 +172,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         """The type that the context has to be of, by the function's `ToolContext[...]`; None if it names none."""
         return self._arguments.context_type
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function takes a `ToolContext`, so that its result may depend on more than its arguments."""
+        return self._context is not None
+
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
         try:
             return self._validate(arguments)
