@@ -285,6 +285,6 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
     }
     wanted |= {f"state {state}" for state in ("created", "answered", "completed", "degraded", "failed")}
     wanted |= {f"state {state}" for state in ("cancelled", "paused", "interrupted", "waiting", "running")}
-    if runs > 100:
-        wanted |= {"settle", "a child asks", "decided above"}  # few histories come to it
     assert {name for name in wanted if FIRED[name] < runs // 50} == set(), FIRED
+    if runs > 100:  # few histories come to it
+        assert {name for name in ("settle", "a child asks", "decided above") if not FIRED[name]} == set()

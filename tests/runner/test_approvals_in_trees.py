@@ -94,6 +94,10 @@ async def test_a_request_is_listed_and_decided_at_each_task_above(
             assert (waits.kind, waits.request_id) == ("subagent", f"{above}.s1-0")
             assert "pay waits for an approval" in waits.text
         await runner.handle(ids[decided_at]).approve(by="ann")
+        (waits,) = (await runner.result(root)).pending
+        assert waits.text.endswith(
+            f"clerk{decided_at} (task {ids[-1]}) has what it waited for: `resume` goes on"
+        )
         assert (await runner.resume(root)).state == "completed"
     assert ledger.lines == [f"clerk{n}" for n in range(levels + 1)]
     await audited(runner)
@@ -167,6 +171,7 @@ async def test_a_question_of_a_child_is_answered_at_its_root(store: Any, ledger:
             await runner.answer(root, item.request_id, value=8)
         result = await runner.resume(root)
         assert [each.output for each in result.tool_executions if each.name == "ask"] == ["size 7"]
+        await audited(runner)
 
 
 @pytest.mark.parametrize("verdict", [Happened("it was paid"), NotHappened()])
@@ -386,6 +391,7 @@ async def test_nothing_of_a_cancelled_tree_of_13_runs_after_a_second(
     assert [task.state for task in rows] == ["cancelled"] * 13
     assert await runner.list_pending() == ()
     assert runner.abandoned == ()
+    await audited(runner)
     for task in rows:
         after = [event for event in await journal(runner, task.task_id) if event.kind == "task_ended"]
         assert len(after) == 1

@@ -23,7 +23,7 @@ from treadle.engine.effect_context import StopChild, Subagents
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution
-from treadle.engine.results import all_steps, pending_of, resting_word
+from treadle.engine.results import all_steps, rest_of, resting_word
 from treadle.engine.tool_calls import read_only_context, rewritten_arguments, tool_end, validated_arguments
 from treadle.engine.tree_limits import allows_call, refuse_call
 from treadle.errors import StoreError, SubagentFailed, TaskTooNew
@@ -292,11 +292,8 @@ def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy
 
 
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:
-    """Return why a child is at rest, as a message for people."""
-    word = resting_word(state)
-    what = "; ".join(item.text for item in pending_of(state)) or state.stop_reason
-    text = f"{call.name} (task {state.task_id}) is {word}{f': {what}' if what else ''}"
-    return e.Failure("subagent", word, text, call.id)
+    """Return why a child is at rest."""
+    return e.Failure("subagent", resting_word(state), rest_of(call.name, state), call.id)
 
 
 def is_harmless(state: TaskState) -> bool:

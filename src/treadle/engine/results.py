@@ -1003,8 +1003,22 @@ def all_steps(state: TaskState) -> list[StepState]:
     return [*state.steps, state.step] if state.step is not None else state.steps
 
 
-def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return what a task waits for: approvals, questions, settlements, timers, child tasks, calls in the background."""
+def rest_of(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> str:
+    """Return why the task of an agent's call is at rest, or that it can go on, as a message for people."""
+    word, task = resting_word(child), f"{name} (task {child.task_id})"
+    what = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
+    if what or word in ("paused", "interrupted", "waiting"):
+        return f"{task} is {word}{f': {what}' if what else ''}"
+    return f"{task} has {'ended' if child.ended is not None else 'what it waited for'}: `resume` goes on"
+
+
+def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> tuple[Pending, ...]:
+    """Return what a task waits for: approvals, questions, settlements, timers, child tasks, calls in the background.
+
+    Args:
+        state: of the task.
+        below: the tasks below it that are known, by id: what they wait for now. Of others it tells what was recorded.
+    """
     if state.ended == "completed" and not state.deferred:
         return ()  # all its calls have ended
     pending: list[Pending] = []
@@ -1024,6 +1038,8 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
         why = call.stopped.message
+        if task_id in below and call.stopped.kind != "error":  # else it is what keeps the task from going on
+            why = rest_of(call.name, below[task_id], below)
         pending.append(Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id))
     if state.undo is not None:
         for call in state.undo.queue:
@@ -1297,7 +1313,7 @@ def run_result(
         subagent_executions(state, steps),
         usage,
         usage.cost,
-        pending_of(state),
+        pending_of(state, below),
         sources_of(steps),
         artifacts_of(steps),
         state.attempt,
