@@ -1,8 +1,10 @@
 """The programs in `examples/` do what they say, with a script and with a model over HTTP."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +86,58 @@ def test_an_example_runs_as_a_program_without_a_key(example: Path, tmp_path: Pat
     assert str(example.relative_to(ROOT)) in example.read_text(encoding="utf-8")
 
 
-def test_there_are_six_examples() -> None:
-    assert len(EXAMPLES) == 6
+def test_there_are_seven_examples() -> None:
+    assert len(EXAMPLES) == 7
+
+
+def refund_desk(folder: Path, *arguments: str) -> str:
+    """Run a command of the refund desk in a process of its own; return what it printed."""
+    program = [sys.executable, ROOT / "examples" / "refund_desk.py", *arguments]
+    env = {**os.environ, "TREADLE_STORE": str(folder / "journal.db")}
+    done = subprocess.run(
+        program, cwd=folder, env=env, capture_output=True, check=False, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_refund_desk_waits_for_a_second_person_over_restarts(tmp_path: Path) -> None:
+    bank = tmp_path / ".treadle" / "bank.jsonl"
+    opened = refund_desk(tmp_path, "open", "A-17", "The lamp came broken", "--clerk", "bob")
+    assert opened == (
+        "refund-A-17 is waiting: refund waits for an approval: Refunds above ten euros need a second person.\n"
+    )
+    assert refund_desk(tmp_path, "waiting") == (
+        "refund-A-17: 40.00 of 40.00 EUR go back for order A-17, since rule second-person asks\n"
+    )
+    refused = refund_desk(tmp_path, "approve", "refund-A-17", "--by", "bob")
+    assert refused == "refused: task refund-A-17: bob may not decide on s2-0-ask1\n"
+    assert "at most" not in refund_desk(tmp_path, "work"), "nothing is decided yet"
+    assert not bank.exists()
+    refund_desk(tmp_path, "approve", "refund-A-17", "--by", "ann", "--cents", "2500")
+    working = subprocess.Popen(
+        [sys.executable, ROOT / "examples" / "refund_desk.py", "work"],
+        cwd=tmp_path,
+        env={**os.environ, "TREADLE_STORE": str(tmp_path / "journal.db")},
+    )
+    until = time.monotonic() + 60
+    while not (bank.exists() and bank.read_text()) and time.monotonic() < until:
+        time.sleep(0.0005)
+    working.kill()  # right after the payment, maybe before its result is on disk
+    working.wait()
+    assert refund_desk(tmp_path, "work") in ("", "refund-A-17 is completed: The refund is settled.\n")
+    assert [json.loads(line)["text"] for line in bank.read_text().splitlines()] == [
+        "2500 cents paid back for A-17"
+    ]
+    assert refund_desk(tmp_path, "waiting") == ""
+
+
+def test_the_refund_desk_tells_the_model_of_a_denial_and_pays_small_sums(tmp_path: Path) -> None:
+    refund_desk(tmp_path, "open", "A-17", "Too dark", "--clerk", "bob")
+    refund_desk(tmp_path, "deny", "refund-A-17", "--by", "ann", "--reason", "not broken")
+    assert refund_desk(tmp_path, "work") == "refund-A-17 is completed: No refund: a person said no.\n"
+    small = refund_desk(tmp_path, "open", "A-18", "Broken", "--clerk", "bob")
+    assert small == "refund-A-18 is completed: The refund is settled.\n"
 
 
 def test_the_support_desk_pays_only_what_a_person_agreed_to(
