@@ -79,6 +79,7 @@ from treadle.errors import (
     TaskBusy,
     TaskNotFound,
     TaskTooNew,
+    ToolsetUnavailable,
     TreadleError,
     VersionRefused,
 )
@@ -416,7 +417,9 @@ class Adopter:
         wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
         self._tries[row.task_id] = _Tries(count, self._loop.time() + wait)
         reason = f"it could not be driven, {count} times in a row: {error_text(error)}"
-        may_pass = isinstance(error, (StoreError, VersionRefused)) or row.parent is not None
+        may_pass = (
+            isinstance(error, (StoreError, ToolsetUnavailable, VersionRefused)) or row.parent is not None
+        )
         if count < TRIES or (may_pass and count % REPORT_EVERY == 0):
             self._report("failed", f"task {row.task_id} is tried again later: {reason}", row)
         elif not may_pass:

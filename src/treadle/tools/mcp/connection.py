@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.messages import Json
+from treadle.core.tools import ToolSpec
 from treadle.errors import ToolError, ToolOutcomeUnknown, ToolsetUnavailable
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.mcp.background_loop import in_background
-from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, clean, spec_of
+from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, clean, reading_specs, spec_of
 from treadle.tools.mcp.pins import Pins
 from treadle.tools.mcp.tool import MCPTool
 
@@ -76,13 +77,30 @@ class ServerConnection:
             _log.warning("MCP server %s cannot be had; its calls fail", self._server.name)
             live, definitions = None, None
         pinned = self._pins.read()
-        key = definitions, pinned and {name: each.digest for name, each in pinned.items()}
-        if self._bound is not None and self._bound[0] == key:
+        further = self._reading_tools(live) if live is not None else ()
+        if (
+            pinned is not None
+            and self._bound is not None
+            and self._bound[0] == (definitions, pinned, further)
+        ):
             return self._bound[1]
-        tools = self._made(live.definitions if live is not None else tuple((pinned or {}).values()))
-        pinned = self._pins.read()
-        self._bound = (definitions, pinned and {name: each.digest for name, each in pinned.items()}), tools
+        listed = live.definitions if live is not None else tuple((pinned or {}).values())
+        tools = self._made(listed)
+        taken = {each.spec.name for each in tools}
+        tools += tuple(MCPTool(spec, self._reader(name)) for name, spec in further if spec.name not in taken)
+        self._bound = (definitions, self._pins.read(), further), tools
         return tools
+
+    def _reading_tools(self, live: LiveServer) -> tuple[tuple[str, ToolSpec], ...]:
+        server = self._server
+        return tuple(
+            reading_specs(
+                server.name,
+                resources=server.resources and live.has_resources,
+                prompts=server.prompts and live.has_prompts,
+                timeout=server.call_timeout,
+            ).items()
+        )
 
     def _made(self, listed: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
         server = self._server
@@ -109,19 +127,37 @@ class ServerConnection:
 
     def _caller(self, definition: ToolDefinition) -> Any:
         async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-            return await in_background(self._call(definition, arguments, ctx))
+            from treadle.tools.mcp.elicitation import CallQuestions, Suspended  # the server is started by now
+
+            questions = CallQuestions(self._server.name, ctx)
+            try:
+                return await in_background(
+                    self._with_server(
+                        definition.name, lambda live: live.call(definition, arguments, ctx, questions)
+                    )
+                )
+            except Suspended:
+                raise questions.rest() from None
 
         return call
 
-    async def _call(
-        self, definition: ToolDefinition, arguments: dict[str, Json], ctx: ToolContext[Any]
+    def _reader(self, operation: str) -> Any:
+        async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
+            return await in_background(
+                self._with_server(operation, lambda live: live.read(operation, arguments))
+            )
+
+        return call
+
+    async def _with_server(
+        self, name: str, work: Callable[[LiveServer], Awaitable[ToolOutput]]
     ) -> ToolOutput:
         try:
             live = await self._started()
         except ToolsetUnavailable as error:
-            raise ToolError(f"{definition.name} was not called: {error}") from None
+            raise ToolError(f"{name} was not called: {error}") from None
         try:
-            output = await live.call(definition, arguments, ctx)
+            output = await work(live)
         except ToolOutcomeUnknown as error:
             raise ToolOutcomeUnknown(self._hidden(str(error))) from None
         except ToolError as error:

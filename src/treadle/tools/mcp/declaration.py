@@ -45,6 +45,7 @@ class ServerDeclaration:
         resources: bool = True,
         prompts: bool = True,
         roots: Sequence[str | os.PathLike[str]] = (),
+        elicitation: bool = True,
         sampling: Callable[[Any], Awaitable[Any]] | None = None,
         pins: str | os.PathLike[str] | None = DEFAULT_PINS,
         start_timeout: float = 60.0,
@@ -69,6 +70,7 @@ class ServerDeclaration:
         self.protocol: Protocol = self._choice("protocol", protocol, get_args(Protocol))
         self.unavailable = self._choice("unavailable", unavailable, ("wait", "continue"))
         self.trusted, self.resources, self.prompts = trusted, resources, prompts
+        self.elicitation = elicitation
         for field in ("start_timeout", "call_timeout"):
             seconds: Any = start_timeout if field == "start_timeout" else call_timeout
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:

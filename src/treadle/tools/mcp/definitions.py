@@ -128,6 +128,7 @@ def spec_of(
     """
     facts = definition.definition
     flags = declared_effects(definition, trusted=trusted, effects=effects)
+    declared: dict[str, Any] = {flag: flag in (flags or ()) for flag in FLAGS}
     parameters: dict[str, Json] = {"type": "object", "properties": {}}
     schema: Any = cleaned(facts.get("inputSchema"))
     if isinstance(schema, dict) and cast("dict[str, Any]", schema).get("type", "object") == "object":
@@ -143,7 +144,7 @@ def spec_of(
         declared=flags is not None,
         needs_approval=changed,
         previews=changed,
-        **{flag: flag in (flags or ()) for flag in FLAGS},
+        **declared,
     )
 
 
@@ -169,6 +170,42 @@ def declared_effects(
     if hints.get("destructiveHint", True) is not False:
         flags.add("destructive")
     return frozenset(flags)
+
+
+TEXT: Final[Json] = {"type": "string"}
+
+
+def reading_specs(server: str, *, resources: bool, prompts: bool, timeout: float) -> dict[str, ToolSpec]:
+    """Return the tools that list and read what a server has besides tools, by what they do."""
+    kinds = ("resources", resources, "read_resource", "uri"), ("prompts", prompts, "get_prompt", "name")
+    specs: dict[str, ToolSpec] = {}
+    for kind, has, operation, argument in kinds:
+        if not has:
+            continue
+        properties: dict[str, Json] = {argument: TEXT}
+        if kind == "prompts":
+            properties["arguments"] = {"type": "object", "additionalProperties": TEXT}
+        described: dict[str, tuple[str, Json]] = {
+            f"list_{kind}": (
+                f"List the {kind} of the server {server}.",
+                {"type": "object", "properties": {}},
+            ),
+            operation: (
+                f"Return one of the {kind} of the server {server}, as list_{kind} names it.",
+                {"type": "object", "properties": properties, "required": [argument]},
+            ),
+        }
+        for name, (description, parameters) in described.items():
+            specs[name] = ToolSpec(
+                name=tool_name(server, name),
+                description=description,
+                parameters=parameters,
+                read_only=True,
+                open_world=True,
+                declared=True,
+                timeout=timeout,
+            )
+    return specs
 
 
 _KEPT_CONTROLS: Final = "\n\t"

@@ -73,11 +73,11 @@ class _Bounded(httpx2.AsyncByteStream):
 class _Guarded(httpx2.AsyncBaseTransport):
     """Sends requests; a request of the protocol that failed is answered here, so that no other one suffers."""
 
-    def __init__(self, address: ServerAddress, on_lost: Callable[[str], None]) -> None:
+    def __init__(self, address: ServerAddress, on_refusal: Callable[[], None]) -> None:
         self._inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=100), trust_env=True)
         self._token: Token | None = None if isinstance(address.auth, httpx2.Auth) else address.auth
         self._held: str | None = None
-        self._on_lost = on_lost
+        self._on_refusal = on_refusal
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method != "POST":
@@ -135,7 +135,7 @@ class _Guarded(httpx2.AsyncBaseTransport):
         )
 
     def _refusal(self, request: httpx2.Request, code: int, why: str) -> httpx2.Response:
-        self._on_lost(why)
+        self._on_refusal()
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
         return httpx2.Response(400, json=error, request=request)
 
@@ -172,13 +172,14 @@ def _words(error: Exception) -> str:
 
 @asynccontextmanager
 async def http_transport(
-    address: ServerAddress, on_lost: Callable[[str], None]
+    address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
     """Speak with a server over HTTP.
 
     Args:
         address: where it is.
-        on_lost: is called with the reason when a request did not reach it or had no answer.
+        on_lost: is called with the reason when it sends what it may not.
+        on_refusal: is called when a request did not reach it, was refused, or had no answer.
     """
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=address.read_seconds, write=address.read_seconds)
     auth = address.auth if isinstance(address.auth, httpx2.Auth) else None
@@ -186,7 +187,7 @@ async def http_transport(
         headers=dict(address.headers),
         timeout=timeout,
         auth=auth,
-        transport=_Guarded(address, on_lost),
+        transport=_Guarded(address, on_refusal),
         follow_redirects=False,
     )
     traffic = Traffic()

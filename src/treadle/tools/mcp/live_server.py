@@ -6,12 +6,14 @@ import asyncio
 import logging
 import subprocess
 import time
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
 from mcp import Client
+from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import FileUrl, ValidationError
@@ -20,6 +22,7 @@ from treadle.core.messages import Json
 from treadle.core.observation import error_text
 from treadle.errors import ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.mcp.catalogue import OPERATIONS
 from treadle.tools.mcp.definitions import (
     ServerLost,
     ToolDefinition,
@@ -29,6 +32,7 @@ from treadle.tools.mcp.definitions import (
     chosen,
     clean,
 )
+from treadle.tools.mcp.elicitation import CallQuestions, Suspended
 from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport
 from treadle.tools.mcp.results import output_of
 from treadle.tools.mcp.stdio import ServerProgram, stdio_transport
@@ -40,6 +44,9 @@ _log = logging.getLogger("treadle.mcp")
 
 IDEMPOTENCY_KEY: Final = "treadle/idempotencyKey"
 """Where in the `_meta` of a call its idempotency key stands, for servers that look at it."""
+
+MAX_ROUNDS: Final = 8
+"""How often a server may ask before it carries out a call."""
 
 MAX_PAGES: Final = 100
 """Pages of one listing."""
@@ -71,6 +78,7 @@ class LiveServer:
         self.process: subprocess.Popen[bytes] | None = None
         """the server, if it is a program"""
 
+        self._questions: list[CallQuestions] = []
         self.lost: str | None = None
         """why it is no longer there"""
 
@@ -98,6 +106,16 @@ class LiveServer:
                 await self._list()
         except (MCPError, TimeoutError, ValidationError, WrongDefinition) as error:
             self.lose(f"could not be listed again: {self._reason(error)}")
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether it says that it has resources."""
+        return self.client.server_capabilities.resources is not None
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether it says that it has prompts."""
+        return self.client.server_capabilities.prompts is not None
 
     async def _supervise(self) -> None:
         server = self._server
@@ -141,12 +159,13 @@ class LiveServer:
             transport = stdio_transport(program, self.lose, self._note_process)
         else:
             address = ServerAddress(server.url, server.headers, server.auth, server.call_timeout + 5)
-            transport = http_transport(address, self.lose)
+            transport = http_transport(address, self.lose, self._note_doubt)
         return Client(
             transport,
             mode=server.protocol,
             read_timeout_seconds=max(server.call_timeout, server.start_timeout),
             sampling_callback=self._sample if server.sampling is not None else None,
+            elicitation_callback=self._elicit if server.elicitation else None,
             list_roots_callback=self._roots if server.roots else None,
             message_handler=self._told,
             client_info=types.Implementation(name="treadle", version=version("treadle")),
@@ -181,13 +200,18 @@ class LiveServer:
         self.listed_at = time.monotonic()
 
     async def call(
-        self, definition: ToolDefinition, arguments: dict[str, Json], ctx: ToolContext[Any]
+        self,
+        definition: ToolDefinition,
+        arguments: dict[str, Json],
+        ctx: ToolContext[Any],
+        questions: CallQuestions,
     ) -> ToolOutput:
         """Call a tool.
 
         Raises:
             ToolError: the server answered with an error, or was not asked.
             ToolOutcomeUnknown: the call may have been carried out, and there is no answer.
+            Suspended: a person is asked first.
         """
         name = self._server.name
         defined = next((each for each in self.definitions if each.name == definition.name), None)
@@ -198,46 +222,110 @@ class LiveServer:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             ctx.progress({"progress": progress, "total": total, "message": message})
 
-        try:
-            result = await self.client.session.call_tool(
+        async def send(responses: Any = None, state: str | None = None) -> Any:
+            return await self.client.session.call_tool(
                 definition.name,
                 arguments,
                 read_timeout_seconds=self._server.call_timeout,
                 progress_callback=on_progress,
+                input_responses=responses,
+                request_state=state,
                 meta=cast("types.RequestParamsMeta", {IDEMPOTENCY_KEY: ctx.idempotency_key}),
                 allow_input_required=True,
             )
-        except MCPError as error:
-            raise self._call_failed(definition, error) from None
-        except ValidationError as error:
-            mistakes = error.error_count()
-            raise ToolOutcomeUnknown(
-                f"the MCP server {name} answered {definition.name} with what is no result ({mistakes} mistakes)"
-            ) from None
-        if isinstance(result, types.InputRequiredResult):
-            raise ToolError(
-                f"the MCP server {name} asks a person before {definition.name}, which is not supported"
-            )
-        return output_of(result)
 
-    def _call_failed(self, definition: ToolDefinition, error: MCPError) -> Exception:
+        self._questions.append(questions)
+        try:
+            result = await _until_suspended(send(), questions)
+            for _ in range(MAX_ROUNDS):
+                if not isinstance(result, types.InputRequiredResult):
+                    return output_of(result)
+                responses = await self._answered(result.input_requests or {}, questions)
+                result = await send(responses, result.request_state)
+        except MCPError as error:
+            raise self._call_failed(definition.name, error) from None
+        except ValidationError as error:
+            raise self._unreadable(definition.name, error) from None
+        finally:
+            self._questions.remove(questions)
+        raise ToolError(f"the MCP server {name} asked more than {MAX_ROUNDS} times before {definition.name}")
+
+    async def read(self, operation: str, arguments: dict[str, Json]) -> ToolOutput:
+        """List or read resources or prompts; raises `ToolError`."""
+        try:
+            return await OPERATIONS[operation](self.client, arguments)
+        except MCPError as error:
+            raise self._call_failed(operation, error) from None
+        except ValidationError as error:
+            raise self._unreadable(operation, error) from None
+        except WrongDefinition as error:
+            raise ToolError(f"the MCP server {self._server.name} {error}") from None
+
+    def _unreadable(self, operation: str, error: ValidationError) -> ToolOutcomeUnknown:
+        what = f"with what is no result ({error.error_count()} mistakes)"
+        return ToolOutcomeUnknown(f"the MCP server {self._server.name} answered {operation} {what}")
+
+    async def _answered(self, requests: dict[str, types.InputRequest], questions: CallQuestions) -> Any:
+        """Return the answers to what a server wants to know before a call; raises `Suspended`."""
+        answers: dict[str, Any] = {}
+        suspended: Suspended | None = None
+        for key, request in requests.items():
+            if isinstance(request, types.ElicitRequest):
+                try:
+                    answers[key] = await self._elicited(request.params, questions)
+                except Suspended as suspension:
+                    suspended = suspension  # the other questions are asked at the same time
+                continue
+            context = ClientRequestContext(session=self.client.session, request_id=key)
+            answer = await self.client.session.dispatch_input_request(context, request)
+            if isinstance(answer, types.ErrorData):
+                raise ToolError(
+                    f"the MCP server {self._server.name} asks for what it is refused: {request.method}"
+                )
+            answers[key] = answer
+        if suspended is not None:
+            raise suspended
+        return answers
+
+    async def _elicited(
+        self, params: types.ElicitRequestParams, questions: CallQuestions
+    ) -> types.ElicitResult:
+        if not self._server.elicitation:
+            return types.ElicitResult(action="decline")
+        return await questions.ask(params)
+
+    async def _elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Answer a question that a server asks while it works; only one call can have made it ask."""
+        if len(self._questions) != 1:
+            _log.warning("MCP server %s: its question belongs to no single call", self._server.name)
+            return types.ElicitResult(action="decline")
+        try:
+            return await self._elicited(params, self._questions[0])
+        except Suspended:
+            return types.ElicitResult(action="cancel")
+
+    def _call_failed(self, operation: str, error: MCPError) -> Exception:
         name, why = self._server.name, clean(error.message)
         if error.code == NOT_SENT:
-            return ToolError(f"{definition.name} was not called: the MCP server {name} {why}")
+            return ToolError(f"{operation} was not called: the MCP server {name} {why}")
         if error.code in _LOST_ANSWERS:
             if error.code == CONNECTION_CLOSED:
                 self.lose("closed the connection")
             why = self.lost or why
-            return ToolOutcomeUnknown(f"the MCP server {name} did not answer {definition.name}: it {why}")
+            return ToolOutcomeUnknown(f"the MCP server {name} did not answer {operation}: it {why}")
         if error.code == HEADER_MISMATCH:
             self.listed_at = 0.0
-        return ToolError(f"the MCP server {name} answered {definition.name} with an error: {why}")
+        return ToolError(f"the MCP server {name} answered {operation} with an error: {why}")
 
     # -------------------------------------------------------------------------- what a server asks
 
     async def _told(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self.listed_at = 0.0
+            self._note_doubt()
+
+    def _note_doubt(self) -> None:
+        """Have it listed anew before the next call; it is lost if that fails."""
+        self.listed_at = 0.0
 
     async def _roots(self, context: Any) -> types.ListRootsResult:
         roots = [types.Root(uri=FileUrl(root.as_uri()), name=root.name) for root in self._server.roots]
@@ -255,6 +343,19 @@ class LiveServer:
             return answer
         content = types.TextContent(type="text", text=answer)
         return types.CreateMessageResult(role="assistant", content=content, model="", stop_reason="endTurn")
+
+
+async def _until_suspended(sending: Coroutine[Any, Any, Any], questions: CallQuestions) -> Any:
+    """Return the answer of a server; raises `Suspended` once a question of the call has no answer yet."""
+    call, suspended = asyncio.ensure_future(sending), asyncio.ensure_future(questions.suspended.wait())
+    try:
+        await asyncio.wait((call, suspended), return_when=asyncio.FIRST_COMPLETED)
+        if questions.suspended.is_set():
+            raise Suspended
+        return call.result()
+    finally:
+        for future in (call, suspended):
+            future.cancel()
 
 
 async def _accept(name: str, result: types.CallToolResult) -> None: ...

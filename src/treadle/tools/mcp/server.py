@@ -35,6 +35,8 @@ class MCPServer(ServerDeclaration):
         resources: whether models may list and read the server's resources, by tools that only read.
         prompts: whether models may list and read the server's prompts, likewise.
         roots: folders that the server is told to work in; none are told by default.
+        elicitation: whether the server may ask people in the middle of a call: its questions wait for answers as those
+            of `ctx.ask` do. Tools that may write cannot wait, so their questions are declined: see `effects`.
         sampling: answers a server that asks for a model: an async function of the request of the `mcp` package. By
             default such requests are refused.
         pins: the folder in which definitions are pinned; None pins them for the life of the process alone.

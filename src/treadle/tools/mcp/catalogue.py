@@ -1,0 +1,93 @@
+"""Resources and prompts of servers, as tools that only read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final, cast
+
+from mcp import Client
+
+from treadle.core.messages import Json
+from treadle.errors import ToolError
+from treadle.ports import ToolOutput
+from treadle.tools.mcp.definitions import WrongDefinition, cleaned
+from treadle.tools.mcp.results import output_of_prompt, output_of_resource
+
+MAX_ENTRIES: Final = 1_000
+"""How many resources, templates or prompts are listed."""
+
+MAX_PAGES: Final = 20
+
+
+async def list_resources(client: Client, arguments: dict[str, Json]) -> ToolOutput:
+    """Return the resources of a server, and the templates of those that are named by a pattern."""
+    entries = [
+        _entry(each, uri=each.uri)
+        async for each in _paged(client.list_resources, lambda page: page.resources)
+    ]
+    entries += [
+        _entry(each, uri_template=each.uri_template)
+        async for each in _paged(client.list_resource_templates, lambda page: page.resource_templates)
+    ]
+    return ToolOutput(entries)
+
+
+async def read_resource(client: Client, arguments: dict[str, Json]) -> ToolOutput:
+    """Return what a resource holds."""
+    return output_of_resource(await client.read_resource(str(arguments["uri"])))
+
+
+async def list_prompts(client: Client, arguments: dict[str, Json]) -> ToolOutput:
+    """Return the prompts of a server, with their arguments."""
+    return ToolOutput(
+        [
+            _entry(
+                each,
+                arguments=[dict(_entry(one), required=bool(one.required)) for one in each.arguments or ()],
+            )
+            async for each in _paged(client.list_prompts, lambda page: page.prompts)
+        ]
+    )
+
+
+async def get_prompt(client: Client, arguments: dict[str, Json]) -> ToolOutput:
+    """Return the messages of a prompt."""
+    given: Any = cast("Any", arguments.get("arguments") or {})
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        raise ToolError("arguments must be an object of texts")
+    return output_of_prompt(await client.get_prompt(str(arguments["name"]), given))  # pyright: ignore[reportUnknownArgumentType]
+
+
+OPERATIONS: Final = {
+    "list_resources": list_resources,
+    "read_resource": read_resource,
+    "list_prompts": list_prompts,
+    "get_prompt": get_prompt,
+}
+
+
+def _entry(each: Any, **facts: Json) -> dict[str, Json]:
+    """Return what a model is told of an entry of a list."""
+    told: dict[str, Any] = {"name": each.name, **facts}
+    for field in ("title", "description", "mime_type"):
+        if getattr(each, field, None):
+            told[field] = getattr(each, field)
+    return cleaned(told)
+
+
+async def _paged(
+    ask: Callable[..., Awaitable[Any]], entries_of: Callable[[Any], Sequence[Any]]
+) -> AsyncGenerator[Any]:
+    """Yield the entries of all pages."""
+    cursor, count = None, 0
+    for _ in range(MAX_PAGES):
+        page = await ask(cursor=cursor)
+        for entry in entries_of(page):
+            count += 1
+            if count > MAX_ENTRIES:
+                raise WrongDefinition(f"lists more than {MAX_ENTRIES:,} entries")
+            yield entry
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+    raise WrongDefinition(f"lists on more than {MAX_PAGES} pages")

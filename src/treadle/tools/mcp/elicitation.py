@@ -1,0 +1,125 @@
+"""What servers ask people in the middle of a call, as durable questions of that call.
+
+In the protocol of 2026 a server answers a call with requests, and the call is made again with their results. In the
+one with a handshake it sends a request while the call waits. Both end here: `CallQuestions.ask` runs `ctx.ask` in the
+loop of the task. A question without an answer ends the attempt; once it is answered the call starts again, the server
+asks again, and reads the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import mcp_types as types
+from pydantic import BaseModel, Field, create_model
+
+from treadle.core.questions import AwaitingAnswer
+from treadle.errors import QuestionUnanswered, ToolError
+from treadle.ports import ToolContext
+from treadle.tools.mcp.definitions import clean
+
+_log = logging.getLogger("treadle.mcp")
+
+
+class Suspended(Exception):
+    """A call waits for an answer of a person, and ends until then."""
+
+
+class CallQuestions:
+    """The questions of one call; made in the loop of its task.
+
+    Args:
+        server: the name of the server.
+        ctx: what the call's tool knows.
+    """
+
+    def __init__(self, server: str, ctx: ToolContext[Any]) -> None:
+        self._server, self._ctx = server, ctx
+        self._loop = asyncio.get_running_loop()
+        self._awaiting: AwaitingAnswer | None = None
+        self.suspended = asyncio.Event()
+        """of the loop in which the server is spoken with"""
+
+    async def ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Return what a person answers; raises `Suspended` when there is no answer yet. For the loop of the servers."""
+        asked = asyncio.run_coroutine_threadsafe(self._ask(params), self._loop)
+        try:
+            return await asyncio.wrap_future(asked)
+        except Suspended:
+            self.suspended.set()
+            raise
+
+    def rest(self) -> BaseException:
+        """Return what ends the attempt of a call that is suspended."""
+        assert self._awaiting is not None
+        return self._awaiting
+
+    async def _ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
+        message = clean(params.message)[:4_000]
+        begin = f"The MCP server {self._server} asks: {message}"
+        try:
+            if isinstance(params, types.ElicitRequestURLParams):
+                question = (
+                    f"{begin}\nIt wants this address to be opened: {clean(params.url)[:2_000]}\nWas it done?"
+                )
+                done = await self._ctx.ask(question, bool)
+                return types.ElicitResult(action="accept" if done else "decline")
+            answer: Any = await self._ctx.ask(begin, answer_type(params.requested_schema) | None)
+        except AwaitingAnswer as awaiting:
+            self._awaiting = awaiting
+            raise Suspended from None
+        except QuestionUnanswered:
+            return types.ElicitResult(action="cancel")
+        except ToolError as error:
+            _log.warning("MCP server %s: its question was declined: %s", self._server, error)
+            return types.ElicitResult(action="decline")
+        if answer is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(
+            action="accept", content=answer.model_dump(by_alias=True, exclude_none=True)
+        )
+
+
+def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
+    """Return the type of an answer by the flat schema in which servers ask; raises `ToolError` for another one."""
+    properties: Any = schema.get("properties")
+    required: Any = schema.get("required") or []
+    if (
+        not isinstance(properties, dict)
+        or not isinstance(required, list)
+        or len(cast("Any", properties)) > 50
+    ):
+        raise ToolError("the server asks for an answer of a type that is not known")
+    fields: dict[str, Any] = {}
+    for number, (name, described) in enumerate(cast("dict[str, Any]", properties).items()):
+        kind = _type_of(described)
+        is_required = name in required
+        title = clean(str(described.get("description") or described.get("title") or ""))[:500]
+        field = Field(... if is_required else None, alias=name, description=title or None)
+        fields[f"field_{number}"] = (kind if is_required else kind | None, field)
+    made: Any = create_model("Answer", **fields)
+    return made
+
+
+def _type_of(described: Any) -> Any:
+    """Return the type of one field: the kinds that the protocol knows."""
+    if not isinstance(described, dict):
+        raise ToolError("the server asks for an answer of a type that is not known")
+    facts = cast("dict[str, Any]", described)
+    choices: Any = facts.get("enum") or [
+        each["const"]
+        for each in cast("list[Any]", facts.get("oneOf") or facts.get("anyOf") or [])
+        if isinstance(each, dict) and "const" in each
+    ]
+    if choices:
+        return Literal[tuple(str(choice) for choice in choices)]
+    if facts.get("type") == "array":
+        return list[_type_of(facts.get("items"))]
+    kinds: dict[Any, Any] = {"string": str, "integer": int, "number": float, "boolean": bool}
+    kind = kinds.get(facts.get("type"))
+    if kind is None:
+        raise ToolError("the server asks for an answer of a type that is not known")
+    return kind
