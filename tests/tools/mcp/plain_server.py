@@ -1,10 +1,10 @@
 """An MCP server of the standard library alone, which starts fast: a desk that keeps notes in a file.
 
-    python plain_server.py NOTES [--modern] [--slow SECONDS] [--definition FILE] [--die-in-call]
+    python plain_server.py NOTES [--modern] [--slow SECONDS] [--definition FILE] [--die-in-call] [--library]
 
 Each call of `add_note` appends a line to the file NOTES: the evidence of what was carried out. `--definition` names a
 JSON file whose fields replace those of the definition of `add_note`, read at each listing. `--die-in-call` ends the
-process after the line was written and before the answer.
+process after the line was written and before the answer. `--library` adds resources and prompts. `book` asks a person.
 """
 
 import argparse
@@ -20,6 +20,7 @@ parser.add_argument("--modern", action="store_true")
 parser.add_argument("--slow", type=float, default=0.0)
 parser.add_argument("--definition", type=Path)
 parser.add_argument("--die-in-call", action="store_true")
+parser.add_argument("--library", action="store_true")
 options = parser.parse_args()
 
 TEXT = {"type": "string"}
@@ -42,7 +43,23 @@ TOOLS = [
         "inputSchema": {"type": "object", "properties": {"name": TEXT}},
     },
     {"name": "fail", "description": "Fails.", "inputSchema": {"type": "object", "properties": {}}},
+    {"name": "book", "description": "Books.", "inputSchema": {"type": "object", "properties": {"day": TEXT}}},
 ]
+ASKED = {
+    "mode": "form",
+    "message": "For how many people?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "people": {"type": "integer", "description": "How many come"},
+            "room": {"type": "string", "enum": ["blue", "red"]},
+            "note": {"type": "string"},
+        },
+        "required": ["people", "room"],
+    },
+}
+PAGE = {"uri": "note://page/1", "name": "page 1", "mimeType": "text/plain"}
+PROMPT = {"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}
 
 
 def defined():
@@ -68,24 +85,68 @@ def call(name, arguments):
     return {**text("it is broken"), "isError": True}
 
 
+def asked(params):
+    """Ask a person for how many a table is booked: as an answer to the call, or in the middle of it."""
+    if options.modern:
+        if "inputResponses" not in params:
+            request = {"method": "elicitation/create", "params": ASKED}
+            return {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": "seal"}
+        assert params["requestState"] == "seal"
+        return text(json.dumps(params["inputResponses"]["q"]))
+    print(
+        json.dumps({"jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": ASKED}),
+        flush=True,
+    )
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "q-1":
+            return text(json.dumps(message.get("result", message.get("error"))))
+    return text("gone")
+
+
 def text(words):
     return {"content": [{"type": "text", "text": words}]}
 
 
+def read(method, params):
+    """Answer what concerns resources and prompts; None for other methods."""
+    cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "resources/list":
+        return {"resources": [PAGE], **cached}
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "note://page/{n}", "name": "pages"}], **cached}
+    if method == "resources/read":
+        return {"contents": [{"uri": params["uri"], "text": f"what stands in {params['uri']}"}], **cached}
+    if method == "prompts/list":
+        return {"prompts": [PROMPT], **cached}
+    if method == "prompts/get":
+        content = {"type": "text", "text": f"Hello {params['arguments']['who']}"}
+        return {"messages": [{"role": "user", "content": content}], "resultType": "complete"}
+    return None
+
+
+CAPABILITIES = {"tools": {"listChanged": True}}
+if options.library:
+    CAPABILITIES |= {"resources": {}, "prompts": {}}
+
+
 def answered(method, params):
+    if options.library and (result := read(method, params)) is not None:
+        return result
     if method == "initialize":
-        capabilities = {"tools": {"listChanged": True}}
         info = {"name": "plain", "version": "1"}
         return {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": capabilities,
+            "capabilities": CAPABILITIES,
             "serverInfo": info,
         }
     if method == "server/discover" and options.modern:
-        known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        known = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
         return {**known, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     if method == "tools/list":
         return {"tools": defined(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "tools/call" and params["name"] == "book":
+        return {"resultType": "complete", **asked(params)}
     if method == "tools/call":
         return {**call(params["name"], params.get("arguments", {})), "resultType": "complete"}
     return None

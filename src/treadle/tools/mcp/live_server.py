@@ -123,6 +123,8 @@ class LiveServer:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(server.start_timeout):
                     self.client = await stack.enter_async_context(self._new_client())
+                    if server.protocol not in ("auto", "legacy"):
+                        await self._discover()
                     # What a server returns is checked by nothing that could fail a call which took effect.
                     self.client.session.validate_tool_result = _accept
                     await self._list()
@@ -138,6 +140,12 @@ class LiveServer:
             self.lose("ended")
             if not self._ready.done():
                 self._ready.set_exception(ServerLost(self.lost or ""))
+
+    async def _discover(self) -> None:
+        """Ask a server of a fixed era what it can do: the client takes it for granted, even that it is there."""
+        session = self.client.session
+        found = await session.send_discover(self._server.protocol)
+        session.adopt(types.DiscoverResult.model_validate(found))
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
