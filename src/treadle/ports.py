@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import field
+from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -163,6 +164,10 @@ class CallServices(Protocol):
         """Return what a function returned when it was first called under a name in this call."""
         ...
 
+    async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
+        """Return once a time has come: the call rests until then and starts again."""
+        ...
+
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable in a thread that is not the event loop's."""
         ...
@@ -179,7 +184,7 @@ class NoServices:
         self._where = where
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("ask", "once", "wait"):
+        if name not in ("ask", "once", "sleep", "wait"):
             raise AttributeError(name)
         raise ToolError(f"ctx.{name}(...) is for tools while they run in a task, not for {self._where}")
 
@@ -204,7 +209,7 @@ class ToolContext(Generic[ContextT_co]):
         attempt: 1 for the first start.
         context: the object given to the run; never shown to a model, never stored.
         open_state: makes `state` at its first use.
-        open_services: makes what `ask`, `once` and `wait` need at their first use.
+        open_services: makes what `ask`, `once`, `sleep` and `wait` need at their first use.
         issued: the ticket of this start, if the tool declares `background=True`.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
         open_secret: returns the value of a secret by its name; for tests of a tool, a function such as `{...}.get`.
@@ -345,6 +350,24 @@ class ToolContext(Generic[ContextT_co]):
             ToolError: what it returned is not JSON data; or the call has ended.
         """
         return await self.open_services().once(name, fn)
+
+    async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+        """Sleep for some time, or until a time; the process may exit meanwhile.
+
+        The attempt ends here. Once the time has come, the tool starts again from its top, under the same idempotency
+        key, and this place returns at once. So only tools that are `read_only` or `idempotent` may sleep, and put what
+        comes before and must not be done twice into `once`. It sleeps for the same time however often it starts.
+
+        Args:
+            seconds: how long.
+            until: a `datetime` with its zone, or seconds since 1970, UTC. A time that has passed does not end the
+                attempt.
+
+        Raises:
+            ConfigurationError: neither is given, or both are, or a time that cannot be.
+            ToolError: the tool is neither `read_only` nor `idempotent`, so it cannot start again.
+        """
+        await self.open_services().sleep(seconds, until)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the result of an awaitable of this context in a tool that is not `async`: `ctx.wait(ctx.ask(...))`."""

@@ -143,6 +143,8 @@ def tool_event(name: str, call: str = "s1-0") -> e.Event:
         "OutcomeUnresolved": lambda: e.OutcomeUnresolved("s1", call),
         "CallEdited": lambda: e.CallEdited("s1", call, {"n": 2}, {}),
         "ToolEnded": lambda: e.ToolEnded("s1", call, "error" if how == "error" else "ok", error=None),
+        "SleepStarted": lambda: e.SleepStarted("s1", call, 20),
+        "SleepEnded": lambda: e.SleepEnded("s1", call),
         "TicketIssued": lambda: e.TicketIssued("s1", call, "digest"),
         "CallDeferred": lambda: e.CallDeferred("s1", call, 20),
         "TicketProgressed": lambda: e.TicketProgressed("s1", call, "half"),
@@ -167,6 +169,7 @@ WAYS_TO_CALL_STATES: Final = {
     "begun": ("ToolStarted",),
     "in doubt": ("ToolStarted: idempotent", "ToolStopped"),
     "asking": ("ToolStarted: read", "QuestionAsked"),
+    "sleeping": ("ToolStarted: read", "SleepStarted"),
     "lost": ("ToolStarted", "ToolStopped"),
     "unresolved": ("ToolStarted", "ToolStopped", "OutcomeUnresolved"),
     "happened": ("ToolStarted", "ToolStopped", "OutcomeSettled: happened"),
@@ -189,6 +192,8 @@ def test_a_tool_call(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
     if before == "begun" and event.startswith("ToolStopped: "):
         way = [started(event.removeprefix("ToolStopped: ").removesuffix(", to retry"))]
+    if before == "begun" and event.startswith("SleepStarted: "):
+        way[0] = started(event.removeprefix("SleepStarted: "))
     if before in ("begun", "asking") and event.startswith("QuestionAsked: "):
         is_read = event == "QuestionAsked: read"
         way[0] = started("read" if is_read or before == "asking" else "write")

@@ -36,7 +36,16 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from treadle.core import answers, approvals, deferring, guardrails, handoffs, model_calls, schedule
+from treadle.core import (
+    answers,
+    approvals,
+    deferring,
+    guardrails,
+    handoffs,
+    model_calls,
+    schedule,
+    sleeps,
+)
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
@@ -156,6 +165,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.covers = 0
     approvals.forget(state)
     answers.forget(state)
+    sleeps.forget(state)
     state.tickets.clear()
     model_calls.forget_permits(state)
     guardrails.forget(state)
@@ -445,6 +455,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     event.tool_name = call.name
     if state.ended is not None and call.id not in state.completed:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} of {call.id} after the task ended")
+    if call.status == "sleeping":
+        sleeps.close_call(state, call)
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
     call.output, call.observation, call.display, call.error = (
         event.output,
@@ -845,6 +857,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ApprovalDenied: approvals.deny,
     e.ApprovalExpired: approvals.expire,
     e.ApprovalVoided: approvals.void,
+    e.SleepStarted: sleeps.begin,
+    e.SleepEnded: sleeps.end,
     e.QuestionAsked: answers.ask,
     e.QuestionAnswered: answers.answer,
     e.QuestionExpired: answers.expire,

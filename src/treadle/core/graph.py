@@ -16,7 +16,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.events import InputReceived, NextStep
 from treadle.core.messages import Json, Message
 from treadle.core.questions import Question
-from treadle.core.steps import CallState, ModelCall, StepState
+from treadle.core.steps import CallState, ModelCall, Sleep, StepState
 
 NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skipped"]
 
@@ -118,6 +118,12 @@ class StepNode:
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     """the questions of its function that are not answered, by id"""
+
+    sleeps: dict[int, Sleep] = field(default_factory=dict[int, Sleep])
+    """the sleeps of its function that are not over, by place"""
+
+    slept: set[int] = field(default_factory=set[int])
+    """the places of those that are over"""
 
     memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])

@@ -17,6 +17,7 @@
     s3-final-1a2b what step s3 gives as the task's answer, if no model wrote it, as guardrails judge it
     s3-release    the effect that lets that answer go on
     in7           the input in event 7, as guardrails judge it
+    s3-0-sleep1   the first sleep of that call
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
@@ -40,6 +41,7 @@ _RETRY: Final = "r"
 _TRY: Final = "t"
 _UNDO: Final = "-undo"
 _ASK: Final = "-ask"
+_SLEEP: Final = "-sleep"
 _QUESTION: Final = "-q"
 _VALUE: Final = "-value"
 _SAID: Final = "-said"
@@ -119,6 +121,11 @@ def judgement_id(call: str) -> str:
 def approval_id(call: str, number: int) -> str:
     """Return the id of a request to approve a call: the `number`th of this call, from 1."""
     return f"{call}{_ASK}{number}"
+
+
+def sleep_id(sleeper: str, place: int) -> str:
+    """Return the id of a sleep of a call or of a step function: that at a `place` of its code, from 1."""
+    return f"{sleeper}{_SLEEP}{place}"
 
 
 def approved_call(request: str) -> tuple[str, int] | None:

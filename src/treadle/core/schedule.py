@@ -34,7 +34,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from treadle.core import answers, deferring, guardrails, model_calls
+from treadle.core import answers, deferring, guardrails, model_calls, sleeps
 from treadle.core import events as e
 from treadle.core.extra_state import Writer
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
@@ -346,6 +346,8 @@ def _ended(state: TaskState, graph: Graph, node: StepNode, event: e.Event) -> St
     step.ended, step.ended_seq = event.time, event.seq
     if node.questions:
         answers.close_step(state, node)
+    if node.sleeps:
+        sleeps.close_step(state, node)
     return step
 
 
@@ -639,6 +641,7 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.steps = [step for step in state.steps if step.id not in ids]
     for node in gone:
         answers.close_step(state, node)
+        sleeps.close_step(state, node)
         for received in node.read:
             insort(state.unread, received, key=lambda other: other.seq)
         state.turn -= node.answers

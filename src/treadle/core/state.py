@@ -31,7 +31,7 @@ from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.observation import answer_text
 from treadle.core.permits import Grant
 from treadle.core.questions import Question
-from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
+from treadle.core.steps import CallState, Checkpoint, ModelCall, Sleep, StepState
 from treadle.core.team import AgentVersion, Team
 
 
@@ -218,6 +218,9 @@ class TaskState:
     grants: list[Grant] = field(default_factory=list[Grant])
     """approvals that hold for the rest of the task"""
 
+    sleeps: dict[str, Sleep] = field(default_factory=dict[str, Sleep])
+    """the sleeps of tools and of step functions, by id"""
+
     tickets: dict[str, CallState] = field(default_factory=dict[str, CallState])
     """the calls that were given tickets, by digest; also those that have ended or were taken back"""
 
@@ -289,11 +292,11 @@ class TaskState:
             return True
         return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
-    def timers(self) -> Iterator[Timer | Expiry | TicketExpiry]:
+    def timers(self) -> Iterator[Timer | Expiry | Sleep | TicketExpiry]:
         """Yield the timers that the task waits for; none during an undo, which ends before anything is asked."""
         if self.undo is not None or self.ended is not None:
             return iter(())
-        return iter((*self.unfired(), *self.expiries(), *self.ticket_expiries()))
+        return iter((*self.unfired(), *self.expiries(), *self.sleeps.values(), *self.ticket_expiries()))
 
     def expiries(self) -> Iterator[Expiry]:
         """Yield when the requests to people expire that are not answered."""

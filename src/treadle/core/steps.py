@@ -22,7 +22,7 @@ from treadle.core.events import (
     StateChange,
     TypedAnswer,
 )
-from treadle.core.ids import repeated_call_id
+from treadle.core.ids import repeated_call_id, sleep_id
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.permits import Permit
@@ -31,8 +31,11 @@ from treadle.core.team import Team
 from treadle.core.tickets import Ticket
 from treadle.core.tools import EffectClass
 
-CallStatus = Literal["proposed", "begun", "asking", "deferred", "lost", "unresolved", "parked", "ended"]
-"""`asking`: its tool asked a person, and starts again once there is an answer. `deferred`: its tool returned, and its
+CallStatus = Literal[
+    "proposed", "begun", "asking", "sleeping", "deferred", "lost", "unresolved", "parked", "ended"
+]
+"""`asking`: its tool asked a person, and starts again once there is an answer. `sleeping`: its tool sleeps, and starts
+again at its time. `deferred`: its tool returned, and its
 work goes on in the background.
 
 `lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
@@ -53,6 +56,24 @@ ModelCallStatus = Literal["proposed", "begun", "held", "answered", "failed"]
 
 _FAILURES: Final = ("error", "timeout", "abandoned")
 """The kinds of failure that belong to a call itself, where its outcome is unknown."""
+
+
+@frozen
+class Sleep:
+    """Until when a call sleeps, or a step function if `call` is empty, in microseconds since 1970, UTC.
+
+    `place` counts the sleeps of the call, or of the step, from 1.
+    """
+
+    step: str
+    call: str
+    due: int
+    place: int
+
+    @property
+    def id(self) -> str:
+        """What no other sleep of the task has."""
+        return sleep_id(self.call or self.step, self.place)
 
 
 @mutable
@@ -200,10 +221,13 @@ class CallState:
     """how many questions there were, also those that were asked anew"""
 
     attempts_that_asked: int = 0
-    """how many attempts ended in a question"""
+    """how many attempts ended in a question, or in a sleep"""
 
     is_halfway: bool = False
-    """whether the attempt that asked may have changed something before"""
+    """whether the attempt that asked, or sleeps, may have changed something before"""
+
+    slept: int = 0
+    """the place of the last sleep of its tool that is over"""
 
     values: Mapping[str, Json] | None = None
     """by name, what its tool keeps for the attempts that follow"""

@@ -1,4 +1,4 @@
-"""What the tool of a call asks people and keeps for its later attempts: `ToolContext.ask`, `once` and `wait`.
+"""What the tool of a call asks people and keeps for its later attempts: `ToolContext.ask`, `once`, `sleep` and `wait`.
 
 A question without an answer ends the attempt: `ask` raises `AwaitingAnswer`, and the questions asked so far become the
 end of the attempt, also if the tool catches that exception. The call rests, also without a process. When the last of
@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from treadle.agents.question import QuestionTerms, terms_of
+from treadle.agents.sleeping import due_at
 from treadle.core import events as e
 from treadle.core.codec import plain
 from treadle.core.messages import copied
@@ -58,13 +60,13 @@ class CallRequests:
         self._record = record
         self._is_over = is_over
         self._loop = loop
-        self._places = 0
+        self._places = self._sleeps = 0
         self._in_thread = False
         """whether the tool runs in a thread of its own"""
 
         self._locks: dict[str, asyncio.Lock] = {}
-        self.asked: list[e.QuestionAsked] = []
-        """the questions of this attempt that have no answer: they end it"""
+        self.asked: list[e.QuestionAsked | e.SleepStarted] = []
+        """the questions of this attempt that have no answer, or its sleep: they end it"""
 
     async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
         """Return a person's answer, or end the attempt."""
@@ -75,6 +77,8 @@ class CallRequests:
                 f"tool {call.name!r} may not ask: it may write and is not idempotent, and after the answer it would "
                 "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
             )
+        if self.asked and isinstance(self.asked[0], e.SleepStarted):
+            raise AwaitingAnswer  # it asks when it has slept
         terms = terms_of(self._where(), question, schema, expires, default)
         self._places += 1
         place, problem = self._places, None
@@ -101,6 +105,24 @@ class CallRequests:
         )
         terms.check_fit(asked)
         self.asked.append(asked)
+        raise AwaitingAnswer
+
+    async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
+        """Return if the tool has slept at this place, or end the attempt."""
+        self._check_usable("sleep")
+        call = self._call
+        if call.effect == "write":
+            raise ToolError(
+                f"tool {call.name!r} may not sleep: it may write and is not idempotent, and after the sleep it would "
+                "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
+            )
+        now = self._context.clock()
+        due = due_at(self._where(), now, seconds, until)
+        self._sleeps += 1
+        if self._sleeps <= call.slept or due <= now:
+            return
+        if not self.asked:
+            self.asked.append(e.SleepStarted(call.step, call.id, due, self._sleeps))
         raise AwaitingAnswer
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:

@@ -214,7 +214,7 @@ class DriveLoop:
             await self._listen()
         state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
         if (
-            state.graph is not None or state.asked or state.questions or state.deferred
+            state.graph is not None or state.asked or state.questions or state.deferred or state.sleeps
         ) and spec.goal != "attend":
             fire_timer(state, self._writer, self._record)
             if self._callbacks is not None and (state.asked or state.questions):

@@ -276,7 +276,13 @@ class EffectsInFlight:
             self._submit_soon()
             if not self._is_called():
                 state = self._state
-                has_timers = state.graph is not None or state.asked or state.questions or state.deferred
+                has_timers = (
+                    state.graph is not None
+                    or state.asked
+                    or state.questions
+                    or state.deferred
+                    or state.sleeps
+                )
                 at_most = fire_timer(state, self._writer, self._record) if has_timers else None
                 await self._loop_task.wait(at_most)
         if self._writer.failure is not None:

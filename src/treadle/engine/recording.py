@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from treadle.core import events as e
-from treadle.core.ids import result_call
+from treadle.core.ids import result_call, sleep_id
 from treadle.core.schedule import UNNEEDED
 from treadle.core.spending import picodollars
 from treadle.core.state import TaskState
@@ -103,6 +103,8 @@ class StepFunctionRecorder:
                 self._requests.answer(event.call)
         elif isinstance(event, (e.QuestionAnswered, e.QuestionExpired)):
             self._requests.answer(event.request_id)
+        elif isinstance(event, e.SleepEnded) and not event.call:
+            self._requests.answer(sleep_id(event.step, event.place))
         elif isinstance(event, _SETTLES):
             place = event.place if isinstance(event, e.GuardrailJudged) else event.call
             if (call := result_call(place)) != place and not self._requests.is_withheld(call):

@@ -20,7 +20,7 @@ from treadle.core.observation import as_text
 from treadle.core.questions import Question
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, TicketExpiry, Timer
-from treadle.core.steps import CallState, FailedChild, StepState
+from treadle.core.steps import CallState, FailedChild, Sleep, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import GuardrailStopped, TaskCancelled, TaskFailed, TaskInterrupted
@@ -1055,7 +1055,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         ]
     if state.ended is None:
         timers = state.timers()
-        pending += [_timer(state, timer) for timer in timers if isinstance(timer, Timer)]
+        pending += [_timer(state, timer) for timer in timers if isinstance(timer, (Timer, Sleep))]
     pending += [_in_background(state, call) for call in state.deferred.values()]
     return tuple(pending)
 
@@ -1135,7 +1135,14 @@ def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -
     )
 
 
-def _timer(state: TaskState, timer: Timer) -> Pending:
+def _timer(state: TaskState, timer: Timer | Sleep) -> Pending:
+    if isinstance(timer, Sleep):
+        call = state.open_call(timer.call)
+        name, arguments = (call.name, call.arguments) if call is not None else ("", {})
+        text = f"{name or f'step {timer.step}'} sleeps until {moment(timer.due)}"
+        return Pending(
+            timer.call or timer.step, "timer", name, arguments, text, timer.due, task_id=state.task_id
+        )
     text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
     return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due, task_id=state.task_id)
 

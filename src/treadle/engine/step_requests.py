@@ -44,7 +44,7 @@ class StepRequests:
     # ----------------------------------------------------------------------------------- for functions
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Have an event recorded, if one is needed; the future is done when the call has ended."""
+        """Have an event recorded, if one is needed; the future is done when the call has ended, or the sleep."""
         self._check_usable()
         done = self._loop.create_future()
         if event is None and not self._is_open(call_id):
@@ -119,7 +119,7 @@ class StepRequests:
                 done.set_result(None)
 
     def answer(self, call_id: str | None) -> None:
-        """Let the functions go on that wait for a call, or for an answer of the model, which has come."""
+        """Let the functions go on that wait for a call, an answer of the model, or the end of a sleep."""
         for done in self._waiting.pop(call_id or "", ()):
             if not done.done():
                 done.set_result(None)
@@ -162,8 +162,8 @@ class StepRequests:
 
     def _is_open(self, call_id: str) -> bool:
         graph = self._state.graph
-        if graph is None:
-            return False
+        if graph is None or call_id in self._state.sleeps:
+            return graph is not None
         return any(
             call_id in node.model_calls
             or call_id in node.questions

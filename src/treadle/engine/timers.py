@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.core import events as e
 from treadle.core.state import Expiry, TaskState, TicketExpiry, Timer
+from treadle.core.steps import Sleep
 from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
@@ -19,10 +20,12 @@ def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> flo
     return seconds_left
 
 
-def _fired(timer: Timer | Expiry | TicketExpiry) -> e.Event:
+def _fired(timer: Timer | Expiry | Sleep | TicketExpiry) -> e.Event:
     """Return what a timer records when its time has come."""
     if isinstance(timer, TicketExpiry):
         return e.TicketExpired(timer.step, timer.call)
+    if isinstance(timer, Sleep):
+        return e.SleepEnded(timer.step, timer.call, timer.place)
     if not isinstance(timer, Expiry):
         return e.TimerFired(timer.step, timer.call)
     kind = e.QuestionExpired if timer.is_question else e.ApprovalExpired

@@ -6,6 +6,7 @@ proposed                  to begin, as far as limits and parallelism allow; firs
   denied                  to end
 asking                    nothing: a person answers its question, and then it begins again
 begun                     to be performed, or to go on
+sleeping                  nothing: a timer has it begin again
 deferred                  nothing: its work goes on in the background, and its ticket ends it
 parked                    to go on: the call runs an agent, whose task is at rest
   out of time             to end, and its task with it
@@ -53,7 +54,7 @@ def want_call(
             effects.append(call_effect(call, call.name in rules.agents))
     elif call.status == "parked":
         effects.append(_stop_late(rules, call) or call_effect(call, True))
-    elif call.status == "asking" or call.status == "deferred":
+    elif call.status in ("asking", "sleeping", "deferred"):
         waiting.append(call)
     elif call.status in ("lost", "unresolved"):
         spec = rules.tools.get(call.name)
@@ -125,6 +126,8 @@ def denied_end(call: CallState) -> e.ToolEnded:
 def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
     """Return the wait of a task that can do nothing until these calls are decided on, or end in the background."""
     statuses = {call.status for call in calls}
+    if "sleeping" in statuses:
+        return Wait("timer", tuple(calls))
     if statuses == {"deferred"}:
         return Wait("background", tuple(calls))
     reason = "approval" if "proposed" in statuses else "question" if "asking" in statuses else "settlement"
@@ -147,7 +150,7 @@ def only_permitted(rules: Rules, decision: Decision) -> Decision:
             end = _want_permitted(rules, effect.call, effects, waiting, len(effects) + 1)
             if end is not None:
                 return end
-        elif isinstance(effect, CallTool) and effect.call.status == "asking":
+        elif isinstance(effect, CallTool) and effect.call.status in ("asking", "sleeping"):
             waiting.append(effect.call)
         else:
             effects.append(effect)
@@ -186,8 +189,9 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | N
 
 def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
     """Return the end of an open call; None if it is in flight or runs an agent."""
-    if call.status == "asking":
-        text = f"{call.name} asked a person and does not go on: {why}."
+    if call.status == "asking" or call.status == "sleeping":
+        did = "asked a person" if call.status == "asking" else "slept"
+        text = f"{call.name} {did} and does not go on: {why}."
         return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status == "proposed":
         text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
@@ -216,5 +220,5 @@ def may_have_acted(call: CallState) -> bool:
         return True  # however its task ended, calls in it may have changed something
     # A call found not to have happened may begin again, or was ended like a call that never began; one that
     # asked may begin again too.
-    waits = call.status in ("proposed", "asking") and call.stopped is None
+    waits = call.status in ("proposed", "asking", "sleeping") and call.stopped is None
     return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")

@@ -137,7 +137,7 @@ def _rest(effects: list[Effect], waiting: Sequence[CallState | Check]) -> Wait |
     for effect in effects:
         if type(effect) is not RunFunction:
             return None
-        rests = any(
+        rests = bool(effect.node.sleeps) or any(
             call.tries is not None and call.tries.retry_at is not None
             for call in effect.node.model_calls.values()
         )

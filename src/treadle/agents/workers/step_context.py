@@ -27,14 +27,16 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from treadle.agents.question import QuestionTerms, terms_of
+from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_writable
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
-from treadle.core.ids import request_id
+from treadle.core.ids import request_id, sleep_id
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.questions import Question
@@ -63,7 +65,10 @@ class StepServices(Protocol):
     """What the engine does for a step function."""
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Record a request, unless `event` is None: it is recorded then; the awaitable is done once the call ended."""
+        """Record a request, unless `event` is None: it is recorded then; the awaitable is done once the call ended.
+
+        For a sleep, once it is over.
+        """
         ...
 
     def keep(self, event: e.Event) -> Awaitable[None]:
@@ -469,6 +474,26 @@ class StepContext(Generic[ContextT_co]):
     async def random(self) -> float:
         """Return a number from 0 up to 1; each call in a step has its own, which it keeps."""
         return await self.once(f"random:{self._count('random')}", self._services.random)
+
+    async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
+        """Sleep for some time, or until a time; the process may exit meanwhile, and the task goes on at that time.
+
+        The function is then entered again from its top, and the sleeps that are over return at once.
+
+        Args:
+            seconds: how long.
+            until: a `datetime` with its zone, or seconds since 1970, UTC.
+
+        Raises:
+            ConfigurationError: neither is given, or both are, or a time that cannot be.
+        """
+        self._check_running()
+        place, node, now = self._count("sleep"), self._node, int(self._services.now() * 1e6)
+        due = due_at(f"step {self.name!r}", now, seconds, until)
+        if place in node.slept or (place not in node.sleeps and due <= now):
+            return
+        event = e.SleepStarted(self.step_id, "", due, place) if place not in node.sleeps else None
+        await self._services.request(event, sleep_id(self.step_id, place))
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Return the result of an awaitable of this context, in a function that is not `async`."""

@@ -118,6 +118,8 @@ from treadle.core.events.tasks import (
 )
 from treadle.core.events.tickets import (
     CallDeferred,
+    SleepEnded,
+    SleepStarted,
     TicketCompleted,
     TicketExpired,
     TicketFailed,
@@ -193,6 +195,8 @@ __all__ = [
     "ResultReplaced",
     "Resumed",
     "Rewound",
+    "SleepEnded",
+    "SleepStarted",
     "StateChange",
     "StateOverwritten",
     "StepCompleted",
@@ -291,6 +295,8 @@ TaskEvent: TypeAlias = (
     | ToolStopped
     | OutcomeSettled
     | OutcomeUnresolved
+    | SleepStarted
+    | SleepEnded
     | TicketIssued
     | CallDeferred
     | TicketProgressed

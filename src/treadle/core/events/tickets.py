@@ -1,4 +1,4 @@
-"""Events of calls that end by their ticket: work that goes on outside of the task, and is completed from anywhere."""
+"""Events of calls that go on later: work outside of the task, which a ticket completes from anywhere, and sleeps."""
 
 from __future__ import annotations
 
@@ -98,3 +98,32 @@ class TicketExpired(Event, CallOccurrence):
     since = 5
     step: str
     call: str
+
+
+@mutable
+class SleepStarted(Event, CallOccurrence):
+    """A tool, or a step function if `call` is empty, sleeps until a time, in microseconds since 1970, UTC.
+
+    That of a tool ends its attempt: it starts again from its top under the same key. `place` counts the sleeps of the
+    call, or of the step, from 1.
+    """
+
+    says = "a sleep began in step {it.step}"
+
+    since = 5
+    step: str
+    call: str
+    until: int
+    place: int = 1
+
+
+@mutable
+class SleepEnded(Event, CallOccurrence):
+    """The time of a sleep has come."""
+
+    says = "a sleep in step {it.step} is over"
+
+    since = 5
+    step: str
+    call: str
+    place: int = 1

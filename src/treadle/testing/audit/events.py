@@ -164,7 +164,7 @@ def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Vi
     """A call that an earlier owner began and did not end is marked as lost before any other event of it."""
     begun: dict[str, int] = {}
     for epoch, event in entries:
-        if isinstance(event, e.CallDeferred):
+        if isinstance(event, (e.CallDeferred, e.SleepStarted)):
             begun.pop(event.call, None)
         if isinstance(event, (e.ToolEnded, e.ToolStopped, e.ToolStarted)):
             under = begun.pop(event.call, epoch)
@@ -527,14 +527,26 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield Violation("one_end", task, event.seq, problem)
 
 
-_WHILE_IT_LASTS: Final = (e.QuestionAsked, e.ValueKept, e.CallDeferred, e.TicketCompleted, e.TicketFailed)
+_WHILE_IT_LASTS: Final = (
+    e.QuestionAsked,
+    e.ValueKept,
+    e.SleepStarted,
+    e.CallDeferred,
+    e.TicketCompleted,
+    e.TicketFailed,
+)
 
 
 def _goes_on(
-    event: e.QuestionAsked | e.ValueKept | e.CallDeferred | e.TicketCompleted | e.TicketFailed,
+    event: e.QuestionAsked
+    | e.ValueKept
+    | e.SleepStarted
+    | e.CallDeferred
+    | e.TicketCompleted
+    | e.TicketFailed,
     call: _CallStatus | None,
 ) -> str | None:
-    """Note that a call asks a person, keeps a value, or goes on in the background; return what is wrong with that."""
+    """Note that a call asks, keeps a value, sleeps, or goes on in the background; return what is wrong with that."""
     if isinstance(event, (e.TicketCompleted, e.TicketFailed)):
         if call is not None:
             call.told = True
@@ -551,7 +563,9 @@ def _goes_on(
     elif isinstance(event, e.ValueKept):
         call.kept += 1
     elif call.effect == "write":
-        return f"{event.call} asks a person, and may not start again"
+        return f"{event.kind} of {event.call}, which may not start again"
+    elif isinstance(event, e.SleepStarted):
+        call.status, call.asked, call.halfway = "proposed", True, call.effect != "read"
     else:
         if call.status == "begun":
             call.halfway = call.effect != "read" and (call.kept > 0 or event.place > 1)

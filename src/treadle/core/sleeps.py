@@ -1,0 +1,91 @@
+"""Sleeps of tools and step functions, and how events change them. Rules of `fold`.
+
+A call that sleeps is at rest, and proposed again when its time has come: its tool then starts from its top, and goes on
+after the sleeps that are over. A step function that sleeps goes on running, or is entered again, and likewise.
+"""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.events import IllegalEvent
+from treadle.core.graph import StepNode
+from treadle.core.state import TaskState, not_running
+from treadle.core.steps import CallState, Sleep
+
+
+def begin(state: TaskState, event: e.SleepStarted) -> None:
+    """Note that a tool or a step function sleeps."""
+    sleep = Sleep(event.step, event.call, event.until, event.place)
+    if event.call:
+        call = state.open_call(event.call)
+        if call is None:
+            raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
+        event.tool_name = call.name
+        may_sleep = call.status == "begun" and call.effect != "write" and call.child is None
+        if not may_sleep or event.place <= call.slept:
+            raise _illegal(state, event, call.status)
+        # What its tool did before it slept may have changed something, and what comes after may not follow.
+        call.status, call.is_halfway = "sleeping", call.effect != "read"
+        call.attempts_that_asked += 1
+    else:
+        node = _running(state, event)
+        if event.place in node.slept or event.place in node.sleeps:
+            raise _illegal(state, event, "over, or not over yet")
+        node.sleeps[event.place] = sleep
+    state.sleeps[sleep.id] = sleep
+
+
+def end(state: TaskState, event: e.SleepEnded) -> None:
+    """Note that a sleep is over; its time must have come."""
+    sleep = state.sleeps.pop(Sleep(event.step, event.call, 0, event.place).id, None)
+    if sleep is None:
+        raise _illegal(state, event, "not asleep")
+    if event.time < sleep.due:
+        raise IllegalEvent(f"task {state.task_id}: the sleep of {event.call or event.step} is not over")
+    if event.call:
+        call = state.open_call(event.call)
+        assert call is not None, "the sleep of a call is dropped at its end"
+        event.tool_name = call.name
+        call.status, call.slept = "proposed", event.place
+    else:
+        node = _running(state, event)
+        del node.sleeps[event.place]
+        node.slept.add(event.place)
+
+
+def close_call(state: TaskState, call: CallState) -> None:
+    """Drop the sleep of a call that has ended."""
+    for sleep in [sleep for sleep in state.sleeps.values() if sleep.call == call.id]:
+        del state.sleeps[sleep.id]
+
+
+def close_step(state: TaskState, node: StepNode) -> None:
+    """Drop the sleeps of a step function that does not run any more: it sleeps anew if it does again."""
+    for sleep in node.sleeps.values():
+        state.sleeps.pop(sleep.id, None)
+    node.sleeps.clear()
+
+
+def forget(state: TaskState) -> None:
+    """Wake all that sleep: a fork sleeps anew, for its tools start under keys of its own."""
+    for step in state.under_way():
+        for call in step.open.values():
+            if call.status == "sleeping":
+                call.status = "proposed"
+            call.slept = 0
+    for node in state.graph.running.values() if state.graph is not None else ():
+        node.sleeps.clear()
+    state.sleeps.clear()
+
+
+def _running(state: TaskState, event: e.SleepStarted | e.SleepEnded) -> StepNode:
+    node = state.graph.running.get(event.step) if state.graph is not None else None
+    if node is None:
+        raise not_running(state, event)
+    return node
+
+
+def _illegal(state: TaskState, event: e.SleepStarted | e.SleepEnded, status: str) -> IllegalEvent:
+    return IllegalEvent(
+        f"task {state.task_id}: {event.kind} of {event.call or event.step}, which is {status}"
+    )
