@@ -956,7 +956,7 @@ def executions(
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
     """Return the tasks that calls of agents in some steps became, in call order; a call tried again became several."""
     made: list[SubagentExecution] = []
-    for step in steps:
+    for step in steps if state.children else ():
         caller = step.agent or state.created_for
         for call in step.calls:
             made += [_failed_subagent(state, call, failed, caller) for failed in call.failed_children]

@@ -9,8 +9,9 @@ present branch, back to the last input.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from json import dumps
+from operator import attrgetter
 from typing import Final
 
 from treadle.core import events as e
@@ -20,8 +21,8 @@ from treadle.core.steps import CallState, StepState
 LONGEST: Final = 8
 """The longest circle, in calls, that is detected."""
 
-_NEAR: Final = 2 * LONGEST
-"""Among so many calls before the newest one is the same, if it is part of a circle."""
+_NEAR: Final = 4 * LONGEST
+"""The newest call is among those of so many steps before, if it is part of a circle; some steps may have no calls."""
 
 _SHOWN: Final = 200
 
@@ -47,22 +48,22 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
 
 
 def was_made_before(state: TaskState, step: StepState) -> bool:
-    """Whether the newest call of a step was made shortly before, so that a check for circles is worth its time."""
+    """Whether the newest call of a step was made shortly before, so that a check for circles is worth its time.
+
+    Every step asks this: no Python runs for the calls of the steps before, unless one has the same arguments.
+    """
     if not step.calls or step.calls[-1].answers:
         return bool(step.calls)
-    name, arguments = step.calls[-1].name, step.calls[-1].arguments
-    for call in step.calls[:-1]:
-        if call.name == name and call.arguments == arguments:
-            return True
-    seen = 0
-    for other in reversed(state.steps):
-        for call in other.calls:
-            if call.name == name and call.arguments == arguments:
-                return True
-            seen += 1
-        if seen >= _NEAR:
-            return False
-    return False
+    *beside, newest = step.calls
+    before = chain(chain.from_iterable(map(_CALLS, state.steps[-_NEAR:])), beside)
+    if newest.arguments not in map(_ARGUMENTS, before):
+        return False
+    before = chain(chain.from_iterable(map(_CALLS, state.steps[-_NEAR:])), beside)
+    return any(call.name == newest.name and call.arguments == newest.arguments for call in before)
+
+
+_CALLS: Final = attrgetter("calls")
+_ARGUMENTS: Final = attrgetter("arguments")
 
 
 def same(first: CallState, second: CallState) -> bool:
