@@ -99,7 +99,7 @@ def test_input_is_read_from_standard_input_for_a_dash(provider, treadle, monkeyp
     [
         ('agent = ["team:math"]', "did you mean 'agents'?"),
         ('contextfactory = "team:math"', "did you mean 'context_factory'?"),
-        ("colour = 3", "the settings are agents, context_factory, policy"),
+        ("colour = 3", "the settings are agents, context_factory, middleware, policy, secrets"),
     ],
 )
 def test_a_setting_that_does_not_exist_is_named_with_the_nearest_one(treadle, project, setting, hint):
@@ -156,3 +156,91 @@ def test_a_context_factory_that_fails_is_named_with_its_line(treadle, project):
         assert "task one: context_factory session_by_label failed for agent 'agent': KeyError" in ended.err
         assert "(from served.py, line 18)" in ended.err
     assert treadle("show", "one", "--json").document["task"]["state"] == "created"
+
+
+DESK = """
+import os
+from treadle import Agent, ScriptedModel, ToolContext, ToolOutput, tool
+from treadle.models import call, text
+
+@tool(read_only=True, secrets=("crm", "mail", "vault"))
+def look(ctx: ToolContext) -> list[str]:
+    '''Look.'''
+    return [str(len(ctx.secret(name))) + " " + ctx.secret(name) for name in ("crm", "mail", "vault")]
+
+async def shouts(call, next):
+    result = await next(call)
+    return ToolOutput([f"{text}!" for text in result.output])
+
+def from_vault():
+    return "vault-2345-abcdef"
+
+agent = Agent(ScriptedModel([call("look"), text("Done.")]), name="desk", tools=[look])
+"""
+SOURCES = """
+[tool.treadle]
+agents = ["desk:agent"]
+middleware = ["desk:shouts"]
+
+[tool.treadle.secrets]
+crm = "env:CRM_TOKEN"
+mail = "file:mail.txt"
+vault = "call:desk:from_vault"
+"""
+VALUES = ("crm-0123-abcdef", "mail-1234-abcdef", "vault-2345-abcdef")
+
+
+@pytest.fixture
+def desk(project, monkeypatch):
+    (project / "desk.py").write_text(DESK)
+    (project / "pyproject.toml").write_text(SOURCES)
+    (project / "mail.txt").write_text("mail-1234-abcdef\n")
+    monkeypatch.setenv("CRM_TOKEN", "crm-0123-abcdef")
+    return project
+
+
+def test_a_project_says_where_secrets_are_and_which_middleware_there_is(treadle, desk):
+    ended = treadle("run", "desk", "go", "--json")
+    (execution,) = ended.document["tool_executions"]
+    assert execution["output"] == ["15 [secret]!", "16 [secret]!", "17 [secret]!"]
+    shown = treadle("show", "last").out + treadle("show", "last", "--json").out
+    assert not any(value in ended.out + shown for value in VALUES)
+    doctor = treadle("doctor")
+    assert "crm: the variable CRM_TOKEN\n" in doctor.out
+    assert "vault: the function from_vault\n" in doctor.out
+    assert "look: shouts (runner) > look" in doctor.out
+    assert not any(value in doctor.out for value in VALUES)
+
+
+def test_doctor_names_secrets_that_are_missing_and_never_their_values(treadle, desk, monkeypatch):
+    monkeypatch.delenv("CRM_TOKEN")
+    (desk / "pyproject.toml").write_text(SOURCES.replace("mail =", "mial ="))
+    ended = treadle("doctor")
+    assert "the secret 'crm': the variable CRM_TOKEN is not set" in ended.out
+    assert "tool look declares the secret 'mail', which has no source" in ended.out
+
+
+def test_a_variable_lists_secrets_where_the_project_does_not(treadle, desk, monkeypatch):
+    (desk / "pyproject.toml").write_text('[tool.treadle]\nagents = ["desk:agent"]\n')
+    monkeypatch.setenv("TREADLE_SECRETS", "crm=env:CRM_TOKEN, mail=file:mail.txt,vault=call:desk:from_vault")
+    (execution,) = treadle("run", "desk", "go", "--json").document["tool_executions"]
+    assert execution["output"] == ["15 [secret]", "16 [secret]", "17 [secret]"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ('[tool.treadle.secrets]\ncrm = "crm-0123-abcdef"', "must be 'env:NAME'"),
+        ('[tool.treadle.secrets]\ncrm = "call:desk:nothing"', "desk:nothing cannot be imported"),
+        ('[tool.treadle]\nsecrets = "crm"', "must be a table of sources"),
+        ('[tool.treadle]\nmiddleware = "desk:shouts"', "middleware must be a list of texts"),
+        ('[tool.treadle]\nmiddleware = ["desk:from_vault"]', "must hold async functions"),
+    ],
+)
+def test_a_wrong_source_or_middleware_is_named_and_no_secret_is_repeated(treadle, desk, settings, problem):
+    (desk / "pyproject.toml").write_text(settings)
+    for command in (("run", "desk:agent", "go"), ("drive", "--agent", "desk:agent")):
+        ended = treadle(*command)
+        assert (ended.code, problem in ended.err) == (2, True), (command, ended.err)
+        assert "crm-0123-abcdef" not in ended.err
+    assert problem in treadle("doctor").out

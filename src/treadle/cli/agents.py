@@ -14,10 +14,12 @@ from traceback import FrameSummary, extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.agent import Agent
+from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.data import mutable
 from treadle.core.unknown_names import near_name
 from treadle.drivers.user_context import checked_factory
 from treadle.engine.results import Task
+from treadle.engine.vault import SecretSource, checked_sources
 from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
@@ -29,7 +31,7 @@ ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 """The name of the agent of `treadle demo`."""
-_SETTINGS: Final = ("agents", "context_factory", "policy")
+_SETTINGS: Final = ("agents", "context_factory", "middleware", "policy", "secrets")
 """The keys of [tool.treadle] in pyproject.toml."""
 
 WAYS: Final = (
@@ -142,6 +144,53 @@ def listed_policy(option: str | None) -> Policy | None:
     from treadle.policy.policy import Policy
 
     return Policy.from_file(path)
+
+
+def listed_secrets() -> dict[str, SecretSource]:
+    """Return where secrets are, by name: by `[tool.treadle.secrets]` in pyproject.toml, else by TREADLE_SECRETS.
+
+    A source is `env:NAME`, `file:PATH` (in pyproject.toml, relative to its folder) or `call:module:function`.
+    TREADLE_SECRETS lists them as `name=source`, separated by commas.
+
+    Raises:
+        ConfigurationError: a source is not valid, or a function cannot be imported; no source is repeated.
+    """
+    project = _project()
+    listed: Any = _settings_in(project).get("secrets") if project is not None else None
+    label, folder = f"{project}: [tool.treadle.secrets]", project.parent if project is not None else Path()
+    if not listed:
+        pairs = [part.partition("=") for part in os.environ.get("TREADLE_SECRETS", "").split(",") if part]
+        listed = {name.strip(): source.strip() for name, _, source in pairs}
+        label, folder = "TREADLE_SECRETS", Path()
+    if not isinstance(listed, dict):
+        raise ConfigurationError(f"{label} must be a table of sources such as crm = 'env:CRM_TOKEN'")
+    sources: dict[str, Any] = {}
+    for name, source in cast("dict[str, Any]", listed).items():
+        kind, _, place = source.partition(":") if isinstance(source, str) else ("", "", "")
+        if kind == "call":
+            _add_to_path(folder.absolute())
+            source = _imported(place, "a secret", "module:function")
+        sources[name] = folder / place if kind == "file" and place else source
+    checked_sources(label, sources)
+    return sources
+
+
+def listed_middleware() -> tuple[ToolMiddleware, ...]:
+    """Return the middleware that `middleware` under [tool.treadle] lists, as `module:name` each, the first outermost.
+
+    Raises:
+        ConfigurationError: an entry cannot be imported, or is no middleware.
+    """
+    project = _project()
+    listed: Any = _settings_in(project).get("middleware", []) if project is not None else []
+    if not isinstance(listed, list) or not all(isinstance(path, str) for path in cast("list[Any]", listed)):
+        raise ConfigurationError(
+            f"{project}: [tool.treadle] middleware must be a list of texts `module:name`"
+        )
+    if project is not None and listed:
+        _add_to_path(project.parent)
+    made = [_imported(path, "middleware", "module:name") for path in cast("list[str]", listed)]
+    return checked_middleware("[tool.treadle] middleware", made)
 
 
 def _add_to_path(folder: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from treadle.agents.agent import Agent
-from treadle.cli.agents import listed_context_factory, listed_policy
+from treadle.cli.agents import listed_context_factory, listed_middleware, listed_policy, listed_secrets
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
 from treadle.engine.results import Pending
@@ -108,7 +108,8 @@ class Session:
 
         Raises:
             NotFound: the store does not exist, and `make` is false.
-            ConfigurationError: the function that makes contexts cannot be imported, or the policy is not valid.
+            ConfigurationError: the function that makes contexts cannot be imported, or the policy, the middleware or
+                the sources of secrets are not valid.
         """
         store = open_store(self.store)
         path = getattr(store, "path", None)
@@ -125,6 +126,8 @@ class Session:
             observers=observers,
             context_factory=factory,
             policy=judge,
+            middleware=listed_middleware() if drives else (),
+            secrets=(listed_secrets() or None) if drives else None,
             on_pending=on_pending,
         )
 

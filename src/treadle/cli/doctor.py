@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
-from treadle.agents.middleware import layers_of
+from treadle.agents.middleware import ToolMiddleware, layers_of
 from treadle.cli import agents
 from treadle.cli.command import Session, command
 from treadle.cli.screen import Screen, short, some
 from treadle.core.data import mutable
-from treadle.errors import ConfigurationError, StoreError
+from treadle.engine.vault import Vault, checked_sources
+from treadle.errors import ConfigurationError, SecretUnavailable, StoreError
 from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.llm.providers import installed
 from treadle.llm.registry import PROVIDERS
@@ -47,6 +48,7 @@ VARIABLES: Final = (
     "TREADLE_AGENTS",
     "TREADLE_CONTEXT_FACTORY",
     "TREADLE_POLICY",
+    "TREADLE_SECRETS",
 )
 """Variables that are reported as set or not set, never with their values."""
 
@@ -64,6 +66,9 @@ class Diagnosis:
     policy: str | None = None
     """the policy of the project, in short"""
 
+    secrets: dict[str, str] = field(default_factory=dict[str, str])
+    """where each secret of the project is read, and whether there is one; never its value"""
+
     hints: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -79,7 +84,9 @@ def doctor(session: Session) -> int:
         model=agents.available_model(),
     )
     _check_store(diagnosis, session.store)
-    _check_policy(diagnosis, _check_agents(diagnosis))
+    listed = _check_agents(diagnosis)
+    _check_policy(diagnosis, listed)
+    _check_secrets(diagnosis, listed)
     if diagnosis.model is None:
         diagnosis.hints.append(
             "no model can be used: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY, or start Ollama"
@@ -183,8 +190,13 @@ def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
     """Report on the agents that the project lists, and return them."""
     listed = agents.listed_agents()
     diagnosis.problems += listed.problems.values()
+    middleware: tuple[ToolMiddleware, ...] = ()
+    try:
+        middleware = agents.listed_middleware()
+    except ConfigurationError as error:
+        diagnosis.problems.append(str(error))
     for agent in listed.agents.values():
-        diagnosis.agents.append(_facts(agent))
+        diagnosis.agents.append(_facts(agent, middleware))
         for tool in diagnosis.agents[-1]["undeclared_tools"]:
             diagnosis.hints.append(
                 f"agent {agent.name}: tool {tool} does not declare its effects, so it counts as writing. If it only "
@@ -208,7 +220,35 @@ def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
         diagnosis.hints += [f"policy: {misfit}" for misfit in misfits(policy, tools)]
 
 
-def _facts(agent: Agent[Any]) -> dict[str, Any]:
+def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
+    """Report where the project's secrets are, and which a tool declares that have no source or cannot be read."""
+    try:
+        sources = checked_sources("secrets", agents.listed_secrets())
+    except ConfigurationError as error:
+        diagnosis.problems.append(str(error))
+        return
+    vault = Vault(sources)
+    for name, where in vault.where().items():
+        if where.startswith("the function "):
+            diagnosis.secrets[name] = where  # it may ask a server
+            continue
+        try:
+            vault.reveal(name, "doctor", (name,))
+            diagnosis.secrets[name] = where
+        except SecretUnavailable as error:
+            diagnosis.secrets[name] = f"{where}: not there"
+            diagnosis.hints.append(str(error))
+    for agent in listed:
+        for tool in agent.tools:
+            diagnosis.hints += [
+                f"agent {agent.name}: tool {tool.spec.name} declares the secret {name!r}, which has no source: "
+                f"list it under [tool.treadle.secrets], as {name} = 'env:NAME'"
+                for name in tool.spec.secrets
+                if name not in sources
+            ]
+
+
+def _facts(agent: Agent[Any], middleware: tuple[ToolMiddleware, ...]) -> dict[str, Any]:
     specs, offer = [tool.spec for tool in agent.tools], agent.offer
     return {
         "name": agent.name,
@@ -217,7 +257,7 @@ def _facts(agent: Agent[Any]) -> dict[str, Any]:
         "middleware": {
             tool.spec.name: [str(layer) for layer in layers]
             for tool in agent.tools
-            if (layers := layers_of(tool, (), agent.middleware))
+            if (layers := layers_of(tool, middleware, agent.middleware))
         },
         "offer": None if offer is None else getattr(offer, "__qualname__", None) or repr(offer),
         "undeclared_tools": [
@@ -252,6 +292,8 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
             line("", f"{tool}: {' > '.join(layers)} > {tool}")
     if diagnosis.policy is not None:
         line("policy", diagnosis.policy)
+    for name, where in diagnosis.secrets.items():
+        line("secret", f"{name}: {where}")
     for hint in diagnosis.hints:
         line("hint", hint, "yellow")
     for problem in diagnosis.problems:

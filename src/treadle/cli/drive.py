@@ -65,12 +65,19 @@ def drive(
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
     driven, factory = _agents(agent or []), agents.listed_context_factory()
     judge = agents.listed_policy(policy)
+    middleware, secrets = agents.listed_middleware(), agents.listed_secrets()
     observers = tracing.observers()
 
     async def work() -> int:
         store, screen = open_store(session.store, lease_seconds=lease), session.screen
         async with Runner(
-            store, agents=driven, observers=observers, context_factory=factory, policy=judge
+            store,
+            agents=driven,
+            observers=observers,
+            context_factory=factory,
+            policy=judge,
+            middleware=middleware,
+            secrets=secrets or None,
         ) as runner:
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
