@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from treadle.agents.handoff import Handoff
     from treadle.agents.handoff_filters import LastMessages, only_user_messages, without_tool_calls
     from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
+    from treadle.agents.routing import Route
     from treadle.agents.subagent import Subagent
     from treadle.agents.workers.node import Ask, NodeContext
     from treadle.agents.workers.pipeline import Node, Pipeline
@@ -88,6 +89,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "Quorum": "treadle.agents.workers.worker",
     "Reading": "treadle.agents.dialects.dialect",
     "RequestContext": "treadle.agents.context",
+    "Route": "treadle.agents.routing",
     "ToolIndex": "treadle.tools.index",
     "ToolInvocation": "treadle.agents.middleware",
     "ToolMiddleware": "treadle.agents.middleware",
@@ -140,6 +142,7 @@ __all__ = [
     "Replace",
     "RequestContext",
     "Rewrite",
+    "Route",
     "Rule",
     "RunContext",
     "RunHandle",

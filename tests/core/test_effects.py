@@ -11,6 +11,7 @@ def test_effects_are_a_closed_list() -> None:
     assert named == {
         "CallModel",
         "CallTool",
+        "ChooseRoute",
         "ConsultWorker",
         "JudgeCall",
         "JudgeContent",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.handoff import Handoff
     from treadle.agents.output import OutputType
+    from treadle.agents.routing import Router
     from treadle.agents.subagent import Subagent
     from treadle.agents.tool_selection import ToolSelector
     from treadle.agents.worker_choice import WorkerChoice
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         subagents: Sequence[Agent[Any] | Subagent | str]
         join: Join
         handoffs: Sequence[Agent[Any] | Handoff[Any] | str]
+        router: Router[Any] | None
         offer: ToolSelector[Any] | None
         output_mode: OutputMode
         output_retries: int
@@ -117,6 +119,9 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         handoffs: agents that a conversation may move to, in the same task. Each is an `Agent`, the name of one that the
             runner knows, or `Handoff(...)`, which has the terms; the model moves it by calling `transfer_to_` and the
             name. The next step is then that agent's, with its own model, tools, instructions and output type.
+        router: says before the first request of each step how it goes on: a function of `RequestContext`, sync or
+            async. It returns `Route(subagent, input=...)`, several of these, an agent to hand over to, or None, and
+            then the model is asked. What it says is journalled, and it is not asked again.
         offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
         context_type: the type of the `context` that tasks of this agent are given. It is checked before anything is
@@ -166,6 +171,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         "output_retries",
         "output_type",
         "policy",
+        "router",
         "subagent_terms",
         "subagents",
         "subagents_by_tool",
@@ -197,6 +203,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
     handoffs_by_tool: Mapping[str, Handoff[Any]]
     """the handoffs by the names of the tools that move a conversation"""
 
+    router: Router[Any] | None
     offer: ToolSelector[Any] | None
     context_type: Any
     """what the context has to be an instance of; None: what its functions and tools ask for"""
@@ -235,6 +242,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
+        router: Router[ContextT] | None = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_mode: OutputMode = ...,
@@ -259,6 +267,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
+        router: Router[ContextT] | None = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: type[OutputT],
@@ -284,6 +293,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
         join: Join = ...,
         handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
+        router: Router[ContextT] | None = ...,
         offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: Any,
@@ -308,6 +318,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         subagents: Sequence[Agent[Any] | Subagent | str] = (),
         join: Join = "all",
         handoffs: Sequence[Agent[Any] | Handoff[Any] | str] = (),
+        router: Router[Any] | None = None,
         offer: ToolSelector[Any] | None = None,
         context_type: type[Any] | None = None,
         output_type: Any = str,
@@ -338,6 +349,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "join": join if join == "all" else _checked_join(name, join),
             "handoffs": tuple(handoffs),
             "handoffs_by_tool": handoffs_by_tool,
+            "router": router,
             "offer": None if offer is None else _checked_offer(name, offer, checked_tools),
             "context_type": context_type,
             "output_type": output_type,
@@ -361,8 +373,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Agent {name!r}: {error}") from None
-        if handoffs and values["custom_worker"] is not None:
-            raise ConfigurationError(f"Agent {name!r}: {_NO_HANDOFFS}")
+        _check_team(name, router, values)
         values["context_needs"] = _context_needs(name, context_type, values)
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -445,6 +456,8 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
             handoffs = [{"handoffs": _handoff_facts(self.handoffs_by_tool)}] if self.handoffs_by_tool else []
+            if self.router is not None:
+                handoffs.append({"router": _name_of(self.router)})
             sets = [{"toolsets": [each.facts() for each in self.toolsets]}] if self.toolsets else []
             further = [*output, *offer, *handoffs, *sets]
             facts = to_json([self.name, self.model_name, instructions, worker, specs, *further])
@@ -458,7 +471,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
 
 
 _NO_HANDOFFS: Final = (
-    "handoffs= takes a worker whose steps are the answers of its model (function_calling, react, planner); this one "
+    "takes a worker whose steps are the answers of its model (function_calling, react, planner); this one "
     "ends its steps itself, and may call subagents="
 )
 
@@ -683,6 +696,22 @@ def _with_handoffs(
             )
         by_name[tool.spec.name], by_tool[tool.spec.name] = tool, handoff
     return tuple(by_name.values()), by_tool
+
+
+def _check_team(name: str, router: Any, values: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` where the worker of an agent can neither hand over nor be routed."""
+    if router is None and not values["handoffs"]:
+        return
+    if values["custom_worker"] is not None:
+        field = "handoffs=" if router is None else "router="
+        raise ConfigurationError(f"Agent {name!r}: {field} {_NO_HANDOFFS}")
+    if router is not None:
+        from treadle.agents.routing import checked_router
+
+        try:
+            checked_router(router, reaches_agents=bool(values["subagents"] or values["handoffs"]))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Agent {name!r}: {error}") from None
 
 
 def _handoff_facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:

@@ -91,7 +91,7 @@ class Timeline:
     def learn_calls(self, events: Iterable[e.Event]) -> None:
         """Learn the calls of earlier events, so that their results are shown with the names of their tools."""
         for event in events:
-            if isinstance(event, e.ModelReturned):
+            if isinstance(event, (e.ModelReturned, e.RouteChosen)) and event.message is not None:
                 self._calls.update({call.id: call for call in event.message.tool_calls})
             elif isinstance(event, e.CallRequested):
                 self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
@@ -216,7 +216,12 @@ class Timeline:
             self._line("  " + self.last_text.strip().replace("\n", "\n  "))
         if event.finish not in WHOLE:
             self._line(("  ! the answer ended early: ", "yellow"), event.finish)
-        for call in event.message.tool_calls:
+        self._print_calls(event.message)
+        if not self._live:
+            self._line((f"  {self._facts(event)}", "dim"))
+
+    def _print_calls(self, message: Message) -> None:
+        for call in message.tool_calls:
             problem = f"  (not run: {call.problem})" if call.problem else ""
             self._line(
                 ("  → ", "cyan"),
@@ -227,8 +232,13 @@ class Timeline:
             )
             if call.problem and call.meta == IN_WORDS:
                 self._line(("    it wrote: ", "dim"), (short(call.raw or "", _DATA_SHOWN), "dim"))
-        if not self._live:
-            self._line((f"  {self._facts(event)}", "dim"))
+
+    def _routed(self, event: e.RouteChosen) -> None:
+        """Print what a router said in place of the model; where it left the step to that, nothing."""
+        if event.message is not None:
+            self._calls.update({call.id: call for call in event.message.tool_calls})
+            self._line(("  the router, in place of the model:", "dim"))
+            self._print_calls(event.message)
 
     def _facts(self, event: e.ModelReturned) -> str:
         """Return which model answered, how long it took and what it used."""
@@ -262,6 +272,8 @@ class Timeline:
                 )
             case e.StepStarted():
                 self._step_started(event)
+            case e.RouteChosen():
+                self._routed(event)
             case e.StepCompleted():
                 self._step_completed(event)
             case e.CallRequested():

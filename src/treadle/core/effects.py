@@ -133,6 +133,14 @@ class Reconcile:
 
 
 @mutable
+class ChooseRoute:
+    """Ask the agent's router how a step goes on."""
+
+    id: str
+    step: StepState
+
+
+@mutable
 class RunFunction:
     """Enter a step that is a function; what it did before is served from the journal."""
 
@@ -166,6 +174,7 @@ Effect: TypeAlias = (
     | StopAgent
     | UndoCall
     | Reconcile
+    | ChooseRoute
     | RunFunction
     | ConsultWorker
 )

@@ -301,19 +301,34 @@ def _ask_again(state: TaskState, step: StepState) -> None:
 
 def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     step, asked = model_calls.finish(state, event)
-    message = event.message
-    step.text = message.text
+    step.text = event.message.text
+    _take_answer(state, step, event.message, asked.offered)
+    step.typed = event.typed
+    if event.typed is not None:
+        _read_as_typed(state, step, event.typed)
+
+
+def _take_answer(
+    state: TaskState, step: StepState, message: Message, offered: tuple[str, ...] | None
+) -> None:
     step.answer_at, step.answered_calls = len(state.messages), len(step.calls)
     state.messages.append(message)
     for part in message.parts:
         if type(part) is ToolCall:
-            call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=asked.offered)
+            call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=offered)
             step.calls.append(call)
             step.open[call.id] = call
     state.tool_calls += len(step.open)
-    step.typed = event.typed
-    if event.typed is not None:
-        _read_as_typed(state, step, event.typed)
+
+
+def _route_chosen(state: TaskState, event: e.RouteChosen) -> None:
+    step = _running(state, event)
+    if step.routed or not step.unasked or step.model_call.attempt:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} for step {step.id}, which is under way")
+    step.routed = True
+    if event.message is not None:
+        step.model_call.status = "answered"
+        _take_answer(state, step, event.message, None)
 
 
 def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> None:
@@ -839,6 +854,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.InputEdited: _input_edited,
     e.StepsPlanned: _steps_planned,
     e.StepStarted: _step_started,
+    e.RouteChosen: _route_chosen,
     e.ModelRequested: _needs_graph,
     e.CallRequested: _needs_graph,
     e.ValueKept: _value_kept,

@@ -113,6 +113,11 @@ def stop_id(call: str) -> str:
     return f"{call}-stop"
 
 
+def route_id(step: str) -> str:
+    """Return the id of the question to a router how a step goes on."""
+    return f"{step}-route"
+
+
 def judgement_id(call: str) -> str:
     """Return the id of the effect that judges whether a call may start, or a request to a model may go out."""
     return f"{call}-judge"

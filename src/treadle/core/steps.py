@@ -348,6 +348,9 @@ class StepState:
     read: tuple[InputReceived, ...] = ()
     """the messages of `input`, as they arrived"""
 
+    routed: bool = False
+    """whether the agent's router said how the step goes on"""
+
     first_message: int = 0
     answer_at: int = 0
     """index of the model's newest answer in the conversation"""

@@ -440,7 +440,8 @@ def _spec(
     if guardrails or state.checks:
         from treadle.agents.decide.guardrails import guarded, guarded_rules
 
-        rules = guarded_rules(rules, guardrails, runs_functions=runtime.agent.function_worker is not None)
+        acts_first = runtime.agent.function_worker is not None or runtime.agent.router is not None
+        rules = guarded_rules(rules, guardrails, runs_functions=acts_first)
         decide = decide if decide is idle else guarded(decide)
     if only is not None:
         rules = replace(rules, only_steps=only)

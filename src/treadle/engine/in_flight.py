@@ -44,6 +44,7 @@ from treadle.core import events as e
 from treadle.core.effects import (
     CallModel,
     CallTool,
+    ChooseRoute,
     Effect,
     JudgeCall,
     JudgeContent,
@@ -90,6 +91,11 @@ class _Kinds(dict[type, type[EffectInFlight[Any]]]):
 
             self[effect] = JudgementInFlight
             return JudgementInFlight
+        if effect is ChooseRoute:
+            from treadle.engine.routing import RouteInFlight
+
+            self[effect] = RouteInFlight
+            return RouteInFlight
         if effect is JudgeRequest:
             from treadle.engine.request_judging import RequestJudgementInFlight
 

@@ -364,6 +364,7 @@ def rules_for(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
         agents=frozenset(agent.subagents_by_tool),
+        routed=agent.router is not None,
         handoffs={name: handoff.agent_name for name, handoff in agent.handoffs_by_tool.items()},
         limits=limits,
         on_limit=options.on_limit or "final_answer",

@@ -129,6 +129,8 @@ def _meets(breakpoint_: Breakpoint, event: e.Event, state: TaskState) -> bool:
         return breakpoint_.after_step in (0, ended.index)
     if type(event) is e.CallRequested:
         return fnmatchcase(event.name, breakpoint_.tools or "")
+    if type(event) is e.RouteChosen and event.message is not None:
+        return any(fnmatchcase(call.name, breakpoint_.tools or "") for call in event.message.tool_calls)
     if type(event) is not e.ModelReturned or event.call is not None:
         return False  # a function may ignore the tool calls in an answer, or make others
     answer_call = event.typed.call if event.typed is not None else None

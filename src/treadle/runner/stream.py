@@ -19,6 +19,7 @@ from treadle.core.events import (
     ModelReturned,
     RawChunk,
     Rewound,
+    RouteChosen,
     ToolStarted,
     explain_names,
 )
@@ -184,7 +185,7 @@ class StoredEvents:
         return base_call_id(undoes or undone_call(event.call))
 
     def _note_names(self, event: Event) -> None:
-        if isinstance(event, ModelReturned):
+        if isinstance(event, (ModelReturned, RouteChosen)) and event.message is not None:
             self._names.update({call.id: call.name for call in event.message.tool_calls})
         elif isinstance(event, CallRequested):
             self._names[event.call] = event.name

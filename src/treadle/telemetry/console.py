@@ -96,6 +96,11 @@ class Console:
                 return None
             case e.ModelReturned():
                 return self._answer(event, calls)
+            case e.RouteChosen():
+                wanted = event.message.tool_calls if event.message is not None else ()
+                calls.names.update({call.id: self._redaction.text(call.name) for call in wanted})
+                names = ", ".join([calls.names[call.id] for call in wanted])
+                return ("⇢", "bold", f"the router wants {names}", "") if names else None
             case e.ToolStarted():
                 calls.began[event.call] = event.time
                 name = calls.names.get(event.undoes or event.call, event.call)

@@ -140,6 +140,8 @@ class OpenTelemetry:
                 spans.input(event.input)
             case e.InstructionsSet():
                 spans.instructions(event.text)
+            case e.RouteChosen():
+                spans.route_chosen(event)
             case e.AgentChanged():
                 spans.agent_changed(event)
             case e.StepStarted():

@@ -118,6 +118,12 @@ class Spans:
             answer = Message("assistant", (Text(as_text(event.output)),))
             self._root.set_attribute(names.OUTPUT_MESSAGES, self._messages(answer))
 
+    def route_chosen(self, event: e.RouteChosen) -> None:
+        """Note the calls that a router wants, which no model asked for."""
+        if event.message is not None:
+            self._calls.update({call.id: call for call in event.message.tool_calls})
+        self.add_event(event)
+
     def agent_changed(self, event: e.AgentChanged) -> None:
         """Name the next agent in the spans that begin from now on."""
         self.add_event(event)

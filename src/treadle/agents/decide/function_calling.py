@@ -21,10 +21,10 @@ from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reac
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e
-from treadle.core.effects import CallModel, Decision, Effect, Wait
+from treadle.core.effects import CallModel, ChooseRoute, Decision, Effect, Wait
 from treadle.core.ends import withheld_end
 from treadle.core.fold import INVALID_OUTPUT
-from treadle.core.ids import step_id
+from treadle.core.ids import route_id, step_id
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
@@ -83,6 +83,8 @@ def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
         spent = spent_before_a_call(rules.limits, state, reserve=reserve)
         if spent is not None:
             return spent
+        if rules.routed and not step.routed and not call.attempt:
+            return (ChooseRoute(route_id(step.id), step),)
     return (CallModel(step.id, step, call, final),)
 
 

@@ -65,6 +65,9 @@ class Rules:
     handoffs: Mapping[str, str] = field(default_factory=dict[str, str])
     """the agents that a conversation may move to, by the names of the tools that ask for it"""
 
+    routed: bool = False
+    """whether a router is asked how a step goes on, before the model is"""
+
     on_subagent_failure: ToolFailurePolicy = "continue"
     on_failure_of: Mapping[str, ToolFailurePolicy] = field(default_factory=dict[str, ToolFailurePolicy])
     """for tools that call certain subagents, what holds in place of `on_subagent_failure`"""

@@ -89,6 +89,7 @@ from treadle.core.events.steps import (
     ModelRequested,
     NextAgent,
     NextStep,
+    RouteChosen,
     StateOverwritten,
     StepCompleted,
     StepFailed,
@@ -195,6 +196,7 @@ __all__ = [
     "ResultReplaced",
     "Resumed",
     "Rewound",
+    "RouteChosen",
     "SleepEnded",
     "SleepStarted",
     "StateChange",
@@ -269,6 +271,7 @@ TaskEvent: TypeAlias = (
     | InputEdited
     | StepsPlanned
     | StepStarted
+    | RouteChosen
     | ModelRequested
     | CallRequested
     | ValueKept

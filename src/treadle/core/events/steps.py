@@ -39,6 +39,20 @@ class NextStep:
 
 
 @mutable
+class RouteChosen(Event):
+    """The router of an agent said how a step goes on: by the calls in `message`, in place of an answer of the model.
+
+    Without a message the model is asked.
+    """
+
+    says = "the router chose how step {it.step} goes on"
+
+    since = 5
+    step: str
+    message: Message | None = None
+
+
+@mutable
 class StepsPlanned(Event):
     """The first steps of a task whose steps are functions."""
 

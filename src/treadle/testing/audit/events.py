@@ -501,6 +501,11 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 yield from _requested(task, event, calls, request.offered)
             elif isinstance(event, e.ModelReturned) and event.call is not None:
                 ends[event.call] = request.offered
+        elif isinstance(event, e.RouteChosen) and event.message is not None:
+            problem = f"a model call of {event.step} is in flight" if event.step in in_flight else None
+            yield from _requested(
+                task, e.ModelReturned(event.step, event.message, seq=event.seq), calls, None
+            )
         elif isinstance(event, e.CallRequested):
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
             offered = ends.get(asking_id(event.call))

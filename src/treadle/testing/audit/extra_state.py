@@ -12,6 +12,7 @@ from typing import Any
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.ids import base_call_id, is_undo
+from treadle.core.messages import Message
 from treadle.core.state import TaskState
 from treadle.testing.audit.events import Violation
 
@@ -58,6 +59,9 @@ class WrittenState:
                 self.steps.setdefault(event.step, event)
             case e.ModelReturned() if event.call is None:
                 for call in event.message.tool_calls:
+                    self.calls.setdefault(call.id, len(self.calls))
+            case e.RouteChosen(message=Message() as message):
+                for call in message.tool_calls:
                     self.calls.setdefault(call.id, len(self.calls))
             case e.CallRequested():
                 self.calls.setdefault(event.call, len(self.calls))

@@ -80,7 +80,14 @@ class _Standings:
     """messages that came since an undo was requested, which outlast it; None if none was requested"""
 
 
-_CHANGES_CONVERSATION = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReopened)
+_CHANGES_CONVERSATION = (
+    e.ToolEnded,
+    e.ModelReturned,
+    e.RouteChosen,
+    e.StepCompleted,
+    e.Rewound,
+    e.TaskReopened,
+)
 """Events that change the conversation in another way than by adding a message that the task received."""
 
 

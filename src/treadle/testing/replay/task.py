@@ -123,7 +123,8 @@ def _actor(
     """Return an agent with the recorded answers of its model and, unless tools are run, the recorded results."""
     model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent), agent=agent.name)
     worker: Any = agent.worker if agent.dialect is None else _ParsedDialect(agent.dialect)
-    subagents = _recorded_subagents(agent, model, recorded) if agent.custom_worker is not None else ()
+    calls_agents = agent.custom_worker is not None or agent.router is not None
+    subagents = _recorded_subagents(agent, model, recorded) if calls_agents else ()
     tools = [
         tool if run_tools and tool.spec.name not in agent.subagents_by_tool else _RecordedTool(tool, recorded)
         for tool in agent.tools

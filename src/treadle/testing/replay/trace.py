@@ -146,6 +146,8 @@ def _in_step(trace: TaskTrace, event: e.Event) -> None:
             step.requests[str(len(step.calls))] = RequestTrace(event.final, event.offered)
         case e.ModelReturned() if event.call is None:
             _note_calls(step, event.message)
+        case e.RouteChosen() if event.message is not None:
+            _note_calls(step, event.message)
         case e.CallRequested():
             step.calls[event.call] = CallTrace(event.name, event.arguments)
         case e.CallEdited() if event.call in step.calls:

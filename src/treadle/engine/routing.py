@@ -1,0 +1,97 @@
+"""Asking an agent's router how a step goes on, as an effect.
+
+    ChooseRoute --> the router --> RouteChosen, with the calls that it wants or none
+        it raises, or names no agent of its own    StepFailed: a resume asks it again
+
+The begin is not journalled: a question that was cut off is asked again, an answer never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from functools import partial
+from typing import Any, ClassVar
+
+from treadle.agents.context import RequestContext, read_only
+from treadle.agents.routing import message_of
+from treadle.core import events as e
+from treadle.core.effects import ChooseRoute
+from treadle.core.model_answer import with_places
+from treadle.core.observation import error_text
+from treadle.core.state import TaskState
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.step_threads import in_thread
+
+
+class RouteInFlight(EffectInFlight[ChooseRoute]):
+    """The question to an agent's router how a step goes on."""
+
+    __slots__ = ()
+
+    ends_before_undo: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return "the router"
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event."""
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Call the router, and return what it said."""
+        step, agent = self.effect.step, self.context.runtime.agent
+        try:
+            self.enter()
+            message = message_of(agent, await self._answer())
+        except asyncio.CancelledError:
+            return self.broken("it cancelled itself") if self.cancelled_itself() else []
+        except Exception as error:  # noqa: BLE001  what a router raises fails its step
+            return self.broken(str(error) if isinstance(error, ValueError) else error_text(error))
+        if message is not None:
+            message = with_places(message, step.id, "tool_calls", first=len(step.calls))
+        return [e.RouteChosen(step.id, message)]
+
+    async def _answer(self) -> Any:
+        context, state = self.context, self.context.state
+        seen = (
+            state.view if context.select_messages is None else context.select_messages(context.runtime.specs)
+        )
+        ctx: RequestContext[Any] = RequestContext(
+            state.task_id,
+            state.thread,
+            state.input,
+            context.user_context,
+            self.effect.step.index,
+            seen,
+            context.runtime.agent.tools,
+            state=read_only(state),
+        )
+        router: Any = context.runtime.agent.router
+        called: Any = getattr(router, "__call__", None)  # noqa: B004  an object may have an async method
+        if inspect.iscoroutinefunction(router) or inspect.iscoroutinefunction(called):
+            return await router(ctx)
+        answer = await in_thread(partial(router, ctx), alone=True)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: the router is asked again when the task goes on."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the step failed."""
+        agent = self.context.runtime.agent.name
+        return [
+            e.StepFailed(
+                self.effect.step.id, e.Failure("agent", "router", f"the router of {agent} failed: {text}")
+            )
+        ]
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether the step does not wait for its router any more."""
+        step = self.effect.step
+        stops = state.cancelling or state.interrupting or state.pausing or state.undo is not None
+        return stops or state.step is not step or step.routed or step.status != "running"
