@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from typing import Any, Final, cast
-from uuid import UUID
 
 from treadle.core.messages import Json
 
@@ -206,11 +205,17 @@ def _distinct(value: Any, wanted: Any) -> str | None:
     return "must not hold an item twice" if twice else None
 
 
+def _uuid(text: str) -> Any:
+    from uuid import UUID  # it asks the system what it runs on: only where a schema wants one
+
+    return UUID(text)
+
+
 _FORMATS: Final[Mapping[str, Callable[[str], Any]]] = {
     "date": date.fromisoformat,
     "date-time": datetime.fromisoformat,
     "time": time.fromisoformat,
-    "uuid": UUID,
+    "uuid": _uuid,
 }
 
 

@@ -18,8 +18,7 @@ from treadle.core.events import GuardedContent
 from treadle.core.messages import Content, Json
 from treadle.errors import ConfigurationError
 from treadle.policy.patterns import matches, texts
-from treadle.policy.policy import DEADLINE
-from treadle.policy.verdicts import Allow, AskPerson, Deny
+from treadle.policy.verdicts import DEADLINE, Allow, AskPerson, Deny
 
 MAX_REWRITES: Final = 8
 """How often guardrails rewrite one content; what they would rewrite once more is refused."""

@@ -23,6 +23,7 @@ from treadle.policy.rule import Rule, RuleFunction
 from treadle.policy.strict import needs_its_name, strict_verdict
 from treadle.policy.subjects import subject_values
 from treadle.policy.verdicts import (
+    DEADLINE,
     Allow,
     AskPerson,
     Deny,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 Default = Literal["allow", "ask", "deny", "strict"]
 """What happens to a call that no rule concerns."""
 
-DEADLINE: Final = 5.0
 MOST_REMEMBERED: Final = 1024
 """For how many names of effects a policy remembers which rules concern them; models make names up."""
 

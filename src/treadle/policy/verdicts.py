@@ -20,6 +20,9 @@ from treadle.errors import ConfigurationError
 EffectKind = Literal["model", "tool", "subagent", "handoff"]
 """What is to be done: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
 
+DEADLINE: Final = 5.0
+"""Seconds that a function of a policy, or a guardrail, may take by default."""
+
 MAX_REPLACEMENTS: Final = 8
 """How often the arguments of one call are replaced; a policy that would replace them once more denies the call."""
 
