@@ -61,7 +61,12 @@ st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothi
 st.register_type_strategy(int, st.integers(1 - codec.WHOLE, codec.WHOLE - 1))
 st.register_type_strategy(
     e.CallReport,
-    st.builds(e.CallReport, st.none() | WORDS, st.dictionaries(KEYS, JSON, max_size=3)),
+    st.builds(
+        e.CallReport,
+        st.none() | WORDS,
+        st.dictionaries(KEYS, JSON, max_size=3),
+        st.lists(WORDS, max_size=2).map(tuple),
+    ),
 )
 st.register_type_strategy(
     e.StateChange,

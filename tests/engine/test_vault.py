@@ -1,6 +1,7 @@
 """Secrets by name: which a tool is given, from where, and that their values turn up nowhere else."""
 
 import base64
+import io
 import json
 import logging
 from pathlib import Path
@@ -369,6 +370,41 @@ async def test_traces_and_logs_of_libraries_are_without_it(
         await runner.run(agent_with(look), "Go.")
     assert "GET https://crm/?[secret]" in caplog.text
     assert TOKEN not in caplog.text + trace.read_text(encoding="utf-8")
+
+
+async def test_the_end_of_a_call_names_the_secrets_that_its_tool_was_given() -> None:
+    @tool(read_only=True, secrets=("crm", "mail"))
+    def look(ctx: ToolContext[Any]) -> None:
+        """Look."""
+        ctx.secret("mail")
+        ctx.secret("crm")
+
+    async with Runner("memory:", secrets={"crm": crm, "mail": crm}) as runner:
+        result = await runner.run(agent_with(look), "Go.")
+        (end,) = [each for each in await journal(runner, result.task_id) if isinstance(each, e.ToolEnded)]
+    assert end.report == e.CallReport(secrets=("crm", "mail"))
+
+
+def test_logs_of_the_application_are_filtered_with_their_tracebacks() -> None:
+    runner = Runner("memory:", secrets={"crm": crm})
+    with runner.sync as sync:
+        sync.run(agent_with(ask_crm), "Go.")
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(runner.log_filter())
+    log = logging.getLogger("an application")
+    log.addHandler(handler)
+    log.warning("the token %s", TOKEN)
+    try:
+        raise ValueError(f"no {TOKEN}")
+    except ValueError:
+        log.exception("failed with %s", TOKEN)
+    log.warning("nothing to hide: %d", 7)
+    log.removeHandler(handler)
+    assert TOKEN not in stream.getvalue()
+    assert f"the token {SECRET}\n" in stream.getvalue()
+    assert f"ValueError: no {SECRET}\n" in stream.getvalue()
+    assert "nothing to hide: 7\n" in stream.getvalue()
 
 
 # ----------------------------------------------------------------------------------------------- the vault

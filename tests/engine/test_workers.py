@@ -14,6 +14,7 @@ from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
     Limits,
+    NextLayer,
     NextStep,
     Node,
     NodeContext,
@@ -26,6 +27,8 @@ from treadle import (
     StepContext,
     StepResult,
     ToolContext,
+    ToolInvocation,
+    ToolOutput,
     Usage,
     tool,
 )
@@ -274,6 +277,21 @@ async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner)
     assert "Did you mean" in said or "There is no tool 'missing'" in said
     assert "RuntimeError: broken" in said
     await audited(world, runner, result)
+
+
+async def test_every_call_that_runs_goes_through_middleware(world: World) -> None:
+    names: list[str] = []
+
+    async def notes(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+        names.append(call.name)
+        call.note("seen", len(names))
+        return await next(call)
+
+    async with Runner("memory:", middleware=[notes]) as runner:
+        result = await runner.run(world.agent, "go")
+        assert (result.state, world.outcomes(result)) == ("completed", OUTCOMES)
+        assert names == [name for name, outcome in OUTCOMES if outcome != "invalid"]
+        await audited(world, runner, result)
 
 
 async def test_the_usage_of_a_run_is_the_sum_of_its_answers(world: World, runner: Runner) -> None:

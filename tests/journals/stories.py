@@ -22,6 +22,7 @@ from treadle import (
     Happened,
     Image,
     Limits,
+    NextLayer,
     NextStep,
     NotHappened,
     Policy,
@@ -33,6 +34,7 @@ from treadle import (
     StepContext,
     StepResult,
     ToolContext,
+    ToolInvocation,
     ToolOutput,
     tool,
     without_tool_calls,
@@ -276,6 +278,38 @@ FRONT: Agent[Any] = Agent(
 
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
+
+@tool(undo=lambda call, ctx: None)
+async def order(item: str, count: int) -> str:
+    """Order some of an item."""
+    return f"{count} of {item} ordered"
+
+
+async def at_most_two(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    call.note("limit", 2)
+    return await next(call.with_arguments({**call.arguments, "count": min(call.arguments["count"], 2)}))
+
+
+async def known_places(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    if call.arguments.get("place") == "Oslo":
+        return ToolOutput("Oslo is known to be free")
+    return await next(call)
+
+
+WRAPPED = Agent(
+    ScriptedModel(
+        [
+            call("look", place="Oslo") + call("order", item="tea", count=5),
+            call("look", place="Rome") + call("order", item="mugs", count=1),
+            text("Ordered."),
+        ]
+    ),
+    name="wrapped",
+    tools=[look, tool(order, middleware=[at_most_two])],
+    middleware=[known_places],
+)
+
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -295,6 +329,7 @@ AGENTS: list[Agent[Any]] = [
     ASKER,
     JUDGED,
     FRONT,
+    WRAPPED,
 ]
 
 
@@ -498,6 +533,12 @@ async def with_handoffs(runner: Runner) -> None:
     await runner.run_step(name)
 
 
+async def with_middleware(runner: Runner) -> None:
+    name, options = "with_middleware", RunOptions(max_parallel_tools=1)
+    await runner.create_task(WRAPPED, "Order.", task_id=name, options=options)
+    await runner.run_step(name)
+
+
 async def waiting_for_an_approval(runner: Runner) -> None:
     options = RunOptions(max_parallel_tools=1)
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
@@ -565,6 +606,7 @@ STORIES: list[Story] = [
     with_approvals,
     with_a_policy,
     with_handoffs,
+    with_middleware,
     waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,

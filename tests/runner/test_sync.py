@@ -45,7 +45,7 @@ def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> No
         for name, member in inspect.getmembers(type(runner))
         if not name.startswith("_") and (callable(member) or hasattr(member, "__get__"))
     }
-    others = {"store", "aclose", "run_sync", "abandoned", "observers", "middleware_of"}
+    others = {"store", "aclose", "run_sync", "abandoned", "observers", "middleware_of", "log_filter"}
     missing = [name for name in verbs - others if not hasattr(runner.sync, name)]
     assert missing == []
     for name in verbs - others - {"handle"}:

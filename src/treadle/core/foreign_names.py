@@ -328,6 +328,10 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "report_progress": "write `ctx.progress(value)`",
         "stream_writer": "write `ctx.progress(value)`",
         "retry": "write `ctx.attempt`, 1 for the first start",
+        **dict.fromkeys(
+            ("secrets", "get_secret", "credentials"),
+            "write `ctx.secret('name')`; the tool declares it: secrets=",
+        ),
         "is_cancelled": "write `ctx.cancelled()`",
         "messages": "tools do not see the conversation: it is in `runner.get_thread(ctx.thread_id)`",
         "usage": "tools do not see the usage: it is in `result.usage`",
@@ -624,6 +628,11 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(
             ("strict", "strict_mode"), "arguments are always checked against the schema: leave it out"
         ),
+        **dict.fromkeys(
+            ("prehooks", "posthooks", "before", "after", "hooks", "middlewares"),
+            "write middleware=[function], an async function (call, next)",
+        ),
+        **dict.fromkeys(("secret_scope", "credentials"), "write secrets=('name',) and `ctx.secret('name')`"),
         "sequential": "write `RunOptions(max_parallel_tools=1)`",
         "max_retries": "write retries=...",
         "async_": "leave it out: an async function is awaited, another one runs in a thread",

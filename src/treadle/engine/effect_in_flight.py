@@ -47,7 +47,17 @@ class EffectInFlight(ABC, Generic[E]):
     """
 
     __slots__ = (
-        *("cancel_reason", "context", "effect", "ends", "entered", "on_entry", "stop_child", "task"),
+        *(
+            "cancel_reason",
+            "context",
+            "effect",
+            "ends",
+            "entered",
+            "on_entry",
+            "secrets",
+            "stop_child",
+            "task",
+        ),
         *("timeout", "timer"),
     )
 
@@ -78,6 +88,8 @@ class EffectInFlight(ABC, Generic[E]):
         """seconds that it may take from `enter` on"""
 
         self.on_entry: Callable[[], None] | None = None
+        self.secrets: frozenset[str] = frozenset()
+        """the names of the secrets that the code of its tool was given"""
 
     @abstractmethod
     def begin(self, record: Recorder) -> bool:

@@ -114,7 +114,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 end = tool_end(call, result, context.runtime.max_chars)
             if self._access is not None:
                 end.changes = self._access.close()
-            if self._execution is not None:
+            if self._execution is not None or self.secrets:
                 end.report = self._report(end)
             ends: list[e.Event] = [end]
         except asyncio.CancelledError:
@@ -189,7 +189,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
         """Return what the middleware of a call did and noted."""
         returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
-        return None if self._execution is None else self._execution.report(returned=returned)
+        report = None if self._execution is None else self._execution.report(returned=returned)
+        if not self.secrets:
+            return report
+        return replace(report or e.CallReport(), secrets=tuple(sorted(self.secrets)))
 
     def cut_off(self) -> list[e.Event]:
         """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
@@ -538,7 +541,9 @@ def _tool_context(
 
     def secret(name: str) -> str:
         spec = context.runtime.tools[call.name].spec
-        return vault.reveal(name, spec.name, spec.secrets)
+        value = vault.reveal(name, spec.name, spec.secrets)
+        in_flight.secrets = in_flight.secrets | {name}
+        return value
 
     def progress(value: Any) -> None:
         if channel.listeners:

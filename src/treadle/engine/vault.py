@@ -17,6 +17,7 @@ What has to be hidden where:
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -50,6 +51,24 @@ class Source:
 
     where: str
     read: Callable[[], str | None]
+
+
+class HidesSecrets(logging.Filter):
+    """Hides what a vault knows in records of the application's own logs, for the handlers that it is added to."""
+
+    def __init__(self, vault: Vault) -> None:
+        super().__init__()
+        self._vault = vault
+        self._formatter = logging.Formatter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self._vault.hide_in is not None:
+            message = record.getMessage()
+            if record.exc_info:
+                message = f"{message}\n{self._formatter.formatException(record.exc_info)}"
+            record.msg, record.args = self._vault.known.hide(message, deep=True), None
+            record.exc_info = record.exc_text = None
+        return True
 
 
 class Vault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from treadle.engine.abandoned import still_running
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult
+from treadle.engine.vault import HidesSecrets
 from treadle.ports import ContextT, OutputT
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
@@ -52,6 +54,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     def observers(self) -> tuple[ObserverReport, ...]:
         """Reports on this runner's observers: what they were told, what was dropped, and how often they raised."""
         return self._driver.observers.reports() if self._driver.observers is not None else ()
+
+    def log_filter(self) -> logging.Filter:
+        """Return a filter for `handler.addFilter`: it hides the secrets that this runner knows, in tracebacks too."""
+        return HidesSecrets(self._driver.vault)
 
     def middleware_of(self, agent: Agent[Any]) -> dict[str, tuple[str, ...]]:
         """Return by which middleware each tool of an agent is wrapped in tasks of this runner, the outermost first.

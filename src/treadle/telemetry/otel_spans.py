@@ -301,6 +301,8 @@ class Spans:
         span, began = self._tools.pop(event.call)
         outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
         span.set_attribute(names.OUTCOME, outcome)
+        if isinstance(event, e.ToolEnded) and event.report is not None and event.report.answered_by:
+            span.set_attribute(names.ANSWERED_BY, event.report.answered_by)
         if outcome not in ("ok", "stopped: parked"):
             message = self._text(event.error.message) if event.error is not None else ""
             _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, message)

@@ -95,6 +95,18 @@ def asked_and_starts(events: list[e.Event]) -> None:
     events.insert(4, asked())
 
 
+def approved_and_rewritten(events: list[e.Event]) -> None:
+    asked_and_starts(events)
+    at = next(at for at, event in enumerate(events) if isinstance(event, e.ToolStarted))
+    events.insert(at, e.ApprovalGiven("s1", "s1-0", 1))
+    events.insert(at + 2, e.ArgumentsRewritten("s1", "s1-0", 1, {"n": 9}, ("m",)))
+
+
+def rewritten_before_it_begins(events: list[e.Event]) -> None:
+    at = next(at for at, event in enumerate(events) if isinstance(event, e.ToolStarted))
+    events.insert(at, e.ArgumentsRewritten("s1", "s1-0", 1, {"n": 9}, ("m",)))
+
+
 def judged_and_starts(events: list[e.Event]) -> None:
     events.insert(4, e.CallJudged("s1", "s1-0", "deny"))
 
@@ -201,6 +213,13 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
         seen(ledger=[STARTED], acknowledged=[Acknowledged("t", "cancel_requested", time=20)]),
     ),
     "a call starts before its approval": ("I8", "approved_starts", 6, with_events(asked_and_starts)),
+    "approved arguments are rewritten": ("I8", "approved_starts", 8, with_events(approved_and_rewritten)),
+    "arguments are rewritten before the call begins": (
+        "I2",
+        "one_end",
+        5,
+        with_events(rewritten_before_it_begins),
+    ),
     "a denied call starts": ("I8", "approved_starts", 6, with_events(judged_and_starts)),
     "a call starts before the answer": ("I8", "answered_questions", 7, with_events(asks_and_starts)),
     "a question is answered twice": ("I8", "answered_questions", 8, with_events(answered_twice)),

@@ -96,11 +96,12 @@ class CallReport:
     """What else there is to tell of how a call ran.
 
     `answered_by` is the middleware whose answer the result is, without the tool having run; `notes` are what middleware
-    noted, by name.
+    noted, by name; `secrets` are the names of the secrets that the tool was given.
     """
 
     answered_by: str | None = None
     notes: dict[str, Json] = field(default_factory=dict[str, Json])
+    secrets: tuple[str, ...] = ()
 
 
 def _reads_end(event: Any) -> int:
