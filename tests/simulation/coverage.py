@@ -42,6 +42,9 @@ MOMENTS = (
     "answer that does not fit",
 )
 
+TREES = ("child", "a child asks", "decided above a child")
+"""What befalls the tasks of agents that others called, in every fourth run."""
+
 
 def missing(fired: Mapping[str, int], runs: int) -> list[str]:
     """Return what was reached too seldom in so many runs: rules, states of tasks and calls, events, moments."""
@@ -50,6 +53,7 @@ def missing(fired: Mapping[str, int], runs: int) -> list[str]:
     least |= {f"call {outcome}": runs // 400 for outcome in OUTCOMES}
     least |= {f"event {event}": runs // 1000 for event in EVENTS}
     least |= dict.fromkeys(MOMENTS, runs // 25)
+    least |= dict.fromkeys(TREES, runs // 50)
     least["fenced commit"] = runs // 50  # the rarest: about 1 of 20 runs, which of 400 may well be 14
     return [
         f"{name} ({fired.get(name, 0)} of {times})"

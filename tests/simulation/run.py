@@ -16,7 +16,7 @@ from treadle import Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.engine.results import Pending
-from treadle.errors import AlreadyDecided, ConfigurationError, StoreUnavailable, TreadleError
+from treadle.errors import AlreadyDecided, ConfigurationError, StoreUnavailable, TaskNotFound, TreadleError
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
@@ -128,7 +128,14 @@ class Story:
             case "wait":
                 self.command("wait", process, lambda: asyncio.sleep(LEASE))
             case _ if self.tasks:
-                self.about(rule, process, self.dice.choice(self.tasks[-3:]))
+                self.about(rule, process, self.dice.choice(self.with_children(self.tasks[-3:])))
+
+    def with_children(self, tasks: list[str]) -> list[str]:
+        """Return these tasks, and those of the agents that they called."""
+        stored = list(self.world.store._tasks)
+        return [
+            one for task in tasks for one in (task, *[row for row in stored if row.startswith(f"{task}.")])
+        ]
 
     def create(self) -> None:
         if len(self.tasks) < 4:
@@ -170,21 +177,34 @@ class Story:
             self.command("race", other, lambda: other.runner.resume(task), task)
 
     async def settle(self, process: Process, task: str) -> None:
-        waits_for = (await process.runner.result(task)).pending
+        """Settle a call of a task, or of one below it, which is told at either."""
+        waits_for = await process.runner.list_pending(task)
         for pending in [wait for wait in waits_for if wait.kind == "settlement"][:1]:
-            verdict = self.world.chance("settle", self.world.name(task), pending.request_id).choice(
-                [Happened("so"), NotHappened()]
-            )
-            await process.runner.settle(task, pending.request_id, verdict)
+            chance = self.world.chance("settle", self.world.name(pending.task_id), pending.request_id)
+            verdict = chance.choice([Happened("so"), NotHappened()])
+            at = chance.choice([task, pending.task_id])
+            self.fired["settled above a child"] += at != pending.task_id
+            await process.runner.settle(at, pending.request_id, verdict)
 
-    async def decide(self, process: Process, task: str) -> None:
-        """Approve, deny or answer what a task asks for, now and then with other arguments, or a second time."""
-        runner = process.runner
-        for pending in await runner.list_pending(task):
+    async def decide(self, process: Process, task: str) -> int:
+        """Approve, deny or answer what a task or one below it asks for, with other arguments, or a second time.
+
+        Return how many requests there were.
+        """
+        runner, root = process.runner, task
+        waits_for = await runner.list_pending(root)
+        for pending in waits_for:
+            task = self.world.chance("at", pending.task_id, pending.request_id).choice(
+                [root, pending.task_id]
+            )
+            if sum(other.request_id == pending.request_id for other in waits_for) > 1:
+                task = pending.task_id  # the id alone does not tell which is meant
+            self.fired["a child asks"] += pending.task_id != root
+            self.fired["decided above a child"] += pending.task_id != task
             if pending.kind == "question":
                 await self.answer(process, task, pending)
             if pending.kind == "approval":
-                chance = self.world.chance("decide", self.world.name(task), pending.request_id)
+                chance = self.world.chance("decide", self.world.name(pending.task_id), pending.request_id)
                 how = chance.randrange(6)
                 if how < 2:
                     await runner.deny(task, pending.request_id)
@@ -195,6 +215,7 @@ class Story:
                     await asyncio.gather(
                         *[runner.approve(task, pending.request_id, scope=scope) for _ in range(how - 2)]
                     )
+        return len(waits_for)
 
     async def answer(self, process: Process, task: str, asked: Pending) -> None:
         """Answer a question, now and then by what does not fit, or a second time, or differently."""
@@ -285,12 +306,15 @@ class Story:
         for row in await self.rows():
             self.fired[f"state {row.state}"] += 1
             task = row.task_id
+            if row.parent is not None:
+                self.fired["child"] += 1
+                continue
             if self.dice.randrange(4) == 0:
                 jump = self.dice.choice(JUMPS)
                 asyncio.get_running_loop().call_later(
                     self.dice.choice([0, 1, 20]), self.world.set_clock, jump
                 )
-            for _ in range(40):
+            for _ in range(80):
                 result = await process.do(process.runner.result(task))
                 if result.state in END_STATES:
                     break
@@ -298,21 +322,33 @@ class Story:
                 await self.wait_for_commands()
             else:
                 self.problems.append(f"{task} does not come to an end: {result.state}, {result.pending}")
+        for row in await self.rows():
+            if row.state not in END_STATES and row.parent is not None and await self.was_reopened(row):
+                # It was undone after its parent had given it up, so nothing waits for its end.
+                self.fired["child given up"] += 1
+                await process.do(process.runner.cancel(row.task_id))
+
+    async def was_reopened(self, row: TaskRow) -> bool:
+        events = (await journal_of(self.world.store, row)).events
+        return any(isinstance(event, e.TaskReopened) for event in events)
 
     async def go_on(self, process: Process, task: str, result: Any) -> None:
         runner = process.runner
+        below = [wait.request_id for wait in result.pending if wait.kind == "subagent"]
         timers = [wait for wait in result.pending if wait.due is not None]
+        for child in below:
+            with suppress(TaskNotFound):  # the parent stopped before it made the task
+                timers += [wait for wait in (await runner.result(child)).pending if wait.due is not None]
         if timers:
-            wanted = (
-                await self.world.store.row(task)
-            ).wanted  # by the clock as it stands, which may have been set
+            # by the clock as it stands, which may have been set
+            wanted = (await self.world.store.row(timers[0].task_id or task)).wanted
             due = ((wanted or timers[0].due) - self.world.system()) / 1e6
             await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
         elif result.pending:
             await self.settle(process, task)
             with suppress(AlreadyDecided):
-                await self.decide(process, task)
-                return  # else the request has expired: a resume goes on without it
+                if await self.decide(process, task) or not below:
+                    return  # else the request has expired: a resume goes on without it
         try:
             options = RunOptions(limits=Limits(steps=30, tool_calls=60, model_calls=60), on_limit="fail")
             await runner.resume(task, options=options)
@@ -332,9 +368,14 @@ class Story:
             streams=self.streams,
             ended=True,
         )
-        violations: list[Violation] = await audit_store(world.store, evidence)
+        violations: list[Violation] = [
+            found
+            for found in await audit_store(world.store, evidence)
+            # Of two journals only times tell which event was first, and these were set.
+            if not (world.was_set and found.name == "children" and "after its call had ended" in found.text)
+        ]
         for task in self.cancelled:
-            entries = [entry for entry in world.ledger if entry.task == task]
+            entries = [entry for entry in world.ledger if f"{entry.task}.".startswith(f"{task}.")]
             violations += stopped_for_good(
                 task, [item for item in self.acknowledged if item.task == task], entries
             )

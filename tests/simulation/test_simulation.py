@@ -17,7 +17,10 @@ from tests.simulation.run import simulate
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core import fold
+from treadle.core.ids import child_id
 from treadle.drivers import ownership
+from treadle.drivers.children import ChildTasks
+from treadle.engine import agent_calls
 from treadle.engine.tool_calls import ToolCallInFlight
 from treadle.stores.memory import MemoryStore
 
@@ -139,6 +142,18 @@ def a_commit_whose_acknowledgement_is_lost_is_taken_for_refused(patch: pytest.Mo
     patch.setattr(JournalWriter, "_fail", forgiving)
 
 
+def a_child_goes_on_when_its_call_is_given_up(patch: pytest.MonkeyPatch) -> None:
+    async def leave_alone(self: ChildTasks, call: Any, why: str) -> Any:
+        row = await self.cache.row_or_none(str(call.child))
+        return None if row is None else (await self.cache.load(row.task_id)).state
+
+    patch.setattr(ChildTasks, "stop", leave_alone)
+
+
+def a_call_that_is_tried_again_goes_on_with_the_task_that_failed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(agent_calls, "child_id", lambda parent, call, number: child_id(parent, call))
+
+
 DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     the_store_takes_a_stale_epoch,
     what_a_dead_driver_left_open_is_not_marked,
@@ -148,6 +163,8 @@ DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     an_undo_keeps_the_last_message,
     results_come_in_the_order_the_calls_ended,
     a_commit_whose_acknowledgement_is_lost_is_taken_for_refused,
+    a_child_goes_on_when_its_call_is_given_up,
+    a_call_that_is_tried_again_goes_on_with_the_task_that_failed,
 ]
 
 

@@ -22,14 +22,17 @@ from treadle import (
     Happened,
     Limits,
     NotHappened,
+    Quorum,
     RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
+    Subagent,
     ToolContext,
     Unknown,
     tool,
 )
+from treadle.core.events import Join
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import EffectClass
 from treadle.errors import ModelError, StoreUnavailable, TaskBusy
@@ -115,6 +118,7 @@ class World:
     offers: int = 0
     system: clock.SystemClock = field(default_factory=clock.SystemClock)
     early: list[str] = field(default_factory=list)
+    was_set: bool = False
     was_set_forward: bool = False
 
     def say(self, line: str) -> None:
@@ -130,6 +134,14 @@ class World:
         self.model = Stubborn(self)
         offer = self.offer if self.chance("offers").randrange(4) == 0 else None
         self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS, offer=offer)
+        if self.chance("team").randrange(4) == 0:
+            self.agent = self.agent.replace(subagents=[self.helper()], join=self.chance("join").choice(JOINS))
+
+    def helper(self) -> Subagent:
+        """Return an agent that does the same work as a task of its own, on terms."""
+        chance = self.chance("terms")
+        helper = Agent(self.model, name="helper", tools=TOOLS)
+        return Subagent(helper, timeout=chance.choice([None, None, 6.0]), retries=chance.choice([0, 0, 1, 2]))
 
     def chance(self, *place: Any) -> Chance:
         return Chance(f"{self.seed}/{'/'.join(map(str, place))}")
@@ -149,8 +161,12 @@ class World:
         if kind < 4:
             return text("words")
         answer = Turn()
+        has_helper = any(spec.name == "helper" for spec in request.tools)
         for _ in range(chance.randint(1, 3)):
-            answer += call(chance.choice(ASKED), n=chance.randrange(3))
+            if has_helper and chance.randrange(2):
+                answer += call("helper", input="do it")
+            else:
+                answer += call(chance.choice(ASKED), n=chance.randrange(3))
         return turn("so", answer, finish="length" if kind == 4 else None)
 
     def offer(self, ctx: RequestContext[Any]) -> list[str]:
@@ -206,6 +222,7 @@ class World:
         """Set the clock of the machine: forward, and what waits in the store may be due at once; or back."""
         self.say(f"the clock is set by {seconds:+} s")
         self.system.set_forward(seconds)
+        self.was_set = True
         if seconds > 0:
             self.was_set_forward = True
             self.model.forget_waits()
@@ -521,3 +538,5 @@ async def inquire(n: int, ctx: ToolContext) -> str:
 TOOLS = (look, put, save, book, pay, sign, inquire)
 ASKED = (*(tool.spec.name for tool in TOOLS), "missing")
 """Tools that a model asks for; the last one does not exist."""
+
+JOINS: tuple[Join, ...] = ("all", "all", "any", "optional", Quorum(2))

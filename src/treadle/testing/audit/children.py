@@ -20,11 +20,23 @@ _STARTS = (e.ModelStarted, e.ToolStarted)
 def families(journals: Journals) -> Iterator[Violation]:
     """Yield where the journals of parents and children disagree, and limits that a tree exceeded."""
     for task, events in journals.items():
+        yield from _begins_anew(task, events)
         created = _created(events)
         if created is not None and created.parent is not None:
             yield from _agrees_with_parent(task, events, created, journals.get(created.parent))
     for task, events in journals.items():
         yield from _shared_limits(task, events, journals)
+
+
+def _begins_anew(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
+    """A call that is tried again begins with another task than the one that failed."""
+    failed: set[str] = set()
+    for event in events:
+        if isinstance(event, e.ToolStopped) and event.failed is not None:
+            failed.add(event.failed)
+        elif isinstance(event, e.ToolStarted) and event.child in failed:
+            text = f"{event.call} begins again with task {event.child}, which failed"
+            yield Violation("children", task, event.seq, text)
 
 
 def _created(events: Sequence[e.Event]) -> e.TaskCreated | None:
