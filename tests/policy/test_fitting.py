@@ -40,3 +40,19 @@ TOOLS = {"refund": REFUND, "look": ToolSpec(name="look"), "helper": ToolSpec(nam
 def test_a_rule_that_fits_no_tool_is_told_with_what_was_meant(fields: dict[str, Any], told: list[str]):
     policy = Policy(Rule(**{"id": "r", "verdict": "deny", **fields}))
     assert misfits(policy, TOOLS) == [f"rule r: {text}" for text in told]
+
+
+def test_a_handoff_to_an_agent_that_takes_none_over_is_told() -> None:
+    policy = Policy(Rule("a", "ask", handoff="billing"), Rule("b", "deny", handoff="biling"))
+    taking = {"billing": ToolSpec(name="transfer_to_billing")}
+    assert misfits(policy, TOOLS, taking) == [
+        "rule b: no conversation is handed over to an agent called 'biling'; did you mean 'billing'?"
+    ]
+    assert misfits(policy, TOOLS) == []
+
+
+def test_a_tool_that_hands_over_is_judged_by_the_name_of_the_agent_only() -> None:
+    policy = Policy(Rule("a", "deny", tool="transfer_to_billing"))
+    assert misfits(policy, TOOLS, {"billing": ToolSpec(name="transfer_to_billing")}) == [
+        "rule a: no tool is called 'transfer_to_billing'"
+    ]

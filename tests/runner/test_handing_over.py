@@ -365,3 +365,59 @@ async def test_observers_are_told_of_the_agent_that_has_the_task() -> None:
     at = next(index for index, notice in enumerate(told) if isinstance(notice.event, AgentChanged))
     assert set(agents[:at]) == {"triage"}
     assert set(agents[at:]) == {"billing"}
+
+
+async def test_partial_answers_are_those_of_the_agent_that_has_the_task(runner: Runner) -> None:
+    other = billing(text('{"total": 5}', chunk=4), output_type=Invoice, output_mode="native")
+    async with runner.run_stream(triage(other), "go") as stream:
+        seen = [value async for value in stream.partials(checked=True)]
+    assert seen[-1] == Invoice(total=5)
+
+
+async def test_what_a_model_has_seen_counts_with_the_tools_of_the_agent_that_called_them(
+    runner: Runner,
+) -> None:
+    @tool(read_only=True, private=True)
+    def look() -> str:
+        """Look."""
+        return "a secret"
+
+    @tool(sends=True)
+    def tell() -> str:
+        """Tell."""
+        return "told"
+
+    other = billing(
+        call("tell"), text("ok"), tools=[tell], policy=Policy.strict(Rule("go", "allow", handoff="*"))
+    )
+    first = triage(other, script=[call("look"), call("transfer_to_billing")], tools=[look])
+    result = await runner.run(first, "go")
+    assert [each.outcome for each in result.tool_executions] == ["ok", "ok", "denied"]
+    assert result.tool_executions[-1].error is not None
+    assert "the model has seen private data" in result.tool_executions[-1].error.message
+
+
+WORDS = {
+    "react": (
+        'Thought: x\nAction: transfer_to_billing\nAction Input: {"reason": "money"}',
+        "Thought: x\nAnswer: 5",
+    ),
+    "planner": (
+        '{"thought": "x", "name": "transfer_to_billing", "arguments": {"reason": "money"}}',
+        '{"thought": "x", "name": "finish", "arguments": {"answer": "5"}}',
+    ),
+    "function_calling": (call("transfer_to_billing", reason="money"), "5"),
+}
+"""By worker: what a model writes to hand over, and to answer."""
+
+
+@pytest.mark.parametrize("after", WORDS)
+@pytest.mark.parametrize("before", WORDS)
+async def test_agents_of_different_workers_hand_over_to_each_other(
+    runner: Runner, before: Any, after: Any
+) -> None:
+    other = Agent(ScriptedModel([WORDS[after][1]]), name="billing", worker=after)
+    first = Agent(ScriptedModel([WORDS[before][0]]), name="triage", worker=before, handoffs=[other])
+    result = await runner.run(first, "what do I owe?")
+    assert (result.state, result.agent, result.final_text) == ("completed", "billing", "5")
+    assert "goes on with the conversation" in str(requests(other)[0].messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from difflib import get_close_matches
 from importlib import import_module
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.data import mutable
+from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
 from treadle.drivers.user_context import checked_factory
 from treadle.engine.results import Task
@@ -375,3 +376,16 @@ def available_model() -> str | None:
 def check_model(agent: Agent[Any]) -> None:
     """Raise `ModelUnknown` or `MissingExtra` if an agent's model cannot be used, before a task is created for it."""
     resolve(agent.model)
+
+
+def declared_tools(listed: Iterable[Agent[Any]]) -> tuple[dict[str, ToolSpec], dict[str, ToolSpec]]:
+    """Return the tools of agents by name, and those that hand conversations over by the names of the next agents."""
+    tools, handoffs = dict[str, ToolSpec](), dict[str, ToolSpec]()
+    for agent in listed:
+        for tool in agent.tools:
+            handoff = agent.handoffs_by_tool.get(tool.spec.name)
+            if handoff is None:
+                tools[tool.spec.name] = tool.spec
+            else:
+                handoffs[handoff.agent_name] = tool.spec
+    return tools, handoffs

@@ -215,9 +215,9 @@ def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
     if policy is None:
         return
     diagnosis.policy = f"{some(len(policy.rules), 'rule')}, default {policy.default}"
-    tools = {tool.spec.name: tool.spec for agent in listed for tool in agent.tools}
-    if tools:
-        diagnosis.hints += [f"policy: {misfit}" for misfit in misfits(policy, tools)]
+    tools, handoffs = agents.declared_tools(listed)
+    if tools or handoffs:
+        diagnosis.hints += [f"policy: {misfit}" for misfit in misfits(policy, tools, handoffs)]
 
 
 def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:

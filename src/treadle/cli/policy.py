@@ -103,8 +103,8 @@ async def judge_past(
             if row.agent not in known:
                 unknown.add(row.agent)
     _print_report(session.screen, file, tested, effects, len(rows), every)
-    tools = {tool.spec.name: tool.spec for each in known.values() for tool in each.tools}
-    for misfit in misfits(tested, tools) if tools else ():
+    tools, handoffs = agents.declared_tools(known.values())
+    for misfit in misfits(tested, tools, handoffs) if tools or handoffs else ():
         session.screen.note(("note: ", "yellow"), misfit)
     for name in sorted(unknown):
         session.screen.note(

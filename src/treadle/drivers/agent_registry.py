@@ -146,6 +146,11 @@ class AgentRegistry:
 
         return typed_answers(agent, agent.typed, self._model_in_dialect(agent))
 
+    def typed_named(self, name: str) -> TypedAnswers | None:
+        """Return how the answers of an agent of this name are read; None when they are text, or it is not known."""
+        agent = self._agents.get(name)
+        return self.typed_of(agent) if agent is not None else None
+
     def output_type_of(self, state: TaskState) -> OutputType | None:
         """Return the type of a task's output, if its agent is registered and its answers are not text."""
         agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)

@@ -18,6 +18,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json, MessageView
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
+from treadle.core.tools import ToolSpec
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.agent_version import record_agent
 from treadle.drivers.children import ChildTasks
@@ -45,7 +46,7 @@ from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.errors import Fenced, TaskNotFound
+from treadle.errors import AgentUnknown, Fenced, TaskNotFound
 from treadle.policy.budget import Account
 from treadle.policy.verdicts import EffectKind, Judge
 from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition, Tool
@@ -296,7 +297,8 @@ class TaskDriver:
             from treadle.policy.requests import Exposure
 
             effects.judges = inherited.judges
-            effects.exposure = Exposure(runtime.rules.tools, inherited.exposed)
+            tools_of = partial(self._specs_of, state, agent) if state.versions else None
+            effects.exposure = Exposure(runtime.rules.tools, inherited.exposed, tools_of)
             effects.labels = await self._labels(owned)
         if runtime.layers is not None:
             from treadle.engine.judging import refusal_of
@@ -327,6 +329,14 @@ class TaskDriver:
     def _tools_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, Tool]:
         """Return the tools of another agent that a task was with; raises `AgentUnknown`."""
         return {tool.spec.name: tool for tool in self.agents.member(state, present, name).tools}
+
+    def _specs_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, ToolSpec]:
+        """Return what the tools of another agent declare that a task was with; nothing, if it is not known."""
+        try:
+            tools = self._tools_of(state, present, name)
+        except AgentUnknown:
+            return {}
+        return {name: tool.spec for name, tool in tools.items()}
 
     def _view_of(self, state: TaskState, agent: Agent[Any]) -> AgentView | None:
         """Return what an agent sees of the conversation that moved to it; None if that is all of it."""

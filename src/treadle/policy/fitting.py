@@ -12,19 +12,33 @@ from treadle.policy.policy import Policy
 from treadle.policy.rule import Rule
 
 
-def misfits(policy: Policy, tools: Mapping[str, ToolSpec]) -> list[str]:
+def misfits(
+    policy: Policy, tools: Mapping[str, ToolSpec], handoffs: Mapping[str, ToolSpec] | None = None
+) -> list[str]:
     """Return what rules of a policy name that no tool has, one sentence each.
 
     Args:
         policy: the policy.
         tools: all tools that its rules may be about, by name; those that call agents among them.
+        handoffs: the tools that hand conversations over, by the names of the agents; None if they are not known.
     """
     return [
-        f"rule {rule.id}: {text}" for rule in policy.rules if rule.enabled for text in _misfits(rule, tools)
+        f"rule {rule.id}: {text}"
+        for rule in policy.rules
+        if rule.enabled
+        for text in _misfits(rule, tools, handoffs)
     ]
 
 
-def _misfits(rule: Rule, tools: Mapping[str, ToolSpec]) -> Iterator[str]:
+def _misfits(
+    rule: Rule, tools: Mapping[str, ToolSpec], handoffs: Mapping[str, ToolSpec] | None
+) -> Iterator[str]:
+    for pattern in texts(rule.handoff or []) if handoffs is not None else ():
+        if not any(matches([pattern], agent) for agent in handoffs or ()):
+            near = _near(pattern, list(handoffs or ()))
+            yield f"no conversation is handed over to an agent called {pattern!r}{near}"
+    if rule.handoff is not None and rule.tool is None and rule.subagent is None:
+        return
     patterns = [*texts(rule.tool or []), *texts(rule.subagent or [])]
     for pattern in patterns:
         if not any(matches([pattern], name) for name in tools):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
 from treadle.core.data import frozen
+from treadle.core.handoffs import agent_of
 from treadle.core.ids import base_call_id
 from treadle.core.messages import ToolCall
 from treadle.core.spending import as_dollars
@@ -27,13 +28,20 @@ class Exposure:
     Args:
         tools: the agent's, by name; of another tool nothing is known, so it counts as undeclared.
         inherited: what the parent of the task has seen, when it called the task.
+        tools_of: returns the tools of another agent that the task was with, if it was handed over.
     """
 
-    __slots__ = ("_branch", "_counted", "_effects", "_history", "_tools", "inherited")
+    __slots__ = ("_branch", "_counted", "_effects", "_history", "_tools", "_tools_of", "inherited")
 
-    def __init__(self, tools: Mapping[str, ToolSpec], inherited: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, ToolSpec],
+        inherited: Iterable[str] = (),
+        tools_of: Callable[[str], Mapping[str, ToolSpec]] | None = None,
+    ) -> None:
         self.inherited = frozenset(inherited)
         self._tools = tools
+        self._tools_of = tools_of
         self._history: frozenset[str] | None = None
         self._branch = self._counted = 0
         self._effects: set[str] = set()
@@ -48,15 +56,17 @@ class Exposure:
             self._branch, self._counted = state.branch, 0
             self._effects.clear()
         for step in state.steps[self._counted :]:
-            self._effects |= self._effects_of(_names(step))
+            agent = agent_of(state, step)
+            others = self._tools_of(agent) if self._tools_of is not None and agent != state.agent else None
+            self._effects |= self._effects_of(_names(step), others)
         self._counted = len(state.steps)
         under_way = [self._effects_of(_names(step)) for step in state.under_way()]
         return self.inherited.union(self._history, self._effects, *under_way)
 
-    def _effects_of(self, names: Iterable[str]) -> set[str]:
-        effects = set[str]()
+    def _effects_of(self, names: Iterable[str], tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
+        effects, tools = set[str](), self._tools if tools is None else tools
         for name in names:
-            spec = self._tools.get(name)
+            spec = tools.get(name)
             effects.update(declared_effects(spec) if spec is not None else ("undeclared",))
         return effects
 

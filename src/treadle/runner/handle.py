@@ -89,9 +89,11 @@ class RunHandle(Generic[OutputT_co]):
         from treadle.runner.partials import partials
 
         agents, row = self._driver.agents, await self._driver.cache.row(self.task_id)
-        typed = agents.typed_of(agents.of(row.agent, None, row.task_id))
+        agents.of(row.agent, None, row.task_id)  # raises if it is not known
         async with aclosing(self.events()) as events:
-            async for value in partials(events, typed, checked=checked):
+            async for value in partials(
+                events, lambda name: agents.typed_named(name or row.agent), checked=checked
+            ):
                 yield value
 
     async def result(self) -> RunResult[OutputT_co]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from treadle.core import events as e
@@ -12,17 +12,24 @@ from treadle.engine.typed_answers import TypedAnswers
 
 
 async def partials(
-    events: AsyncIterator[e.Event | e.Ephemeral], typed: TypedAnswers | None, *, checked: bool = False
+    events: AsyncIterator[e.Event | e.Ephemeral],
+    typed_of: Callable[[str | None], TypedAnswers | None],
+    *,
+    checked: bool = False,
 ) -> AsyncGenerator[Any, None]:
     """Yield the answer that is being written, each time that there is more of it, as JSON data or as text.
 
-    Nothing in it is checked, and a later answer of the task begins anew. `typed` tells where in the deltas it stands.
-    With `checked`, what is not of the agent's output type is left out, and the rest is of that type.
+    Nothing in it is checked, and a later answer of the task begins anew. `typed_of` returns how the answers of an agent
+    are read, without a name those of the agent that the task begins with. With `checked`, what is not of the agent's
+    output type is left out, and the rest is of that type.
     """
+    typed = typed_of(None)
     answer: _PartialAnswer = _PartialAnswer(typed)
     seen: Any = None
     async for event in events:
-        if isinstance(event, e.ModelStarted):
+        if isinstance(event, e.AgentChanged):
+            typed = typed_of(event.agent)
+        elif isinstance(event, e.ModelStarted):
             answer, seen = _PartialAnswer(typed), None
         elif isinstance(event, e.Delta) and answer.add(event):
             value = answer.value()

@@ -166,7 +166,7 @@ class RunVerbs(StepVerbs):
             str(new.task_id),
             work,
             standing,
-            lambda: self._agents.typed_of(agent),
+            lambda name: self._agents.typed_of(agent) if name is None else self._agents.typed_named(name),
             raw=raw,
         )
 

@@ -345,12 +345,12 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         task_id: str,
         work: Callable[[], Awaitable[RunResult[OutputT_co]]],
         standing: Callable[[], Awaitable[RunResult[OutputT_co]]] | None = None,
-        typed: Callable[[], TypedAnswers | None] = lambda: None,
+        typed_of: Callable[[str | None], TypedAnswers | None] = lambda _: None,
         *,
         raw: bool = False,
     ) -> None:
         super().__init__(tasks, task_id, work, standing, raw=raw)
-        self._typed = typed
+        self._typed_of = typed_of
 
     @overload
     def partials(self, *, checked: Literal[True]) -> AsyncGenerator[OutputT_co, None]: ...
@@ -368,7 +368,7 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         """
         from treadle.runner.partials import partials
 
-        return partials(aiter(self), self._typed(), checked=checked)
+        return partials(aiter(self), self._typed_of, checked=checked)
 
     @property
     def result(self) -> RunResult[OutputT_co]:
