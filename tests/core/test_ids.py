@@ -51,7 +51,7 @@ def test_ids_of_children_keys_and_calls_in_a_thread() -> None:
 
 def test_no_other_module_makes_or_takes_apart_such_ids() -> None:
     pattern = re.compile(
-        r"""-undo["'}]|-stop["']|partition\(["']-["']\)|f"s\{(index|path|number)|RETRY_MARK|UNDO_SUFFIX"""
+        r"""-undo["'}]|(?<!-)-stop["']|partition\(["']-["']\)|f"s\{(index|path|number)|RETRY_MARK|UNDO_SUFFIX"""
     )
     lines = [
         str(path.relative_to(SOURCE))

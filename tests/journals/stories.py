@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from treadle import (
     Agent,
@@ -95,6 +95,34 @@ async def watch(ctx: ToolContext[Taking]) -> str:
     if ctx.context is not None:
         await ctx.context()
     return "nothing moved"
+
+
+@dataclass
+class Room:
+    """A room that a person wants."""
+
+    kind: Literal["single", "double"]
+    nights: int = 1
+
+
+@tool(idempotent=True)
+async def ask_for_room(place: str, ctx: ToolContext) -> str:
+    """Hold a place, and ask which room it is to be."""
+    held = await ctx.once("held", lambda: f"{place} held")
+    room = await ctx.ask(f"Which room in {place}?", Room)
+    late = await ctx.ask("Breakfast?", Literal["early", "late"])
+    return f"{held}: {room.kind} for {room.nights}, {late}"
+
+
+@tool(read_only=True)
+async def confirm(ctx: ToolContext) -> str:
+    """Ask whether to go on."""
+    return f"confirmed: {await ctx.ask('Go on?', bool, default=False, expires=3_600)}"
+
+
+async def _asks(ctx: StepContext) -> StepResult:
+    first = await ctx.ask("First?", int)
+    return StepResult(f"{first} {await ctx.ask('Second?', key='second')}", is_last=True)
 
 
 TOOLS = [look, book, reserve, read, break_down, watch]
@@ -244,6 +272,12 @@ async def refund(order: str, amount: int) -> str:
 vars(refund)["code"] = ""  # other versions of Python compile it otherwise, and the journal is to be the same
 
 REFUNDS = [call("refund", order=order, amount=amount) for order, amount in (("a", 5), ("b", 50), ("c", 60))]
+INQUIRER: Agent[Any] = Agent(
+    ScriptedModel([[call("ask_for_room", place="oslo"), call("confirm")], text("Booked.")]),
+    name="inquirer",
+    tools=[ask_for_room, confirm],
+)
+INQUIRING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="inquiring_steps", worker=_asks)
 ASKER: Agent[Any] = Agent(
     ScriptedModel([turn(calls=REFUNDS), call("refund", order="d", amount=70), text("Paid.")]),
     name="asker",
@@ -327,6 +361,8 @@ AGENTS: list[Agent[Any]] = [
     KEEPER,
     KEEPING_STEPS,
     ASKER,
+    INQUIRER,
+    INQUIRING_STEPS,
     JUDGED,
     FRONT,
     WRAPPED,
@@ -516,6 +552,21 @@ async def with_approvals(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_questions(runner: Runner) -> None:
+    name, options = "with_questions", RunOptions(max_parallel_tools=1)
+    await runner.run(INQUIRER, "Book.", task_id=name, options=options)
+    await runner.answer(name, "s1-1-q1", value=True, by="ada")
+    await runner.answer(name, "s1-0-q1", value={"kind": "single", "nights": 2}, by="bob")
+    await runner.resume(name)
+
+
+async def with_steps_that_ask(runner: Runner) -> None:
+    name = "with_steps_that_ask"
+    await runner.run(INQUIRING_STEPS, "Ask.", task_id=name)
+    await runner.answer(name, value=7, by="ada")
+    await runner.resume(name)
+
+
 async def with_a_policy(runner: Runner) -> None:
     name, options = "with_a_policy", RunOptions(max_parallel_tools=1)
     await runner.run(JUDGED, "Refund.", task_id=name, options=options)
@@ -604,6 +655,8 @@ STORIES: list[Story] = [
     with_a_state,
     with_steps_that_change_the_state,
     with_approvals,
+    with_questions,
+    with_steps_that_ask,
     with_a_policy,
     with_handoffs,
     with_middleware,
@@ -649,7 +702,14 @@ async def _settle(runner: Runner, task_id: str) -> None:
         if pending.kind == "approval":
             await runner.approve(task_id, pending.request_id, by="ada")
             continue
+        if pending.kind == "question":
+            await runner.answer(task_id, pending.request_id, value=_ANSWERS[pending.text], by="ada")
+            continue
         await runner.settle(task_id, pending.request_id, Happened("it did"), by="ada")
+
+
+_ANSWERS: dict[str, Any] = {"Breakfast?": "late", "Second?": "yes"}
+"""The answers to the questions that stories leave open."""
 
 
 def _taking(runner: Runner, task_id: str, taken: list[bytes]) -> Taking:

@@ -1,6 +1,8 @@
 """Questions to people: answered from anywhere, once, by what fits; the tools that asked start again under their key."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -637,3 +639,85 @@ async def test_an_adopter_goes_on_as_soon_as_another_process_answered(store: Any
             while (await adopter.get_task(task)).state != "completed":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     assert hotel.book == BOOKED
+
+
+# ------------------------------------------------------------------------------- process after process
+
+
+PROGRAM = """
+import asyncio
+import subprocess
+import sys
+import sys
+from pathlib import Path
+from typing import Literal
+
+from treadle import Agent, ScriptedModel, ToolContext, tool
+from treadle.models import call
+from treadle.testing import clock
+
+LEDGER, DAYS = Path("ledger"), 86_400.0
+
+def enter(entry):
+    with LEDGER.open("a") as file:
+        file.write(entry + "\\n")
+    return entry
+
+@tool(idempotent=True)
+async def reserve(ctx: ToolContext) -> str:
+    enter(f"started {ctx.idempotency_key} {ctx.attempt}")
+    held = await ctx.once("hold", lambda: enter("held"))
+    kind = await ctx.ask("Which?", Literal["single", "double"])
+    return enter(f"{held}, then booked a {kind} room")
+
+agent = Agent(ScriptedModel([call("reserve"), "Booked."]), name="desk", tools=[reserve])
+
+async def main(store, act):
+    # Each process begins its virtual time where the one before it ended.
+    if act == "run":
+        async with clock.runner(store) as runner:
+            result = await runner.run(agent, "Go.", task_id="t")
+    elif act == "answer":
+        await asyncio.sleep(3 * DAYS)
+        async with clock.runner(store) as runner:
+            await runner.answer("t", value="double", by="ada")
+            result = await runner.result("t")
+    else:
+        await asyncio.sleep(5 * DAYS)
+        async with clock.runner(store, agents=[agent]) as runner:
+            result = await runner.resume("t")
+            asked, answered = [
+                event.time async for event in runner.handle("t").events()
+                if event.kind in ("question_asked", "question_answered")
+            ]
+            print((answered - asked) / 1e6 / DAYS)
+    print(result.state, [item.request_id for item in result.pending])
+
+clock.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+def test_the_process_exits_after_the_question_and_an_answer_days_later_starts_the_tool_again(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    program = tmp_path / "desk.py"
+    program.write_text(PROGRAM)
+    url = str(tmp_path / "journal.db")
+    if kind == "postgresql":
+        url = request.getfixturevalue("postgres").in_schema("questions_between_processes")
+
+    def process(act: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, program, url, act], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    assert process("run") == ["waiting ['s1-0-q1']"]
+    assert process("answer") == ["running []"], "nothing is waited for, and no process drives it"
+    days, end = process("resume")
+    assert (float(days) >= 2.99, end) == (True, "completed []")
+    first, held, second, booked = (tmp_path / "ledger").read_text().splitlines()
+    assert (held, booked) == ("held", "held, then booked a double room")
+    assert (first.split()[2], second.split()[2]) == ("1", "2")
+    assert first.split()[1] == second.split()[1]

@@ -332,6 +332,10 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
             ("secrets", "get_secret", "credentials"),
             "write `ctx.secret('name')`; the tool declares it: secrets=",
         ),
+        **dict.fromkeys(
+            ("elicit", "interrupt", "ask_user", "input", "wait_for_event"),
+            "write `await ctx.ask(question, schema)`",
+        ),
         "is_cancelled": "write `ctx.cancelled()`",
         "messages": "tools do not see the conversation: it is in `runner.get_thread(ctx.thread_id)`",
         "usage": "tools do not see the usage: it is in `result.usage`",

@@ -17,10 +17,11 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    ToolContext,
     tool,
 )
 from treadle.core.events import ApprovalDenied, ApprovalGiven, ModelFailed
-from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused
+from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused, QuestionUnanswered
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import ReplayModel
@@ -463,3 +464,45 @@ async def test_other_instructions_of_the_agent_that_took_over_are_a_drift() -> N
         recording = await record(runner, (await runner.run(team(), "go")).task_id)
     report = await replay(recording, team(told="You bill well."))
     assert [drift.what for drift in report.drifts] == ["the instructions of billing"]
+
+
+async def asking_steps(ctx: StepContext[Any]) -> StepResult:
+    first = await ctx.ask("First?", int)
+    second = await ctx.ask("Second?", bool, expires=5.0, default=True)
+    try:
+        third = await ctx.ask("Third?", expires=5.0)
+    except QuestionUnanswered:
+        third = "none"
+    return StepResult(f"{first} {second} {third}", is_last=True)
+
+
+@tool(read_only=True)
+async def inquire(ctx: ToolContext) -> str:
+    """Ask a person."""
+    return f"said {await ctx.ask('What?')}"
+
+
+ASKING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="steps", worker=asking_steps)
+INQUIRING: Agent[Any] = Agent(ScriptedModel([call("inquire"), "Done."]), name="inquirer", tools=[inquire])
+
+
+@pytest.mark.parametrize(
+    ("agent", "run_tools"), [(ASKING_STEPS, False), (INQUIRING, False), (INQUIRING, True)]
+)
+async def test_what_people_answered_is_answered_again_and_what_expired_expires(
+    agent: Agent[Any], run_tools: bool
+) -> None:
+    async def recorded() -> Any:
+        async with clock.runner() as runner:
+            result = await runner.run(agent, "Go.")
+            await runner.answer(result.task_id, value=7 if agent is ASKING_STEPS else "yes")
+            result = await runner.resume(result.task_id)
+            while result.state == "waiting":
+                await asyncio.sleep(6)
+                result = await runner.resume(result.task_id)
+            assert result.final_text == ("7 True none" if agent is ASKING_STEPS else "Done.")
+            return await record(runner, result.task_id)
+
+    recording = await asyncio.to_thread(clock.run, recorded())
+    report = await replay(recording, agent, run_tools=run_tools)
+    assert report.ok, report

@@ -148,7 +148,10 @@ def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
 
 
 class RunToEnd:
-    """Runs a task to its end, approves its calls, and settles those that a kill left open as the ledger says."""
+    """Runs a task to its end, approves its calls, and settles those that a kill left open as the ledger says.
+
+    A question is answered by its default, and by `yes` if it has none.
+    """
 
     def __init__(self, input: str, ledger: Ledger) -> None:
         self._input = input
@@ -164,7 +167,7 @@ class RunToEnd:
         return result
 
     async def _settle(self, runner: TaskRunner, result: RunResult) -> None:
-        """Settle or approve the calls that a task waits for, and those that its children wait for."""
+        """Settle, approve or answer what a task waits for, and what its children wait for."""
         for pending in result.pending:
             if pending.kind == "subagent":
                 await self._settle(runner, await runner.result(pending.request_id))
@@ -173,6 +176,9 @@ class RunToEnd:
                 await runner.settle(result.task_id, pending.request_id, verdict)
             elif pending.kind == "approval":
                 await runner.approve(result.task_id, pending.request_id)
+            elif pending.kind == "question":
+                answer = pending.default if pending.has_default else "yes"
+                await runner.answer(result.task_id, pending.request_id, value=answer)
 
     def _verdict(self, key: str | None) -> Happened | NotHappened:
         verdict = self._ledger.done(key) if key is not None else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from time import time_ns
 
 from treadle.core import events as e
 from treadle.core.ids import approved_call, base_call_id
+from treadle.core.json_schema import misfit
 from treadle.engine.results import Pending
 from treadle.policy.verdicts import (
     Allow,
@@ -77,10 +79,30 @@ class RecordedVerdicts:
         return (Deny if event.verdict == "deny" else Allow)(event.rule, event.reason)
 
 
-class RecordedDecisions:
-    """The decisions of people in a recorded task."""
+class ReplayClock:
+    """The machine's clock, which a replay sets forward where time ran out for people."""
 
-    def __init__(self, events: Sequence[e.Event]) -> None:
+    def __init__(self) -> None:
+        self._ahead = 0
+
+    def __call__(self) -> int:
+        return time_ns() // 1000 + self._ahead
+
+    def pass_until(self, due: int) -> None:
+        """Let it be this time at least, in microseconds since 1970, UTC."""
+        self._ahead += max(0, due - self())
+
+
+class RecordedDecisions:
+    """The decisions of people in a recorded task: verdicts on calls, and answers to questions of its steps.
+
+    Tools return their recorded results and ask no person.
+    """
+
+    def __init__(self, events: Sequence[e.Event], clock: ReplayClock) -> None:
+        self._clock = clock
+        self._answers = {x.request_id: x for x in events if isinstance(x, e.QuestionAnswered)}
+        self._unanswered = {x.request_id for x in events if isinstance(x, e.QuestionExpired)}
         self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
         self._decided = {
             (event.call, event.number): event
@@ -92,6 +114,9 @@ class RecordedDecisions:
         """Decide pending requests as they were decided; False if there is none on which a task could go on."""
         goes_on = False
         for item in pending:
+            if item.kind == "question":
+                goes_on = await self._answer(runner, task_id, item) or goes_on
+                continue
             asked = approved_call(item.request_id) if item.kind == "approval" else None
             if asked is None:
                 continue
@@ -110,3 +135,14 @@ class RecordedDecisions:
                     task_id, item.request_id, reason=decision.reason, stop=decision.stop, by=decision.by
                 )
         return goes_on
+
+    async def _answer(self, runner: Runner, task_id: str, asked: Pending) -> bool:
+        """Answer a question as it was answered, or let its time pass; return False if neither was recorded."""
+        answer = self._answers.get(asked.request_id)
+        if answer is not None and misfit(answer.value, asked.schema) is None:
+            await runner.answer(task_id, asked.request_id, value=answer.value, by=answer.by)
+            return True
+        if asked.request_id not in self._unanswered or asked.expires is None:
+            return False
+        self._clock.pass_until(asked.expires)
+        return True

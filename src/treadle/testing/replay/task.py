@@ -30,7 +30,7 @@ from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.views import Role
-from treadle.testing.replay.decisions import RecordedDecisions, RecordedVerdicts
+from treadle.testing.replay.decisions import RecordedDecisions, RecordedVerdicts, ReplayClock
 from treadle.testing.replay.drift import Drift, compared
 from treadle.testing.replay.journals import journal_of
 from treadle.testing.replay.recording import Recording, declaration, load, record, save
@@ -97,8 +97,10 @@ async def replay(
     recorded = _RecordedCalls(then)
     actors = [_actor(each, recording, recorded, run_tools=run_tools) for each in _team(agent)]
     policy = RecordedVerdicts(recording.events)
-    async with Runner("memory:", agents=actors, policy=policy) as runner:
-        task_id = await _run(runner, actors[0], then, recording, context)
+    machine = ReplayClock()
+    decisions = RecordedDecisions(recording.events, machine)
+    async with Runner("memory:", agents=actors, policy=policy, clock=machine) as runner:
+        task_id = await _run(runner, actors[0], then, recording, context, decisions)
         now = trace_of(await journal_of(runner.store, task_id))
     drifts = compared(then, now, recording.declaration, declaration(agent), agent)
     calls = sum(len(step.calls) for step in now.steps.values())
@@ -177,7 +179,14 @@ def _mode(agent: Agent[Any]) -> str | None:
         return None
 
 
-async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Recording, context: Any) -> str:
+async def _run(
+    runner: Runner,
+    agent: Agent[Any],
+    then: TaskTrace,
+    recording: Recording,
+    context: Any,
+    decisions: RecordedDecisions,
+) -> str:
     """Run the task as far as it was recorded, with each later message before the step that it preceded."""
     created = then.created
     assert created is not None
@@ -196,7 +205,6 @@ async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Re
         options=_options(then.options[-1 if stepwise else 0]),
         context=context,
     )
-    decisions = RecordedDecisions(recording.events)
     for step in steps if stepwise else ():
         if not await _take_step(runner, task.task_id, step, context, decisions):
             break
@@ -279,7 +287,7 @@ class _RecordedTool:
     def __init__(self, tool: Tool, recorded: _RecordedCalls) -> None:
         self._tool = tool
         self._recorded = recorded
-        # Whether a call was approved is recorded as well: see `decisions`.
+        # Whether a call was approved is recorded as well: see `decisions`. What it asked is not asked again.
         self.spec = replace(tool.spec, needs_approval=False, previews=False)
 
     def validate(self, arguments: dict[str, Json]) -> Any:
