@@ -79,6 +79,17 @@ def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: A
     assert "refund (s1-1) denied: too much" in treadle("show", "both").out
 
 
+def test_an_answer_is_the_argument_that_a_rule_wants(treadle: Any, desk: Any, project: Path) -> None:
+    rule = '[[rule]]\nid = "order"\ntool = "refund"\nverdict = "ask"\nargument = "order"\n'
+    (project / "policy.toml").write_text(rule)
+    treadle("run", "one", "go", "--task-id", "order-17", "--policy", "policy.toml")
+    assert "you write:       order" in treadle("pending").out
+    assert treadle("approve", "order-17").code == 2
+    assert treadle("answer", "order-17", "18").code == 0
+    assert treadle("resume", "order-17", "--policy", "policy.toml").code == 0
+    assert desk() == "18 500\n"
+
+
 def test_a_denial_cancels_the_task_if_asked_to(treadle: Any, desk: Any) -> None:
     treadle("run", "two", "go", "--task-id", "both")
     ended = treadle("deny", "both", "s1-0-ask1", "--stop", "--reason", "fraud", "--json")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.core.display import exact_json
 from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
@@ -81,6 +81,22 @@ async def test_what_a_person_writes_is_decided(
     await runner.resume(task_id)
     assert sorted(paid) == booked
     assert not keys.lines
+
+
+@anyio
+async def test_the_argument_that_a_rule_wants_is_written_by_the_approver() -> None:
+    paid.clear()
+    model = ScriptedModel([call("pay", amount=5), text("Done.")])
+    rule = Rule("how-much", "ask", tool="pay", argument="amount")
+    async with Runner("memory:", policy=Policy(rule)) as runner:
+        result = await runner.run(Agent(model, name="payer", tools=[pay]), "go")
+        keys = Keys()
+        assert not await Dialogue(runner, Keys("y", ""), keys.line).decide(result.pending)
+        assert await Dialogue(runner, Keys("y", "much", "7"), keys.line).decide(result.pending)
+        await runner.resume(result.task_id)
+    assert paid == [7]
+    assert any("you write:       amount" in line for line in keys.shown)
+    assert any("amount: should be an integer, got 'much'" in line for line in keys.shown)
 
 
 @anyio

@@ -149,6 +149,37 @@ async def test_the_terms_of_all_policies_hold_that_ask(desk: Desk) -> None:
         await runner.approve(asked.task_id, by="ann")
 
 
+async def test_an_approver_writes_the_argument_that_a_rule_wants(desk: Desk) -> None:
+    wants = Rule("why", "ask", tool="refund", argument="order", reason="Which order is it really?")
+    async with desk.runner(wants) as runner:
+        asked = await runner.run(desk.agent(), "Go.")
+        assert asked.pending[0].argument == "order"
+        for arguments in (None, {"cents": 5}):
+            with pytest.raises(ConfigurationError, match="asks for the argument 'order'"):
+                await runner.approve(asked.task_id, arguments=arguments)
+        with pytest.raises(ConfigurationError, match="holds for one call"):
+            await runner.approve(asked.task_id, arguments={"order": "1", "cents": 5}, scope="always")
+        with pytest.raises(ConfigurationError, match="order: should be"):
+            await runner.answer(asked.task_id, value=18)
+        await runner.answer(asked.task_id, value="18", by="ann")
+        assert (await runner.resume(asked.task_id, agent=desk.agent())).state == "completed"
+        assert desk.paid == ["18 500"]
+        assert (await runner.run(desk.agent(), "Go.")).state == "waiting"
+
+
+async def test_two_rules_that_want_two_arguments_of_one_approver_deny(desk: Desk) -> None:
+    first = Rule("first", "ask", tool="refund", argument="order")
+    second = Rule("second", "ask", tool="refund", argument="cents")
+    async with desk.runner(first, second) as runner:
+        denied = await runner.run(desk.agent(), "Go.")
+        assert [execution.outcome for execution in denied.tool_executions] == ["denied"]
+        error = denied.tool_executions[0].error
+        assert error is not None
+        assert "rules first+second want several arguments of one approver: order, cents" in error.message
+    with pytest.raises(ConfigurationError, match="argument"):
+        Rule("wrong", "deny", argument="order")
+
+
 async def test_an_approval_that_names_no_rule_cannot_stand(desk: Desk) -> None:
     class Asks:
         deadline = 1.0

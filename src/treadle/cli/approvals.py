@@ -13,7 +13,8 @@ from treadle.cli.outcome import print_pending_item
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
-from treadle.runner.deciding import read_answer
+from treadle.runner.deciding import read_answer, values_of
+from treadle.runner.runner import TaskRunner
 
 RequestArgument = Annotated[
     str | None,
@@ -122,9 +123,26 @@ async def answer(
     request, written = (words[0], words[1]) if len(words) == 2 else (None, words[0])
     async with session.runner() as runner:
         row = await find_task(runner, task)
-        questions = [item for item in await runner.list_pending(row.task_id) if item.kind == "question"]
-        asked = [item for item in questions if request in (None, item.request_id)]
-        value = read_answer(written, asked[0].schema if len(asked) == 1 else True)
-        await runner.answer(row.task_id, request, value=value, by=by)
+        items = await runner.list_pending(row.task_id)
+        asked = [item for item in items if item.kind == "question" and request in (None, item.request_id)]
+        wanted = [item.arguments.get(item.argument) for item in items if item.argument is not None]
+        values = values_of(written, wanted[0] if wanted else None)
+        if asked:
+            values = [read_answer(written, asked[0].schema if len(asked) == 1 else True)]
+        await _answer(runner, row.task_id, request, values, by)
         await print_recorded(session, runner, row)
     return 0
+
+
+async def _answer(
+    runner: TaskRunner, task_id: str, request: str | None, values: list[Json], by: str | None
+) -> None:
+    """Answer with the first value that fits; raise what is wrong with the first one if none does."""
+    refusal: ConfigurationError | None = None
+    for value in values:
+        try:
+            return await runner.answer(task_id, request, value=value, by=by)
+        except ConfigurationError as error:
+            refusal = refusal or error
+    assert refusal is not None, "there is a value"
+    raise refusal

@@ -232,7 +232,9 @@ async def answered_for(
     """
     if permit is not None:
         return Allow(question.rule, "its approver wrote the arguments"), None
-    granted = await _granted(context, question, (name, definition, question.rule))
+    # An argument that the approver has to write is written for each call.
+    about = (name, definition, question.rule)
+    granted = await _granted(context, question, about) if question.argument is None else None
     if granted is not None:
         return granted
     if context.runtime.options.interaction == "headless":
@@ -292,6 +294,7 @@ def approval_request(
         question.approvers,
         question.excluded,
         context.conversation if context.conversation != context.state.thread else None,
+        question.argument,
     )
 
 

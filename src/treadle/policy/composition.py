@@ -82,7 +82,7 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
             text = f"rule {rule.id} excludes the name in label {label!r}, and the task has no such label."
             return Deny(rule.id, text)
     reason = rule.reason or f"the policy asks about {what(request)}."
-    return AskPerson(rule.id, reason, rule.expires, tuple(rule.approvers), tuple(excluded))
+    return AskPerson(rule.id, reason, rule.expires, tuple(rule.approvers), tuple(excluded), rule.argument)
 
 
 def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
@@ -96,9 +96,14 @@ def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
     excluded = dict.fromkeys([name for ask in questions for name in ask.excluded])
     if named and not [name for name in approvers if name not in excluded]:
         return Deny(rule, f"rules {rule} accept no approver in common.")
+    written = dict.fromkeys([ask.argument for ask in questions if ask.argument])
+    if len(written) > 1:
+        return Deny(rule, f"rules {rule} want several arguments of one approver: {', '.join(written)}.")
     reasons = dict.fromkeys([ask.reason for ask in questions if ask.reason])
     expires = min([ask.expires for ask in questions if ask.expires is not None], default=None)
-    return AskPerson(rule, " ".join(reasons), expires, tuple(approvers), tuple(excluded))
+    return AskPerson(
+        rule, " ".join(reasons), expires, tuple(approvers), tuple(excluded), next(iter(written), None)
+    )
 
 
 def what(request: EffectRequest) -> str:

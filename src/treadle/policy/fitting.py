@@ -47,9 +47,14 @@ def _misfits(
     known = {name for spec in meant for name in _arguments(spec)}
     subjects = [comparison.subject for comparison in rule.conditions()]
     named = [subject.split(".")[1] for subject in subjects if subject.startswith("arguments.")]
-    for name in dict.fromkeys([*named, *[path.split(".")[0] for path in rule.arguments]]):
+    for name in dict.fromkeys([*named, *[path.split(".")[0] for path in rule.arguments], *_written(rule)]):
         if meant and name not in known:
             yield f"no tool that it is about has an argument {name!r}{_near(name, sorted(known))}"
+
+
+def _written(rule: Rule) -> list[str]:
+    """Return the argument that an approver is to write."""
+    return [] if rule.argument is None else [rule.argument]
 
 
 def _arguments(spec: ToolSpec) -> list[str]:

@@ -39,6 +39,7 @@ ONLY_FOR: Final[dict[str, RuleVerdict]] = {
     "expires": "ask",
     "approvers": "ask",
     "excluded": "ask",
+    "argument": "ask",
     "arguments": "replace",
 }
 """Fields that belong to one verdict."""
@@ -69,6 +70,7 @@ class Rule:
         expires: of `ask`: seconds until the request is denied unanswered.
         approvers: of `ask`: the names that may decide.
         excluded: of `ask`: names that may not decide; `labels.NAME` is the value of a label, such as the requester.
+        argument: of `ask`: the argument that the approver has to write, which `answer` does too.
         arguments: of `replace`: the new values, by name, or by path as in `order.total`.
         enabled: False leaves the rule out.
 
@@ -88,6 +90,7 @@ class Rule:
     expires: float | None = field(default=None, kw_only=True)
     approvers: Sequence[str] = field(default=(), kw_only=True)
     excluded: Sequence[str] = field(default=(), kw_only=True)
+    argument: str | None = field(default=None, kw_only=True)
     arguments: Mapping[str, Json] = field(default_factory=dict[str, Json], kw_only=True)
     enabled: bool = field(default=True, kw_only=True)
 
@@ -163,6 +166,8 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
             yield Mistake(f"must be a list of names, got {value!r:.80}", name)
     if not isinstance(unchecked.reason, str):
         yield Mistake(f"must be a text, got {rule.reason!r:.80}", "reason")
+    if unchecked.argument is not None and not (isinstance(unchecked.argument, str) and rule.argument):
+        yield Mistake(f"must be the name of an argument, got {rule.argument!r:.80}", "argument")
     if not isinstance(unchecked.enabled, bool):
         yield Mistake(f"must be true or false, got {rule.enabled!r:.80}", "enabled")
     expires: Any = rule.expires

@@ -95,6 +95,7 @@ class AskPerson:
         expires: seconds until the request is denied unanswered; None for the runner's `approval_expires`.
         approvers: names that may decide; empty for any.
         excluded: names that may not decide, such as that of the requester.
+        argument: of a call: the argument that the approver has to write, such as a reason; None if none.
     """
 
     rule: str | None = None
@@ -102,6 +103,7 @@ class AskPerson:
     expires: float | None = None
     approvers: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    argument: str | None = None
 
 
 @frozen

@@ -170,6 +170,8 @@ class ApprovalVerbs(ControlVerbs):
     ) -> None:
         """Answer a question; who asked goes on when the task is next driven. The same answer again changes nothing.
 
+        An approval for which a rule wants an argument is answered too: the call then runs with this value.
+
         Args:
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it; None if exactly one question is pending.
@@ -183,7 +185,17 @@ class ApprovalVerbs(ControlVerbs):
             CallNotFound: no such question was asked.
             AlreadyDecided: it was answered differently, has expired, or its call has ended.
         """
-        await self._decide(task, request_id, _Verdict("answer", by, value=_as_json(value)))
+        written = _as_json(value)
+        items = [
+            item for item in await self.list_pending(id_of(task)) if request_id in (None, item.request_id)
+        ]
+        wanted = [item for item in items if item.argument is not None]
+        if len(wanted) == 1 and not any(item.kind == "question" for item in items):
+            (item,) = wanted
+            arguments = {**item.arguments, str(item.argument): written}
+            await self._decide(task, item.request_id, _Verdict("approve", by, arguments))
+        else:
+            await self._decide(task, request_id, _Verdict("answer", by, value=written))
 
     @verb
     async def list_grants(
@@ -278,6 +290,16 @@ class ApprovalVerbs(ControlVerbs):
                 f"task {state.task_id}: {who} may not decide on {item.request_id}{allowed}",
                 task_id=state.task_id,
             )
+        if request.argument is not None and verdict.kind == "approve":
+            if verdict.arguments is None or request.argument not in verdict.arguments:
+                raise ConfigurationError(
+                    f"approve: {item.request_id} asks for the argument {request.argument!r}: give it with arguments=, "
+                    "or by `answer`"
+                )
+            if verdict.scope != "once":
+                raise ConfigurationError(
+                    f"approve: {item.request_id} asks for an argument, so that it holds for one call: scope='once'"
+                )
         if verdict.scope in STANDING and request.rule is None:
             raise ConfigurationError(
                 f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"

@@ -27,7 +27,7 @@ from treadle.core.strict_json import STRICTLY, parse_object
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.terminal import echoing
 from treadle.engine.results import Pending, moment
-from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TreadleError
+from treadle.errors import AlreadyDecided, CallNotFound, ConfigurationError, TreadleError
 from treadle.runner.approvals import ApprovalVerbs
 
 SHOWN: Final = 4_000
@@ -82,6 +82,8 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         yield from _labelled("about it:", exact_json(item.details), width, most)
     if item.progress is not None:
         yield from _labelled("progress:", exact_json(item.progress), width, most)
+    if item.argument is not None:
+        yield from _labelled("you write:", exact_text(item.argument), width, most)
     if item.preview is not None:
         preview = item.preview if isinstance(item.preview, str) else exact_json(item.preview)
         yield from _labelled("what it does:", exact_text(preview), width, most)
@@ -206,9 +208,35 @@ class Dialogue:
             elif await act[1](self, item, rest.strip()):
                 return True
 
-    async def _allow(self, item: Pending, _: str) -> bool:
+    async def _allow(self, item: Pending, written: str) -> bool:
+        if item.argument is not None:
+            return await self._written(item, written)
         await self._verbs.approve(item.task_id, item.request_id, by=self._by)
         return True
+
+    async def _written(self, item: Pending, draft: str) -> bool:
+        """Approve with the argument that a rule wants of the approver; an empty line goes back to the question."""
+        while True:
+            draft = draft or (await self._keyboard.answer(f"{item.argument}, for this call: ")).strip()
+            if not draft:
+                return False
+            if await self._answered_with(item, draft):
+                return True
+            draft = ""
+
+    async def _answered_with(self, item: Pending, written: str) -> bool:
+        """Answer with JSON, else with the text itself; return False if neither fits, which is told."""
+        refusal = None
+        for value in values_of(written, item.arguments.get(str(item.argument))):
+            try:
+                await self._verbs.answer(item.task_id, item.request_id, value=value, by=self._by)
+            except ConfigurationError as error:
+                refusal = refusal or error
+            else:
+                return True
+        if refusal is not None:
+            self._refused(refusal)
+        return False
 
     async def _allow_in_task(self, item: Pending, _: str) -> bool:
         return await self._allow_for(item, "task")
@@ -270,8 +298,6 @@ class Dialogue:
             return False
         try:
             await self._verbs.approve(item.task_id, item.request_id, arguments=arguments, by=self._by)
-        except ApproverRefused:
-            raise
         except ConfigurationError as error:
             self._refused(error)
             return False
@@ -368,6 +394,15 @@ class Dialogue:
 
 
 _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def values_of(written: str, present: Json) -> list[Json]:
+    """Return what a person may have meant in place of a value, the likeliest first: JSON, or the text itself."""
+    try:
+        value: Json = json.loads(written, **STRICTLY)
+    except ValueError:
+        return [written]
+    return [written, value] if isinstance(present, str) and not isinstance(value, str) else [value, written]
 
 
 def read_answer(written: str, schema: Json) -> Json:

@@ -41,7 +41,7 @@ class ApprovalRequested(Event, CallOccurrence):
     `definition` and `digest` bind an approval to the tool as it is defined now, and to the arguments of the call.
     Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
     would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
-    conversation, if it is not that of the task.
+    conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -59,6 +59,7 @@ class ApprovalRequested(Event, CallOccurrence):
     approvers: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     thread: str | None = None
+    argument: str | None = None
 
 
 @mutable
