@@ -469,6 +469,10 @@ class Toolset(Protocol):
         """Return JSON data that differs when the declaration does, for the fingerprint of the agent; no secrets."""
         ...
 
+    def known_specs(self) -> tuple[ToolSpec, ...] | None:
+        """Return the tools as far as they are known without a connection; None if they were never listed."""
+        ...
+
     def connect(self) -> ToolsetConnection:
         """Return a new connection, which begins nothing yet."""
         ...

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Runner, ScriptedModel, ToolSpec, tool
 from treadle.drivers.toolsets import ConnectedToolsets
 from treadle.errors import ToolsetUnavailable
 from treadle.models import call, text
@@ -37,6 +37,9 @@ class Shelf:
 
     def facts(self) -> Any:
         return ["shelf"]
+
+    def known_specs(self) -> tuple[ToolSpec, ...] | None:
+        return None
 
     def connect(self) -> "Shelf":
         self.connected += 1

@@ -61,6 +61,22 @@ def listed_agents() -> ListedAgents:
     return listed
 
 
+def known_specs(listed: Iterable[Agent[Any]]) -> dict[str, ToolSpec] | None:
+    """Return the tools of agents by name, those of their toolsets as they are known here.
+
+    None if a toolset was never listed: then any name may be that of a tool.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for agent in listed:
+        specs |= {tool.spec.name: tool.spec for tool in agent.tools}
+        for toolset in agent.toolsets:
+            known = toolset.known_specs()
+            if known is None:
+                return None
+            specs |= {spec.name: spec for spec in known}
+    return specs
+
+
 def listed_paths() -> list[str]:
     """Return the places, `module:agent` each, that pyproject.toml (found upward) or TREADLE_AGENTS lists."""
     project = _project()
@@ -379,9 +395,16 @@ def check_model(agent: Agent[Any]) -> None:
 
 
 def declared_tools(listed: Iterable[Agent[Any]]) -> tuple[dict[str, ToolSpec], dict[str, ToolSpec]]:
-    """Return the tools of agents by name, and those that hand conversations over by the names of the next agents."""
+    """Return the tools of agents by name, and those that hand conversations over by the names of the next agents.
+
+    Both are empty where a toolset was never listed: then any name may be that of a tool.
+    """
     tools, handoffs = dict[str, ToolSpec](), dict[str, ToolSpec]()
+    listed = [*listed]
+    if known_specs(listed) is None:
+        return tools, handoffs
     for agent in listed:
+        tools |= {spec.name: spec for toolset in agent.toolsets for spec in toolset.known_specs() or ()}
         for tool in agent.tools:
             handoff = agent.handoffs_by_tool.get(tool.spec.name)
             if handoff is None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.cli.agents import known_specs
 from treadle.core.events import EVENTS
 from treadle.core.unknown_names import MOST_LISTED, near_name
 from treadle.engine.options import NEVER_PAUSE, Breakpoint
@@ -46,7 +47,10 @@ def check_tools(agents: Iterable[Agent[Any] | None], breakpoints: Iterable[Break
     chosen = [*agents]
     if not chosen or None in chosen:
         return
-    names = sorted({tool.spec.name for agent in chosen if agent is not None for tool in agent.tools})
+    specs = known_specs(agent for agent in chosen if agent is not None)
+    if specs is None:
+        return
+    names = sorted(specs)
     for pattern in [each.tools for each in breakpoints if each.tools is not None]:
         if any(fnmatchcase(name, pattern) for name in names):
             continue

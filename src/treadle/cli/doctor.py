@@ -259,6 +259,7 @@ def _facts(agent: Agent[Any], middleware: tuple[ToolMiddleware, ...]) -> dict[st
             for tool in agent.tools
             if (layers := layers_of(tool, middleware, agent.middleware))
         },
+        "toolsets": [each.name for each in agent.toolsets],
         "offer": None if offer is None else getattr(offer, "__qualname__", None) or repr(offer),
         "undeclared_tools": [
             spec.name for spec in specs if not (spec.declared or spec.undoable or spec.reconcilable)
@@ -287,7 +288,8 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
     for agent in diagnosis.agents:
         tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
         offer = f" (offered by {agent['offer']})" if agent["offer"] else ""
-        line("agent", f"{agent['name']} on {agent['model']}: {tools}{offer}")
+        sets = "".join(f", {name}__*" for name in agent["toolsets"])
+        line("agent", f"{agent['name']} on {agent['model']}: {tools}{sets}{offer}")
         for tool, layers in agent["middleware"].items():
             line("", f"{tool}: {' > '.join(layers)} > {tool}")
     if diagnosis.policy is not None:

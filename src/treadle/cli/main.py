@@ -91,6 +91,7 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "export": "maintenance.export",
     "replay": "replay.replay",
     "policy": "policy.policy",
+    "mcp": "mcp.mcp",
     "doctor": "doctor.doctor",
     "threads": "threads.threads",
     "prune": "threads.prune",

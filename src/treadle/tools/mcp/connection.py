@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.messages import Json
@@ -17,7 +17,7 @@ from treadle.errors import ToolError, ToolOutcomeUnknown, ToolsetUnavailable
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.mcp.background_loop import in_background
 from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, clean, reading_specs, spec_of
-from treadle.tools.mcp.pins import Pins
+from treadle.tools.mcp.pins import Change, Pins
 from treadle.tools.mcp.tool import MCPTool
 
 if TYPE_CHECKING:
@@ -37,6 +37,27 @@ PATIENCE: Final = 2.0
 
 SHOWN: Final = 2_000
 """Characters of a reason that are shown."""
+
+
+def specs_of(
+    server: ServerDeclaration, definitions: Iterable[ToolDefinition], changed: Collection[str] = ()
+) -> Iterator[ToolSpec]:
+    """Yield the tools of a server as models see them.
+
+    Args:
+        server: its declaration.
+        definitions: of its tools, as they are pinned.
+        changed: the names of those that it defines differently now.
+    """
+    for each in definitions:
+        yield spec_of(
+            server.name,
+            each,
+            trusted=server.trusted,
+            effects=server.effects,
+            timeout=server.call_timeout,
+            changed=each.name in changed,
+        )
 
 
 class ServerConnection:
@@ -59,6 +80,17 @@ class ServerConnection:
     async def tools(self) -> Sequence[Tool]:
         """Return the tools that there are now; raises `ToolsetUnavailable` or `ConfigurationError`."""
         return await in_background(self._tools())
+
+    async def changes(self) -> Mapping[str, Change]:
+        """Return what is not as it was pinned; raises `ToolsetUnavailable`."""
+        return self._pins.compare(await in_background(self._definitions())).changes
+
+    async def approve(self) -> Mapping[str, Change]:
+        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`."""
+        listed = await in_background(self._definitions())
+        changes = self._pins.compare(listed).changes
+        self._pins.pin(listed)
+        return changes
 
     async def close(self) -> None:
         """End the server; calls in flight fail."""
@@ -91,6 +123,9 @@ class ServerConnection:
         self._bound = (definitions, self._pins.read(), further), tools
         return tools
 
+    async def _definitions(self) -> Sequence[ToolDefinition]:
+        return (await self._started(fresh=True)).definitions
+
     def _reading_tools(self, live: LiveServer) -> tuple[tuple[str, ToolSpec], ...]:
         server = self._server
         return tuple(
@@ -108,21 +143,11 @@ class ServerConnection:
         for name, change in comparison.changes.items():
             _log.warning("MCP server %s: its tool %r is %s since it was pinned", server.name, name, change)
         now = {each.name: each for each in listed}
+        changed = {pinned.name for pinned, is_changed in comparison.tools if is_changed}
+        pinned = [each for each, _ in comparison.tools]
         return tuple(
-            MCPTool(
-                spec_of(
-                    server.name,
-                    pinned,
-                    trusted=server.trusted,
-                    effects=server.effects,
-                    timeout=server.call_timeout,
-                    changed=changed,
-                ),
-                self._caller(now[pinned.name]),
-                pinned,
-                now[pinned.name],
-            )
-            for pinned, changed in comparison.tools
+            MCPTool(spec, self._caller(now[each.name]), each, now[each.name])
+            for spec, each in zip(specs_of(server, pinned, changed), pinned, strict=True)
         )
 
     def _caller(self, definition: ToolDefinition) -> Any:

@@ -51,7 +51,7 @@ class Pins:
         try:
             document: Any = json.loads(self._path.read_text(encoding="utf-8"))
             tools = cast("dict[str, dict[str, Any]]", document["tools"])
-            return {name: ToolDefinition(name, each) for name, each in tools.items()}
+            return {name: ToolDefinition(name, dict(each.items())) for name, each in tools.items()}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_names
+from treadle.errors import ConfigurationError, WrongArguments
 from treadle.ports import ToolsetConnection
-from treadle.tools.mcp.connection import ServerConnection
+from treadle.tools.mcp.config_file import read_servers
+from treadle.tools.mcp.connection import ServerConnection, specs_of
 from treadle.tools.mcp.declaration import ServerDeclaration
+from treadle.tools.mcp.pins import Change, Pins
 
 
 @explains_names("MCPServer")
@@ -49,6 +57,50 @@ class MCPServer(ServerDeclaration):
         ConfigurationError: an argument is not valid; the text names it.
         MissingExtra: the package `mcp` is not installed.
     """
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> list[MCPServer]:
+        """Return the servers of a file: `.mcp.json` and the like, or TOML with a table `[mcp_servers.NAME]` for each.
+
+        Args:
+            path: of the file. In JSON, `${NAME}` stands for an environment variable; servers that are disabled are
+                left out, and so are keys that other programs alone know, such as those that approve calls.
+            options: further arguments of each server; what the file says goes before.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or an entry is not valid.
+        """
+        servers: list[MCPServer] = []
+        for name, found in read_servers(path).items():
+            try:
+                servers.append(cls(name, **{**options, **found}))
+            except (ConfigurationError, WrongArguments) as error:
+                raise type(error)(f"{os.fspath(path)}: {error}") from None
+        return servers
+
+    def known_specs(self) -> tuple[ToolSpec, ...] | None:
+        """Return the tools that are pinned, without a look at the server; None if it was never listed."""
+        pinned = Pins(self.name, self.pins).read()
+        return None if pinned is None else tuple(specs_of(self, pinned.values()))
+
+    async def changes(self) -> Mapping[str, Change]:
+        """Return what the server lists otherwise than it was pinned, by its names of tools: changed, new or gone.
+
+        The server is started for that, and ended. One that was never listed is pinned. Raises `ToolsetUnavailable`.
+        """
+        connection = ServerConnection(self)
+        try:
+            return await connection.changes()
+        finally:
+            await connection.close()
+
+    async def approve(self) -> Mapping[str, Change]:
+        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`."""
+        connection = ServerConnection(self)
+        try:
+            return await connection.approve()
+        finally:
+            await connection.close()
 
     def connect(self) -> ToolsetConnection:
         """Return a new connection; the server is started once its tools are asked for."""

@@ -1,0 +1,86 @@
+"""Servers from files: `.mcp.json` and the like, which other programs write and read, and TOML."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from treadle.errors import ConfigurationError
+
+TABLES: Final = ("mcpServers", "servers", "mcp_servers")
+"""The names under which files list servers by their names."""
+
+OPTIONS: Final = ("command", "args", "env", "cwd", "url", "headers")
+"""What the files of all programs say of a server; of other keys in JSON nothing is read."""
+
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_UNKNOWN: Final = re.compile(r"\$\{[^}]*\}")
+
+
+def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of the servers in a file, by their names; those that are `disabled` are left out.
+
+    In JSON, `${NAME}`, `${NAME:-default}` and `${env:NAME}` stand for environment variables.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or an entry is not valid; the text names file and server.
+    """
+    path = Path(path)
+    is_toml = path.suffix == ".toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+        document: Any = tomllib.loads(text) if is_toml else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    tables = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+    found = [tables[name] for name in TABLES if name in tables]
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise ConfigurationError(f"{path} must list servers by name under one of {', '.join(TABLES)}")
+    servers: dict[str, dict[str, Any]] = {}
+    for name, entry in cast("dict[str, Any]", found[0]).items():
+        where = f"{path}: server {name!r}"
+        if not isinstance(entry, dict):
+            raise ConfigurationError(f"{where} must be an object with command or url, got {entry!r:.80}")
+        facts = cast("dict[str, Any]", entry)
+        if facts.get("disabled") is True:
+            continue
+        plain = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")
+        if plain in servers:
+            raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
+        servers[plain] = facts if is_toml else _of_json(facts, where)
+    return servers
+
+
+def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+    kind = facts.get("type", facts.get("transport"))
+    if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp", "streamable_http"):
+        raise ConfigurationError(f"{where} has the type {kind!r}: stdio and streamable HTTP are spoken")
+    return {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}
+
+
+def _expanded(value: Any, where: str) -> Any:
+    """Return a value with the environment variables that it names."""
+    if isinstance(value, list):
+        return [_expanded(each, where) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {name: _expanded(each, where) for name, each in cast("dict[str, Any]", value).items()}
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        name: str = match.group(1)
+        default: str | None = match.group(2)
+        found = os.environ.get(name) or default
+        if found is None:
+            raise ConfigurationError(f"{where} needs the environment variable {name}, which is not set")
+        return found
+
+    expanded = _VARIABLE.sub(variable, value)
+    if (unknown := _UNKNOWN.search(_VARIABLE.sub("", value))) is not None:
+        raise ConfigurationError(f"{where} has {unknown.group()}, which stands for nothing here")
+    return expanded

@@ -1,0 +1,51 @@
+"""`mcp`: the servers of agents, and the approval of what changed."""
+
+import json
+from pathlib import Path
+
+PLAIN = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
+
+AGENTS = """
+import sys
+from treadle import Agent, MCPServer, ScriptedModel
+
+desk = MCPServer("desk", command=sys.executable, args=[{plain!r}, "notes.txt", "--definition", "changed.json"])
+gone = MCPServer("gone", command="/no/such/program")
+clerk = Agent(ScriptedModel(["ok"]), name="clerk", tools=[desk])
+lost = Agent(ScriptedModel(["ok"]), name="lost", tools=[gone])
+"""
+
+
+def test_servers_are_listed_and_what_changed_is_approved(treadle, project):
+    (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
+    option = ("--agent", "desks:clerk")
+    first = treadle("mcp", "list", *option)
+    assert first.code == 0, first.err
+    assert "desk  4 tools pinned" in first.out or "tools pinned" in first.out
+    assert "desk__add_note" in first.out
+    (project / "changed.json").write_text(json.dumps({"description": "Send it all."}))
+    changed = treadle("mcp", "list", "--json", *option)
+    (item,) = json.loads(changed.out)["items"]
+    assert item["changes"] == {"add_note": "changed"}
+    approved = treadle("mcp", "approve", "desk", *option)
+    assert approved.code == 0, approved.err
+    assert "changed: add_note" in approved.out
+    assert json.loads(treadle("mcp", "list", "--json", *option).out)["items"][0]["changes"] == {}
+
+
+def test_a_server_that_cannot_be_had_is_named(treadle, project):
+    (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
+    ended = treadle("mcp", "list", "--agent", "desks:lost")
+    assert ended.code == 1
+    assert "the MCP server gone ended with exit code 127" in ended.out
+    unknown = treadle("mcp", "approve", "desk", "--agent", "desks:lost")
+    assert unknown.code != 0
+    assert "no agent uses an MCP server named 'desk'; they use gone" in unknown.err
+
+
+def test_a_breakpoint_may_name_a_tool_of_a_server_that_was_never_listed(treadle, project):
+    (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
+    ended = treadle("run", "desks:clerk", "go", "--break", "tool:desk__add_note")
+    assert ended.code == 0, ended.err
+    misspelt = treadle("run", "desks:clerk", "go", "--break", "tool:desk__ad_note")
+    assert "did you mean tool:desk__add_note?" in misspelt.err

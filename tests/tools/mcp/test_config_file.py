@@ -1,0 +1,102 @@
+"""Servers from files that users have."""
+
+import json
+
+import pytest
+
+from treadle import MCPServer
+from treadle.errors import ConfigurationError, WrongArguments
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file of servers and return its path."""
+
+    def write(content, name=".mcp.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return write
+
+
+def test_the_files_of_other_programs_are_read(write, monkeypatch):
+    monkeypatch.setenv("DESK_KEY", "made-up-key")
+    path = write(
+        {
+            "mcpServers": {
+                "files": {
+                    "type": "stdio",
+                    "command": "npx",
+                    "args": ["-y", "files", "${HOME_FOLDER:-/tmp}"],
+                    "env": {"KEY": "${DESK_KEY}"},
+                    "autoApprove": ["write_file"],
+                },
+                "my docs.v2": {
+                    "type": "http",
+                    "url": "https://example.com/mcp",
+                    "headers": {"X-Key": "${env:DESK_KEY}"},
+                },
+                "old": {"command": "old", "disabled": True},
+            }
+        }
+    )
+    files, docs = MCPServer.from_file(path, pins=None, trusted=True)
+    assert (files.name, files.command, files.args) == ("files", "npx", ("-y", "files", "/tmp"))
+    assert (files.env, files.trusted) == ({"KEY": "made-up-key"}, True)
+    assert (docs.name, docs.url, docs.headers) == (
+        "my-docs-v2",
+        "https://example.com/mcp",
+        {"X-Key": "made-up-key"},
+    )
+    (same,) = MCPServer.from_file(write({"servers": {"a": {"command": "x"}}}, "mcp.json"))
+    assert same.command == "x"
+
+
+def test_a_toml_file_takes_all_arguments(write):
+    path = write(
+        """
+        [mcp_servers.files]
+        command = "npx"
+        args = ["-y", "files"]
+        only = ["read_*"]
+        effects = { "read_*" = ["read_only"] }
+        call_timeout = 5
+        """,
+        "treadle.toml",
+    )
+    (files,) = MCPServer.from_file(path)
+    assert (files.only, files.effects, files.call_timeout) == (("read_*",), {"read_*": ("read_only",)}, 5.0)
+    with pytest.raises(WrongArguments, match=r"treadle\.toml: MCPServer has no argument 'autoApprove'"):
+        MCPServer.from_file(write('[mcp_servers.a]\ncommand = "x"\nautoApprove = []', "treadle.toml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "must list servers by name under one of mcpServers, servers, mcp_servers"),
+        ({"mcpServers": []}, "must list servers by name"),
+        ({"mcpServers": {"a": "npx"}}, "server 'a' must be an object with command or url"),
+        ({"mcpServers": {"a": {"type": "sse", "url": "https://example.com"}}}, "has the type 'sse'"),
+        (
+            {"mcpServers": {"a": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}}}},
+            "server 'a' needs the environment variable NOT_SET_ANYWHERE",
+        ),
+        (
+            {"mcpServers": {"a": {"command": "${input:key}"}}},
+            r"has \$\{input:key\}, which stands for nothing",
+        ),
+        ({"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "x"}}}, "is named 'a-b', too"),
+        ({"mcpServers": {"a": {}}}, "command or url must be given"),
+        ({"mcpServers": {"...": {"command": "x"}}}, "name must be at most 32 letters"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(write, content, says):
+    with pytest.raises(ConfigurationError, match=says):
+        MCPServer.from_file(write(content))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"missing\.json cannot be read"):
+        MCPServer.from_file(tmp_path / "missing.json")
