@@ -11,6 +11,7 @@ import pytest
 from tests.crash.family import CHILDREN, REQUESTS, boss, drive, slow
 from treadle import Runner
 from treadle.testing.audit import Evidence, audit_store
+from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
 
 pytestmark = pytest.mark.anyio
 
@@ -81,3 +82,57 @@ async def test_a_task_with_a_child_that_makes_progress_is_no_poison_task(tmp_pat
             while (state := (await runner.get_task("job")).state) not in ("completed", "paused"):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert state == "completed"
+
+
+TEAM = """
+from treadle import Agent, ScriptedModel, Subagent, tool
+from treadle.models import call, fail, text
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+def clerk_says(request):
+    if not request.turn:
+        return call("pay", amount=5)
+    return text("Paid.") if request.task_id.endswith("t2") else fail(400)
+
+
+def boss_says(request):
+    if request.turn:
+        return text("Done.")
+    return [call("clerk", input="pay"), call("poet", input="rhyme")]
+
+
+clerk = Agent(ScriptedModel(clerk_says), name="clerk", tools=[pay])
+poet = Agent(ScriptedModel([text("Roses.")]), name="poet")
+boss = Agent(ScriptedModel(boss_says), name="boss", subagents=[Subagent(clerk, retries=1, timeout=60), poet])
+"""
+
+
+def crashed(folder: Path, *points: str) -> CrashReport:
+    (folder / "asking_team.py").write_text(TEAM)
+    return crash_at_every_boundary(
+        "asking_team:boss",
+        "Pay.",
+        cwd=folder,
+        kills_per_task=4,
+        recovery=not points,
+        only=lambda point: not points or point.startswith(points),
+    )
+
+
+def test_a_call_that_is_tried_again_survives_a_crash_between_its_tasks(tmp_path: Path) -> None:
+    report = crashed(tmp_path, "before tool_stopped", "after tool_stopped")
+    assert (report.broken, report.missed) == ([], [])
+    assert report.places
+
+
+@pytest.mark.full
+def test_a_tree_whose_child_asks_and_is_tried_again_survives_a_crash_at_every_boundary(
+    tmp_path: Path,
+) -> None:
+    report = crashed(tmp_path)
+    assert (report.broken, report.missed) == ([], [])

@@ -33,6 +33,7 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    Subagent,
     ToolContext,
     ToolInvocation,
     ToolOutput,
@@ -344,6 +345,27 @@ WRAPPED = Agent(
 )
 
 
+def _clerk_says(request: Any) -> Any:
+    if not request.turn:
+        return call("refund", order="A-7", amount=30)
+    return text("It is paid.") if request.task_id.endswith("t2") else fail(400)
+
+
+def _chief_says(request: Any) -> Any:
+    if request.turn:
+        return text("It is done.")
+    return turn(calls=[call("clerk", input="Refund A-7."), call("poet", input="Say it in rhyme.")])
+
+
+CLERK = Agent(ScriptedModel(_clerk_says), name="clerk", tools=[refund])
+POET = Agent(ScriptedModel([text("Roses are paid.")]), name="poet")
+CHIEF = Agent(
+    ScriptedModel(_chief_says),
+    name="chief",
+    subagents=[Subagent(CLERK, retries=1, timeout=60), POET],
+)
+
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -366,6 +388,7 @@ AGENTS: list[Agent[Any]] = [
     JUDGED,
     FRONT,
     WRAPPED,
+    CHIEF,
 ]
 
 
@@ -590,6 +613,13 @@ async def with_middleware(runner: Runner) -> None:
     await runner.run_step(name)
 
 
+async def with_a_child_that_asks_again(runner: Runner) -> None:
+    name = "with_a_child_that_asks_again"
+    await runner.run(CHIEF, "Refund.", task_id=name)
+    await runner.approve(name, by="ann")
+    await runner.resume(name)
+
+
 async def waiting_for_an_approval(runner: Runner) -> None:
     options = RunOptions(max_parallel_tools=1)
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
@@ -660,6 +690,7 @@ STORIES: list[Story] = [
     with_a_policy,
     with_handoffs,
     with_middleware,
+    with_a_child_that_asks_again,
     waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,
@@ -698,7 +729,7 @@ async def _goes_on(runner: Runner, task_id: str) -> tuple[str, str]:
 async def _settle(runner: Runner, task_id: str) -> None:
     if task_id == "in_flight_in_an_undo":
         await runner.undo_step(task_id)
-    for pending in (await runner.result(task_id)).pending:
+    for pending in await runner.list_pending(task_id):
         if pending.kind == "approval":
             await runner.approve(task_id, pending.request_id, by="ada")
             continue
