@@ -72,8 +72,8 @@ class Exposure:
 
 
 def _names(step: StepState) -> set[str]:
-    """Return the names of a step's calls that ran and ended: also a failure tells the model something."""
-    return {call.name for call in step.calls if call.attempt and call.status == "ended"}
+    """Return the names of a step's calls that ran and returned: also a failure tells the model something."""
+    return {call.name for call in step.calls if call.attempt and call.status in ("ended", "deferred")}
 
 
 @frozen(kw_only=True)
