@@ -26,8 +26,8 @@ from treadle.core.ids import approval_id
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
-from treadle.core.state import Expiry, TaskState, start
-from treadle.core.steps import CallState
+from treadle.core.state import Expiry, TaskState, TicketExpiry, start
+from treadle.core.steps import CallState, Sleep
 from treadle.core.tools import ToolSpec
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import recover
@@ -47,12 +47,14 @@ SPECS = {
         ToolSpec(name="book", undoable=True),
         ToolSpec(name="pay", reconcilable=True),
         ToolSpec(name="reply", read_only=True, return_direct=True),
+        ToolSpec(name="render", idempotent=True, background=True),
+        ToolSpec(name="ship", undoable=True, background=True),
         *[ToolSpec(name=f"transfer_to_{name}", read_only=True) for name in ("math", "desk", "shop")],
     )
 }
 HANDOFFS = {f"transfer_to_{name}": name for name in ("math", "desk", "shop")}
-ASKED = (*SPECS, "nobody", "book", "book")
-"""Tools a model asks for, most often the one that can be undone; one of them does not exist."""
+ASKED = (*SPECS, "nobody", "book", "book", "render", "ship")
+"""Tools a model asks for, most often those that can be undone or go on in the background; one does not exist."""
 
 GIVES = "final_answer"
 """What a model calls to give a typed answer, where answers are to be of a type."""
@@ -176,11 +178,13 @@ class Shell:
                 self.fired["voided"] += 1
                 self.record(e.ApprovalVoided(call.step, call.id, call.requests, "the tool changed"))
                 return
+            if spec.background:
+                self.record(e.TicketIssued(call.step, call.id, f"{call.id} {call.attempt + 1}"))
             self.record(e.ToolStarted(call.step, call.id, spec.effect, call.attempt + 1, spec.undoable))
             if self.clock % 7 == 0 and (permit is None or permit.request is None):
                 self.fired["rewritten"] += 1
                 self.record(e.ArgumentsRewritten(call.step, call.id, call.attempt, {"n": 9}, ("m",)))
-            if spec.effect != "read":
+            if spec.effect != "read" or spec.background:
                 self.commit()
             self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect))
         elif isinstance(effect, JudgeCall):
@@ -208,6 +212,12 @@ class Shell:
                     self.fired["question expired" if expiry.is_question else "expired"] += 1
                     kind = e.QuestionExpired if expiry.is_question else e.ApprovalExpired
                     self.record(kind(expiry.step, expiry.call, expiry.number))
+                elif isinstance(expiry, TicketExpiry) and expiry.due <= self.clock:
+                    self.fired["ticket expired"] += 1
+                    self.record(e.TicketExpired(expiry.step, expiry.call))
+                elif isinstance(expiry, Sleep) and expiry.due <= self.clock:
+                    self.fired["slept"] += 1
+                    self.record(e.SleepEnded(expiry.step, expiry.call, expiry.place))
 
     def cut_all(self) -> None:
         for key in list(self.flights):
@@ -345,7 +355,14 @@ class Shell:
         if choice // 4 % 3 == 1 and call.effect != "write" and call.asked_questions < 4:
             self.ask(call, choice // 12)
             return
-        if outcome < 2:
+        if choice // 4 % 3 == 2 and call.ticket is not None:
+            self.fired["deferred"] += 1
+            expires = self.clock + 5 + choice % 80
+            self.record(e.CallDeferred(call.step, call.id, expires, {"job": call.id}))
+        elif choice // 4 % 6 == 3 and call.effect != "write" and call.slept < 2:
+            self.fired["slept halfway" if call.effect != "read" else "slept reading"] += 1
+            self.record(e.SleepStarted(call.step, call.id, self.clock + 2 + choice % 30, call.slept + 1))
+        elif outcome < 2:
             self.record(e.ToolEnded(call.step, call.id, "ok", {"saved": call.arguments}))
         elif outcome == 2:
             failure = e.Failure("tool", "error", "broken", call.id)
@@ -422,13 +439,39 @@ class Shell:
         value = "none" if choice % 6 == 0 else choice % 9
         self.command("answer", request_id=requests[choice % len(requests)], value=value)
 
+    def tell(self, choice: int) -> None:
+        """Tell of a call by its ticket, also of one that has ended, or by a ticket that is forged."""
+        state = self.state
+        tickets = [*state.tickets, "forged"]
+        digest = tickets[choice % len(tickets)]
+        choice //= 64
+        kind = ("complete", "complete", "fail", "progress")[choice % 4]
+        data = {"error": "broken"} if kind == "fail" else {"value": f"result of {digest}"}
+        if state.ended is None:
+            self.command(kind, ticket=digest, **data)
+            return
+        self.commands += 1
+        item = InboxItem(f"i{self.commands}", kind, {"by": "me", "ticket": digest, **data}, self.clock)
+        event = as_event(state, item)
+        if not isinstance(event, (e.CommandRejected, e.TicketProgressed)):
+            self.fired["kept after the end"] += 1
+            self.record(event)
+            self.turn()
+            self.commit()
+
+    def tell_all(self) -> None:
+        """Complete every ticket that a call waits for."""
+        for digest, call in list(self.state.tickets.items()):
+            if call.status == "deferred" and call.ticket is not None and call.ticket.completion is None:
+                self.command("complete", ticket=digest, value=f"result of {digest}")
+
     def edit(self, choice: int) -> None:
         """Edit a call that has not begun, as the verb does."""
         calls = [call for call in self.open_calls() if call.status == "proposed" and not call.in_doubt]
         calls = [call for call in calls if not call.answers]
         if calls and not self.flights and self.state.ended is None and self.state.undo is None:
             call = calls[choice % len(calls)]
-            if call.questions:
+            if call.questions or call.slept:
                 return
             self.fired["edited"] += 1
             self.record(e.CallEdited(call.step, call.id, {"n": choice % 9}, call.arguments))
@@ -442,7 +485,7 @@ class Shell:
         for epoch, event in shared:
             apply(state, event, epoch)
         halfway = state.step is not None and any(call.is_halfway for call in state.step.open.values())
-        if state.in_flight() or state.undo is not None or halfway:
+        if state.in_flight() or state.undo is not None or halfway or state.deferred:
             self.fired["fork point busy"] += 1
             return
         self.fired["fork"] += 1

@@ -38,6 +38,7 @@ SETUPS = st.builds(
     on_unknown_outcome=st.sampled_from(["wait", "tell_model", "fail"]),
     max_parallel_tools=st.sampled_from([1, 2, 64]),
     output_retries=st.sampled_from([None, None, 0, 2]),
+    at_end=st.sampled_from(["suspend", "wait", "detach", "cancel"]),
 )
 OPS = {
     "work": 16,
@@ -48,6 +49,8 @@ OPS = {
     "settle": 2,
     "decide": 3,
     "reply": 3,
+    "tell": 4,
+    "wait": 1,
     "edit": 1,
     "undo": 2,
     "undo that crashes": 1,
@@ -98,6 +101,10 @@ def perform(shell: Shell, op: str, choice: int) -> None:
             shell.decide(choice)
         case "reply":
             shell.reply(choice)
+        case "tell":
+            shell.tell(choice)
+        case "wait":
+            shell.clock += choice % 40
         case "edit":
             shell.edit(choice)
         case "undo":
@@ -144,6 +151,10 @@ def finish(shell: Shell) -> None:
                 shell.decide(16)
                 shell.reply(1)
                 shell.settle(1)
+            elif decision.reason == "background":
+                shell.tell_all()
+            elif decision.reason == "timer":
+                shell.clock = max(shell.clock, shell.state.next_due() or 0)
             elif shell.state.undo is not None:
                 shell.undo(4)
             elif decision.reason in ("paused", "interrupted"):
@@ -204,6 +215,17 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "command approval_given",
         "command approval_denied",
         "wait question",
+        "deferred",
+        "slept halfway",
+        "slept reading",
+        "slept",
+        "ticket expired",
+        "wait background",
+        "wait timer",
+        "command ticket_completed",
+        "command ticket_failed",
+        "command ticket_progressed",
+        "kept after the end",
         "question asked",
         "asked anew",
         "kept",

@@ -519,8 +519,10 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             problem = _goes_on(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
-            over = ("ended",) if isinstance(event, e.Rewound) else ("ended", "deferred")
-            unended = [call_id for call_id, call in calls.items() if call.status not in over]
+            # Those in the background outlast their step; that none outlasts its undo, `delivered_once` sees.
+            unended = [
+                call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")
+            ]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
             unended += [name for name, request in in_flight.items() if not steps or request.step in steps]
