@@ -364,6 +364,10 @@ class Shell:
             self.record(e.SleepStarted(call.step, call.id, self.clock + 2 + choice % 30, call.slept + 1))
         elif outcome < 2:
             self.record(e.ToolEnded(call.step, call.id, "ok", {"saved": call.arguments}))
+        elif call.ticket is not None and call.ticket.completion is not None:
+            self.fired["failed when completed"] += 1
+            failure = e.Failure("tool", "error", "broken", call.id)
+            self.record(e.ToolStopped(call.step, call.id, "error", failure))
         elif outcome == 2:
             failure = e.Failure("tool", "error", "broken", call.id)
             if call.attempt <= SPECS[call.name].retries and call.effect != "write":

@@ -28,6 +28,13 @@ EVENTS = (
     "question_asked",
     "question_answered",
     "question_expired",
+    "call_deferred",
+    "ticket_completed",
+    "ticket_failed",
+    "ticket_progressed",
+    "ticket_expired",
+    "sleep_started",
+    "sleep_ended",
     "command_rejected",
 )
 MOMENTS = (
@@ -40,6 +47,8 @@ MOMENTS = (
     "asked again late",
     "cancel that all may know of",
     "answer that does not fit",
+    "forged ticket",
+    "double completion",
 )
 
 TREES = ("child", "a child asks", "decided above a child")

@@ -16,7 +16,15 @@ from treadle import Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.engine.results import Pending
-from treadle.errors import AlreadyDecided, ConfigurationError, StoreUnavailable, TaskNotFound, TreadleError
+from treadle.errors import (
+    AlreadyDecided,
+    ConfigurationError,
+    StoreUnavailable,
+    TaskNotFound,
+    TicketClosed,
+    TicketNotFound,
+    TreadleError,
+)
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
@@ -33,6 +41,7 @@ RULES = {
     "send": 3,
     "settle": 5,
     "decide": 8,
+    "tell": 8,
     "undo": 4,
     "fork": 2,
     "skip": 1,
@@ -84,6 +93,7 @@ class Story:
         self.streams: list[Stream] = []
         self.commands: list[tuple[str, asyncio.Task[Any]]] = []
         self.cancelled: set[str] = set()
+        self.told: set[tuple[str, str]] = set()
         self.problems: list[str] = []
 
     async def run(self, ops: int) -> Outcome:
@@ -163,6 +173,7 @@ class Story:
             "send": lambda: runner.send(task, "words"),
             "settle": lambda: self.settle(process, task),
             "decide": lambda: self.decide(process, task),
+            "tell": lambda: self.tell(process, task),
             "undo": lambda: runner.undo_step(task, to=to, force=force),
             "fork": lambda: self.fork(process, task),
             "skip": lambda: runner.skip_step(task),
@@ -230,6 +241,49 @@ class Story:
         await asyncio.gather(
             *[process.runner.answer(task, asked.request_id, value=each) for each in (value, *again)]
         )
+
+    async def tell(self, process: Process, task: str, *, completes: bool = False) -> None:
+        """Complete calls in the background: the newest ticket or an older one, twice, differently, or by a forgery."""
+        for below in [each for each in self.world.tickets if each == task or each.startswith(f"{task}.")]:
+            await self.tell_of(process, below, completes=completes)
+
+    async def tell_of(self, process: Process, task: str, *, completes: bool) -> None:
+        """Do so for one task; with `completes`, all that is left."""
+        for call_id in dict.fromkeys([call_id for call_id, _ in self.world.tickets[task]]):
+            tickets = [ticket for other, ticket in self.world.tickets[task] if other == call_id]
+            chance = self.world.chance("tell", self.world.name(task), call_id, len(tickets))
+            ticket, how = chance.choice(tickets), chance.randrange(8)
+            if completes and how in (1, 2):
+                how = 3
+            if how == 0:
+                with suppress(TicketNotFound):
+                    await process.runner.complete(f"forged{ticket}", "no result")
+                    self.problems.append(f"a forged ticket of {task} is accepted")
+                self.fired["forged ticket"] += 1
+            with suppress(TicketClosed):
+                if how == 1:
+                    await process.runner.progress(ticket, how)
+                    continue
+                if how == 2:
+                    with suppress(AlreadyDecided):
+                        await process.runner.fail(ticket, f"{call_id} failed")
+                    continue
+                try:
+                    await process.runner.complete(ticket, f"result of {call_id}")
+                except AlreadyDecided:
+                    continue
+                self.completed(process, task, call_id)
+                if how == 3:
+                    with suppress(AlreadyDecided):
+                        await process.runner.complete(ticket, "another result")
+                        self.problems.append(f"{call_id} of {task} is completed twice")
+                    self.fired["double completion"] += 1
+
+    def completed(self, process: Process, task: str, call_id: str) -> None:
+        """Note that a completion was acknowledged: it is never lost."""
+        if not process.dead and (task, call_id) not in self.told:
+            self.told.add((task, call_id))
+            self.acknowledged.append(Acknowledged(task, "ticket_completed"))
 
     async def fork(self, process: Process, task: str) -> None:
         if len(self.tasks) < 6:
@@ -335,6 +389,8 @@ class Story:
     async def go_on(self, process: Process, task: str, result: Any) -> None:
         runner = process.runner
         below = [wait.request_id for wait in result.pending if wait.kind == "subagent"]
+        with suppress(AlreadyDecided):
+            await self.tell(process, task, completes=True)
         timers = [wait for wait in result.pending if wait.due is not None]
         for child in below:
             with suppress(TaskNotFound):  # the parent stopped before it made the task
@@ -344,7 +400,7 @@ class Story:
             wanted = (await self.world.store.row(timers[0].task_id or task)).wanted
             due = ((wanted or timers[0].due) - self.world.system()) / 1e6
             await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
-        elif result.pending:
+        elif any(wait.kind != "background" for wait in result.pending):
             await self.settle(process, task)
             with suppress(AlreadyDecided):
                 if await self.decide(process, task) or not below:

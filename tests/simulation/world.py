@@ -120,6 +120,8 @@ class World:
     early: list[str] = field(default_factory=list)
     was_set: bool = False
     was_set_forward: bool = False
+    tickets: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """by task: what the tools handed out, each with its call"""
 
     def say(self, line: str) -> None:
         """Append a line to the log of the run."""
@@ -214,6 +216,7 @@ class World:
             max_parallel_tools=pick([1, 2, 64]),
             keep_in_thread=pick(["success", "always"]),
             approval_expires=pick([None, 2.0, 20.0]),
+            at_end=pick(["suspend", "wait", "detach", "cancel"]),
         )
 
     # ------------------------------------------------------------------------------------- processes
@@ -535,7 +538,27 @@ async def inquire(n: int, ctx: ToolContext) -> str:
     return f"{kept} {first} {second} {await _world().act(ctx, 'idempotent', n + 1)}"
 
 
-TOOLS = (look, put, save, book, pay, sign, inquire)
+@tool(idempotent=True, background=True, timeout=5)
+async def render(n: int, ctx: ToolContext) -> Any:
+    """Hands its ticket out, and leaves work in the background, or not."""
+    world = _world()
+    place = world.name(ctx.task_id), ctx.call_id
+    world.tickets.setdefault(ctx.task_id, []).append((ctx.call_id, ctx.ticket))
+    done = await world.act(ctx, "idempotent", n)
+    chance = world.chance("render", *place)
+    return ctx.background({"job": n}, expires=chance.choice([2, 20, 300])) if chance.randrange(4) else done
+
+
+@tool(idempotent=True, timeout=5)
+async def nap(n: int, ctx: ToolContext) -> str:
+    """Acts, sleeps, and acts once more."""
+    chance = _world().chance("nap", _world().name(ctx.task_id), ctx.idempotency_key.rpartition("/")[2])
+    first = await ctx.once("act", lambda: _world().act(ctx, "idempotent", n))
+    await ctx.sleep(chance.choice([0.5, 3, 30, 80]))
+    return f"{first} {await _world().act(ctx, 'idempotent', n + 1)}"
+
+
+TOOLS = (look, put, save, book, pay, sign, inquire, render, nap)
 ASKED = (*(tool.spec.name for tool in TOOLS), "missing")
 """Tools that a model asks for; the last one does not exist."""
 

@@ -123,7 +123,9 @@ class ControlVerbs(ViewVerbs):
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             call = state.open_call(call_id)
-            has_begun = call is None or call.status != "proposed" or call.in_doubt or call.questions or call.slept
+            has_begun = (
+                call is None or call.status != "proposed" or call.in_doubt or call.questions or call.slept
+            )
             if call is None or has_begun or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
             self._check_arguments(state, call, arguments, "edit_call")

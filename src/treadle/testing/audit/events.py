@@ -235,9 +235,16 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                     yield Violation("limits", task, event.seq, f"a request after {used} {name} of {most}")
 
 
+_NEW_TO_A_REQUEST: Final = (
+    *(e.InputReceived, e.InputEdited, e.VersionChanged, e.AgentChanged, e.TaskForked, e.Rewound),
+)
+"""What may come between two attempts of a request, so that the second may offer other tools."""
+
+
 def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """A request that is made again offers the same tools, unless a message or a change came meanwhile."""
     offered: dict[str, tuple[str, ...]] = {}
+    in_background: set[str] = set()
     for event in events:
         if isinstance(event, e.ModelStarted):
             before = offered.pop(event.call or event.step, None)
@@ -248,8 +255,10 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                     yield Violation("offers_stay", task, event.seq, text)
         elif isinstance(event, e.ModelReturned):
             offered.pop(event.call or event.step, None)
-        elif isinstance(
-            event, (e.InputReceived, e.InputEdited, e.VersionChanged, e.AgentChanged, e.TaskForked, e.Rewound)
+        elif isinstance(event, e.CallDeferred):
+            in_background.add(event.call)
+        elif isinstance(event, _NEW_TO_A_REQUEST) or (
+            isinstance(event, e.ToolEnded) and event.call in in_background
         ):
             offered.clear()
 
@@ -520,9 +529,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
             # Those in the background outlast their step; that none outlasts its undo, `delivered_once` sees.
-            unended = [
-                call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")
-            ]
+            unended = [call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
             unended += [name for name, request in in_flight.items() if not steps or request.step in steps]

@@ -269,7 +269,9 @@ def _note_end_of_step(event: e.Event, state: TaskState, standings: _Standings) -
         return
     index, standing = state.steps[-1].index, _Standing.of(state)
     before = standings.after.get(index)
-    if isinstance(event, e.TaskReopened) and before is not None and before.unread != standing.unread:
+    results = standings.results
+    is_known = before is not None and _spoken(before.unread, results) == _spoken(standing.unread, results)
+    if isinstance(event, e.TaskReopened) and before is not None and not is_known:
         standing = before  # messages since the step's end are taken back with the step that reads them
     standings.after[index] = standing
     if len(state.steps) == state.floor and standing is not before:
@@ -311,7 +313,12 @@ def _disregard_results(expected: _Standing, standing: _Standing, results: set[in
     if any(received.seq in results for received in standing.unread):
         expected.answered, expected.output = False, None
     for each in (expected, standing):
-        each.unread = [received for received in each.unread if received.seq not in results]
+        each.unread = _spoken(each.unread, results)
+
+
+def _spoken(unread: list[e.InputReceived], results: set[int]) -> list[e.InputReceived]:
+    """Return input without the results of calls in the background."""
+    return [received for received in unread if received.seq not in results]
 
 
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
