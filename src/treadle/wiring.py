@@ -12,6 +12,7 @@ from treadle.agents.agent import Agent, ModelText
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
+from treadle.core.redaction import environment_secrets
 from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
@@ -130,9 +131,7 @@ class Runner(TaskRunner):
                 copied(extra_state),
                 checked_judge("Runner: policy", policy),
                 checked_middleware("Runner: middleware", middleware),
-                Vault(
-                    checked_sources("Runner: secrets", secrets) if secrets is not None else None, watch_logs
-                ),
+                _vault(secrets),
                 checked_guardrails("Runner: guardrails", guardrails) if guardrails != () else (),
                 self._told_of(on_pending),
                 self._ask_at_terminal,
@@ -166,6 +165,15 @@ class Runner(TaskRunner):
 
     def __repr__(self) -> str:
         return f"Runner({self.store.url!r})"
+
+
+def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
+    """Return the vault of a runner; one that gives secrets to tools hides those of the environment, too."""
+    if secrets is None:
+        return Vault(None, watch_logs)
+    vault = Vault(checked_sources("Runner: secrets", secrets), watch_logs)
+    vault.learn(environment_secrets(os.environ))
+    return vault
 
 
 def as_observer(listed: Any) -> Observer:

@@ -3,6 +3,8 @@
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
 from treadle.core.events import (
+    ArgumentsRewritten,
+    CallReport,
     Failure,
     ModelFailed,
     ModelReturned,
@@ -60,3 +62,15 @@ def test_a_state_of_thousands_of_keys_takes_few_lines(capsys):
     values = {f"key {number}": "x" * 1_000 for number in range(2_000)}
     Timeline(Screen(json=False)).show(ToolEnded("s1", "s1-0", "ok", "put", changes=StateChange(values)))
     assert len(capsys.readouterr().out) < 1_000
+
+
+def test_what_middleware_did_stands_with_its_call(capsys):
+    timeline = Timeline(Screen(json=False))
+    message = Message("assistant", (ToolCall("s1-0", "pay", {"amount": 500}), ToolCall("s1-1", "look", {})))
+    timeline.learn_calls([ModelReturned("s1", message, "tool_calls", Usage())])
+    timeline.show(ArgumentsRewritten("s1", "s1-0", 1, {"amount": 100}, ("cap", "round")))
+    timeline.show(ToolEnded("s1", "s1-1", "ok", "x", report=CallReport("cached", {"cached": {"seconds": 2}})))
+    shown = capsys.readouterr().out
+    assert "pay (s1-0) runs as (amount=100)" in shown
+    assert "by middleware cap, round" in shown
+    assert "answered by the middleware cached" in shown

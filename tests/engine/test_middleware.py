@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import journal
+from tests.runner.acts import journal, until
 from treadle import (
     Agent,
     Allow,
@@ -25,6 +25,7 @@ from treadle import (
 )
 from treadle.core import events as e
 from treadle.core.messages import Json
+from treadle.engine import in_flight
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, turn
 
@@ -545,6 +546,42 @@ async def test_a_call_interrupted_before_its_tool_was_reached_did_not_happen() -
         ran.append("again")
         result = await runner.resume(handle.task_id)
     assert (result.state, ran) == ("completed", ["again", 1])
+
+
+async def test_a_middleware_that_ignores_its_cancellation_is_given_up_and_starts_no_tool_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "GRACE", 0.02)
+    monkeypatch.setattr(in_flight, "INSIST", 0.02)
+    entered, ends = asyncio.Event(), asyncio.Event()
+    later: list[BaseException] = []
+
+    async def stubborn(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+        entered.set()
+        while not ends.is_set():
+            try:
+                await ends.wait()
+            except asyncio.CancelledError:
+                continue
+        try:
+            return await next(call)
+        except BaseException as error:
+            later.append(error)
+            raise
+
+    agent = agent_with(pay, script=[call("pay", amount=1), "Done."], middleware=[stubborn])
+    async with Runner("memory:") as runner:
+        handle = await runner.start(agent, "Go.")
+        await entered.wait()
+        await handle.cancel()
+        result = await handle.result()
+        assert [each.name for each in runner.abandoned] == ["pay"]
+        ends.set()
+        await until(lambda: not runner.abandoned)
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome, ran) == ("cancelled", "error", [])
+    assert "did not stop, and had not called the tool" in execution.error.message
+    assert [type(error) for error in later] == [asyncio.CancelledError]
 
 
 class Stops(BaseException):

@@ -425,6 +425,44 @@ def test_the_oldest_values_are_forgotten_and_keys_of_models_never() -> None:
     assert hidden == f"value-0000-abcdefgh {SECRET} {SECRET}"
 
 
+async def test_keys_of_the_environment_are_hidden_by_a_runner_with_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp-0123456789abcdef")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:pg-pass-4711@db/x")
+
+    @tool(read_only=True)
+    def environment() -> list[str]:
+        """Show the environment."""
+        return ["ghp-0123456789abcdef", "pg-pass-4711"]
+
+    async with Runner("memory:", secrets={}) as runner:
+        (execution,) = (await runner.run(agent_with(environment), "Go.")).tool_executions
+    assert execution.output == [SECRET, SECRET]
+
+
+async def test_a_subagent_and_an_undo_after_a_handoff_get_the_secrets_of_their_tools() -> None:
+    seen: list[str] = []
+
+    @tool(secrets=("crm",), undo=lambda call, ctx: seen.append(ctx.secret("crm")))
+    def save(ctx: ToolContext[Any]) -> None:
+        """Save."""
+        seen.append(ctx.secret("crm"))
+
+    second = Agent(ScriptedModel(["Done."]), name="second")
+    first = Agent(
+        ScriptedModel([call("save"), call("transfer_to_second")]),
+        name="first",
+        tools=[save],
+        handoffs=[second],
+    )
+    async with Runner("memory:", secrets={"crm": crm}, agents=[first, second]) as runner:
+        result = await runner.run(first, "Go.")
+        assert result.state == "completed", result.error
+        await runner.undo_step(result.task_id, to=0)
+    assert seen == [TOKEN, TOKEN]
+
+
 def test_a_vault_does_not_show_what_it_holds() -> None:
     vault = Vault({"crm": Source("the variable CRM", lambda: TOKEN)})
     vault.reveal("crm", "look", ("crm",))

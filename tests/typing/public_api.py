@@ -21,6 +21,7 @@ from treadle import (
     Limits,
     Message,
     ModelAnswer,
+    NextLayer,
     NextStep,
     Node,
     NodeContext,
@@ -42,6 +43,8 @@ from treadle import (
     TaskUsage,
     ToolCall,
     ToolContext,
+    ToolInvocation,
+    ToolMiddleware,
     ToolOutput,
     UndoReport,
     tool,
@@ -52,6 +55,7 @@ from treadle.engine.results import Difference, StepOutputs, TaskPage, ThreadMess
 from treadle.events import Delta, Event
 from treadle.models import OpenAI, Retry, Timeout
 from treadle.ports import Tool
+from treadle.tools import cached, redacted, timed
 
 
 @dataclass
@@ -83,6 +87,22 @@ async def look_up(ctx: ToolContext[Customer], name: str) -> str:
     assert_type(ctx.attempt, int)
     assert_type(ctx.idempotency_key, str)
     return f"{ctx.context.name}: {name}"
+
+
+async def measured(call: ToolInvocation[Customer], next: NextLayer) -> ToolOutput:
+    assert_type(call.arguments, dict[str, Json])
+    assert_type(call.context, ToolContext[Customer])
+    assert_type(call.context.secret("crm"), str)
+    assert_type(call.attempt, int)
+    result = await next(call.with_arguments({"name": "Ann"}))
+    assert_type(result, ToolOutput)
+    return result
+
+
+wrapped = tool(look_up, middleware=[measured, cached(ttl=60), timed(), redacted("email")], secrets=("crm",))
+wrapping: list[ToolMiddleware] = [measured]
+wrapping_runner = Runner("memory:", middleware=wrapping, secrets={"crm": "env:CRM", "mail": lambda: "x"})
+assert_type(wrapping_runner.middleware_of(Agent("openai:gpt-x", tools=[add])), dict[str, tuple[str, ...]])
 
 
 @tool

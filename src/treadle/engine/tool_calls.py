@@ -540,8 +540,8 @@ def _tool_context(
     pieces: Pieces | None = None
 
     def secret(name: str) -> str:
-        spec = context.runtime.tools[call.name].spec
-        value = vault.reveal(name, spec.name, spec.secrets)
+        tool = context.tool_of(call)
+        value = vault.reveal(name, call.name, tool.spec.secrets if tool is not None else ())
         in_flight.secrets = in_flight.secrets | {name}
         return value
 
