@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -358,7 +359,6 @@ def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_d
     chat.wait_for("clarify it / quick;")
     chat.wait_for_prompt()
     (project / "found").unlink()
-    chat.screen.lines[-1:] = [[]] * 2
     chat.press("look at 18\r")
     chat.wait_for("look(order=18)")
     chat.press("and be brief")
@@ -368,10 +368,11 @@ def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_d
     (project / "found").touch()
     chat.wait_for("user said and be brief.")
     chat.wait_for_prompt()
-    for _ in range(4):
-        say(chat, "/undo", "taken back")
+    for times in range(1, 5):
+        chat.press("/undo\r")
+        chat.wait_for("taken back; write on from there", times=times)
+        chat.wait_for_prompt()
         chat.press("\x15")
-        chat.screen.lines[-1:] = [[]] * 2
     assert ledger.read_text() == "refund 17 500\nanswered 42\ntake back 17 500\n"
     chat.press("\x04")
     chat.finished()
@@ -379,6 +380,52 @@ def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_d
     history = (project / "state" / "treadle" / "chat-history").read_text()
     assert "refund it" in history
     assert "too much" not in history, "answers to questions are no messages"
+
+
+@pytest.mark.parametrize("kind", ["without the extra", "dumb"])
+def test_a_plain_terminal_asks_for_lines_and_ctrl_c_leaves_a_question_open(at_desk, project, kind):
+    if kind == "without the extra":
+        (project / "prompt_toolkit.py").write_text("raise ImportError")
+    chat = at_desk(**({"TERM": "dumb"} if kind == "dumb" else {}))
+    chat.press("refund it\r")
+    chat.wait_for_prompt(QUESTION)
+    chat.press("e\r")
+    chat.wait_for("    now: {")
+    chat.wait_for_prompt("its arguments, as JSON:")
+    chat.press("\x03")
+    chat.wait_for("the last turn is waiting")
+    assert "\n● waiting" in chat.screen.text
+    chat.wait_for_prompt()
+    chat.press("/resume\r")
+    chat.wait_for_prompt(QUESTION)
+    chat.press("stop it is too much\r")
+    chat.wait_for("● cancelled")
+    chat.wait_for_prompt()
+    chat.press("look at 18\r")
+    chat.wait_for("look(order=18)")
+    chat.press("be brief\r")  # a line is sent as a whole
+    chat.wait_for("sent: the model reads it")
+    (project / "found").touch()
+    chat.wait_for("be brief; user said be brief.")
+    chat.wait_for_prompt()
+    chat.press("\x04")
+    chat.finished()
+    assert chat.process.returncode == 0
+    assert not (project / "ledger").exists()
+
+
+def test_the_terminal_is_left_as_it_was(at_desk):
+    chat = at_desk()
+    chat.press("look at 18\r")
+    chat.wait_for("look runs")
+    assert not termios.tcgetattr(chat._master)[3] & termios.ECHO, "keys do not stand amid the answer"
+    chat.press("\x03")
+    chat.wait_for("the last turn is interrupted")
+    chat.wait_for_prompt()
+    chat.press("\x04")
+    chat.finished()
+    assert termios.tcgetattr(chat._master)[3] & termios.ECHO
+    assert termios.tcgetattr(chat._master)[3] & termios.ICANON
 
 
 def test_chat_prints_no_json(treadle):

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from treadle.drivers.terminal import TerminalLines, drop_typed, echoing, readable
 
 HISTORY = "chat-history"
+_WITHOUT_A_CURSOR = ("", "dumb", "unknown")
+"""Terminals on which a line editor cannot show what it holds."""
 
 
 class Prompt(Protocol):
@@ -62,6 +64,8 @@ def make_prompt(commands: Sequence[str], toolbar: Callable[[], str]) -> Prompt:
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return LinePrompt(echo=not sys.stdin.isatty())
+    if os.environ.get("TERM", "dumb") in _WITHOUT_A_CURSOR:
+        return LinePrompt(echo=False)
     try:
         return _Editor(commands, toolbar)
     except ImportError:
@@ -106,6 +110,8 @@ class LinePrompt:
 
     async def answer(self, mark: str, default: str = "") -> str:
         if not self._echo:
+            if default:
+                print(f"    now: {default}")
             drop_typed()
         return await self.ask(mark, default)
 

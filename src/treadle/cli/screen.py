@@ -103,7 +103,12 @@ class Screen:
     @property
     def width(self) -> int | None:
         """The columns of the terminal as it is now; None where lines may be of any length."""
-        return self.out.width if self.out.is_terminal else None
+        if not self.out.is_terminal:
+            return None
+        try:
+            return min(self.out.width, os.get_terminal_size(self.out.file.fileno()).columns or self.out.width)
+        except (OSError, ValueError):
+            return self.out.width
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print a line of texts, some of them with a style; no text is read as markup."""

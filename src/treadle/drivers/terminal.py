@@ -86,6 +86,9 @@ class TerminalLines:
         reading.add_done_callback(lambda _: asked.done() or asked.set_result(None))
         try:
             await asked
+        except KeyboardInterrupt:
+            self._write("\n")
+            raise
         finally:
             self._asked = None
             reading.cancel()
@@ -105,8 +108,8 @@ class TerminalLines:
 
 
 def columns() -> int:
-    """Return how many columns the terminal has now."""
+    """Return how many columns the terminal has now; 80 if that is not known."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         return 80

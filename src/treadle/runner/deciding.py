@@ -367,12 +367,9 @@ class Dialogue:
     ] = {
         "y": ("let it run", _allow),
         "yes": ("", _allow),
-        "task": (
-            "the same for later calls of this tool that the same rule asks about, in this task",
-            _allow_in_task,
-        ),
-        "thread": ("the same in this conversation; `treadle policy grants` lists it", _allow_in_thread),
-        "always": ("the same in all tasks of this store; `treadle policy revoke` ends it", _allow_always),
+        "task": ("let it run, and later calls in this task that this rule asks about", _allow_in_task),
+        "thread": ("the same in all tasks of this conversation", _allow_in_thread),
+        "always": ("the same in all tasks of this store; `treadle policy revoke` ends both", _allow_always),
         "n": ("refuse it; `n too much` tells the model why", _deny),
         "no": ("", _deny),
         "stop": ("refuse it, and cancel the task; `stop too much` says why", _stop),
