@@ -16,6 +16,8 @@ from treadle import (
     File,
     Happened,
     NextLayer,
+    Policy,
+    Rule,
     Runner,
     ScriptedModel,
     ToolContext,
@@ -370,6 +372,55 @@ async def test_traces_and_logs_of_libraries_are_without_it(
         await runner.run(agent_with(look), "Go.")
     assert "GET https://crm/?[secret]" in caplog.text
     assert TOKEN not in caplog.text + trace.read_text(encoding="utf-8")
+
+
+async def test_a_policy_that_puts_a_secret_into_arguments_denies_the_call() -> None:
+    @tool
+    def save(key: str) -> None:
+        """Save."""
+
+    rule = Rule("inject", "replace", tool="save", arguments={"key": TOKEN})
+    agent = agent_with(ask_crm, save, script=[call("ask_crm"), call("save", key="x"), "Done."])
+    async with Runner("memory:", secrets={"crm": crm}, policy=Policy(rule)) as runner:
+        result = await runner.run(agent, "Go.")
+        assert TOKEN not in repr(await journal(runner, result.task_id))
+    assert [each.outcome for each in result.tool_executions] == ["ok", "denied"]
+    assert "put a secret of this process into its arguments" in result.tool_executions[1].error.message
+
+
+async def test_an_edit_with_a_secret_is_refused_and_changes_nothing() -> None:
+    @tool(needs_approval=True)
+    def save(key: str) -> None:
+        """Save."""
+
+    agent = agent_with(ask_crm, save, script=[call("ask_crm"), call("save", key="x"), "Done."])
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        task = (await runner.run(agent, "Go.")).task_id
+        with pytest.raises(ConfigurationError, match=r"approve: the arguments hold a secret"):
+            await runner.approve(task, arguments={"key": TOKEN})
+        with pytest.raises(ConfigurationError, match=r"edit_call: the arguments hold a secret"):
+            await runner.edit_call(task, "s2-0", {"key": TOKEN})
+        (item,) = await runner.list_pending(task)
+        assert item.arguments == {"key": "x"}
+        assert TOKEN not in repr(await journal(runner, task))
+
+
+async def test_middleware_may_put_a_secret_into_arguments_and_the_journal_does_not_hold_it() -> None:
+    seen: list[str] = []
+
+    @tool(secrets=("crm",))
+    def save(key: str = "") -> None:
+        """Save."""
+        seen.append(key)
+
+    async def signs(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+        return await next(call.with_arguments({"key": call.context.secret("crm")}))
+
+    async with Runner("memory:", secrets={"crm": crm}, middleware=[signs]) as runner:
+        result = await runner.run(agent_with(save), "Go.")
+        assert TOKEN not in repr(await journal(runner, result.task_id))
+    assert seen == [TOKEN]
+    assert result.tool_executions[0].rewritten == {"key": SECRET}
 
 
 async def test_the_end_of_a_call_names_the_secrets_that_its_tool_was_given() -> None:

@@ -179,6 +179,9 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             reason = f"its arguments were replaced {call.replaced} times, and are not accepted yet"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         arguments = plain(verdict.arguments)
+        if self.context.vault.is_in(arguments):
+            reason = "the policy put a secret of this process into its arguments"
+            return e.CallJudged(call.step, call.id, "deny", rule, reason)
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
 
     async def _preview(self) -> Json:

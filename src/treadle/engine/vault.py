@@ -132,6 +132,10 @@ class Vault:
         hidden_in_logs.set(self.known)
         return value
 
+    def is_in(self, data: Any) -> bool:
+        """Whether JSON data holds something that this vault knows: a call with such arguments must not be recorded."""
+        return self.hide_in is not None and self.known.hide_data(data) != data
+
     def error_text(self, error: BaseException) -> str:
         """Return what a model may know of an error, without secrets; searched before it is cut."""
         if self.hide_in is None:

@@ -141,6 +141,11 @@ class ControlVerbs(ViewVerbs):
         if isinstance(call, Check):
             check_edit(call, arguments, verb)
             return
+        if self._driver.vault.is_in(arguments):
+            raise ConfigurationError(
+                f"{verb}: the arguments hold a secret of this process, which no journal may hold: "
+                f"the tool {call.name} asks for it by ctx.secret(name)"
+            )
         try:
             agent = self._agents.of(state.agent, None, state.task_id)
         except AgentUnknown:
