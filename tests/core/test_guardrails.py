@@ -24,7 +24,7 @@ def test_rewritten_input_is_read_by_the_step_that_starts_after() -> None:
     (created, started) = ASKED
     state = state_after(created, *rewritten("in1", "input", text="gone"), started)
     assert [message.text for message in state.messages] == ["gone"]
-    assert state.input == (Text("gone"),)
+    assert (state.input, state.task_input) == ((Text("go"),), (Text("gone"),))
 
 
 def test_rewritten_input_takes_its_place_in_the_step_that_has_read_it_and_voids_its_request() -> None:

@@ -22,6 +22,7 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    ToolContext,
     tool,
 )
 from treadle.errors import GuardrailStopped, TaskFailed
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.anyio
 @tool(read_only=True)
 def look(name: str) -> str:
     """Look."""
-    return f"{name}: card 4111"
+    return f"{name}: card X4111"
 
 
 def agent_of(*script: Any, **more: Any) -> Agent[Any]:
@@ -51,15 +52,15 @@ def agent_of(*script: Any, **more: Any) -> Agent[Any]:
 
 
 def cards(request: GuardrailRequest) -> Rewrite | None:
-    return Rewrite(request.text.replace("4111", "[card]")) if "4111" in request.text else None
+    return Rewrite(request.text.replace("X4111", "[card]")) if "X4111" in request.text else None
 
 
 def no_cards(request: GuardrailRequest) -> Deny | None:
-    return Deny(reason="it has a card number") if "4111" in request.text else None
+    return Deny(reason="it has a card number") if "X4111" in request.text else None
 
 
 def ask_cards(request: GuardrailRequest) -> AskPerson | None:
-    return AskPerson(reason="it has a card number") if "4111" in request.text else None
+    return AskPerson(reason="it has a card number") if "X4111" in request.text else None
 
 
 async def events_of(runner: Runner, task_id: str) -> list[Any]:
@@ -90,7 +91,7 @@ async def test_input_that_passes_goes_to_the_model(blocking: bool) -> None:
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_refused_input_stops_the_task_with_a_typed_reason(blocking: bool) -> None:
     agent = agent_of(text("Never.", delay=5), guardrails=[Guardrail(no_cards, on="input", blocking=blocking)])
-    result, events = await run(agent, "My card is 4111.")
+    result, events = await run(agent, "My card is X4111.")
     error = result.error
     assert (result.state, error.source, error.kind, error.rule) == (
         "failed",
@@ -163,16 +164,16 @@ async def test_rewritten_input_takes_the_place_of_the_old_one_and_both_are_in_th
 ) -> None:
     model = ScriptedModel([text("Done.", delay=0.05)])
     agent = Agent(model, name="desk", guardrails=[Guardrail(cards, on="input", blocking=blocking)])
-    result, events = await run(agent, "My card is 4111.")
+    result, events = await run(agent, "My card is X4111.")
     assert (result.state, result.final_text) == ("completed", "Done.")
     assert model.requests[-1].messages[-1].text == "My card is [card]."
     assert verdicts(events) == [("input", "rewrite", "cards"), ("input", "allow", None)]
     rewrite = next(e for e in events if isinstance(e, GuardrailJudged))
     assert (rewrite.content, rewrite.previous) == (
         {"text": "My card is [card]."},
-        {"text": "My card is 4111."},
+        {"text": "My card is X4111."},
     )
-    assert all("4111" not in message.text for message in result.messages)
+    assert all("X4111" not in message.text for message in result.messages)
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -182,12 +183,12 @@ async def test_input_that_a_person_is_asked_about_waits_also_in_another_process(
     guardrail = Guardrail(ask_cards, on="input", blocking=blocking)
     agent = agent_of("Done.", guardrails=[guardrail])
     async with Runner(tmp_path / "j.db", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is 4111.")
+        result = await runner.run(agent, "My card is X4111.")
     assert result.state == "waiting"
     async with Runner(tmp_path / "j.db", agents=[agent]) as runner:
         (pending,) = await runner.list_pending()
         assert (pending.kind, pending.tool, pending.rule) == ("approval", "the input", "ask_cards")
-        assert pending.arguments == {"text": "My card is 4111."}
+        assert pending.arguments == {"text": "My card is X4111."}
         assert pending.text == "the guardrail ask_cards asks about the input: it has a card number"
         await runner.approve(result.task_id, by="ann")
         done = await runner.resume(result.task_id)
@@ -200,19 +201,19 @@ async def test_a_person_may_edit_what_a_guardrail_asks_about_and_it_is_judged_on
     model = ScriptedModel(["Done."])
     agent = Agent(model, name="desk", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
     async with Runner("memory:", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is 4111.")
-        await runner.approve(result.task_id, arguments={"text": "My card is 4111, that is a test card."})
+        result = await runner.run(agent, "My card is X4111.")
+        await runner.approve(result.task_id, arguments={"text": "My card is X4111, that is a test card."})
         done = await runner.resume(result.task_id)
     assert (done.state, model.requests[0].messages[-1].text) == (
         "completed",
-        "My card is 4111, that is a test card.",
+        "My card is X4111, that is a test card.",
     )
 
 
 async def test_a_person_who_refuses_stops_the_task() -> None:
     agent = agent_of("Done.", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
     async with Runner("memory:", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is 4111.")
+        result = await runner.run(agent, "My card is X4111.")
         await runner.deny(result.task_id, reason="Not here.", by="ann")
         done = await runner.resume(result.task_id)
     assert (done.state, done.error.kind, done.error.rule, done.error.by) == (
@@ -225,7 +226,7 @@ async def test_a_person_who_refuses_stops_the_task() -> None:
 
 async def test_a_headless_run_is_refused_what_a_person_would_be_asked() -> None:
     agent = agent_of("Done.", guardrails=[Guardrail(ask_cards, on="input")])
-    result, _ = await run(agent, "4111", options=RunOptions(interaction="headless"))
+    result, _ = await run(agent, "X4111", options=RunOptions(interaction="headless"))
     assert (result.state, result.error.rule) == ("failed", "ask_cards")
 
 
@@ -278,19 +279,19 @@ async def test_an_answer_that_passes_is_returned() -> None:
 
 
 async def test_a_refused_answer_stops_the_task_and_is_shown_nowhere() -> None:
-    agent = agent_of("Your card is 4111.", guardrails=[Guardrail(no_cards, on="output")])
+    agent = agent_of("Your card is X4111.", guardrails=[Guardrail(no_cards, on="output")])
     async with Runner("memory:") as runner:
         async with runner.run_stream(agent, "Go.") as stream:
             shown = [event async for event in stream]
         result = stream.result
         events = await events_of(runner, result.task_id)
     assert (result.state, result.error.kind, result.error.rule) == ("failed", "output", "no_cards")
-    assert "4111" not in repr(shown) + repr(events) + repr(result) + str(result.messages)
+    assert "X4111" not in repr(shown) + repr(events) + repr(result) + str(result.messages)
     assert [e.error.source for e in events if isinstance(e, ModelFailed)] == ["guardrail"]
 
 
 async def test_a_task_that_goes_on_after_a_refusal_asks_the_model_anew() -> None:
-    model = ScriptedModel(lambda request: "4111" if request.attempt == 1 else "Done.")
+    model = ScriptedModel(lambda request: "X4111" if request.attempt == 1 else "Done.")
     agent = Agent(model, name="desk", guardrails=[Guardrail(no_cards, on="output")])
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "Go.")
@@ -299,34 +300,34 @@ async def test_a_task_that_goes_on_after_a_refusal_asks_the_model_anew() -> None
 
 
 async def test_a_rewritten_answer_is_what_the_task_says_and_both_versions_are_in_the_journal() -> None:
-    agent = agent_of("Your card is 4111.", guardrails=[Guardrail(cards, on="output")])
+    agent = agent_of("Your card is X4111.", guardrails=[Guardrail(cards, on="output")])
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
         exported = await runner.store.read(result.task_id)
         events = await events_of(runner, result.task_id)
-    assert (result.final_text, "4111" in repr(events)) == ("Your card is [card].", False)
+    assert (result.final_text, "X4111" in repr(events)) == ("Your card is [card].", False)
     raw = b"".join(record.data for record in exported)
-    assert b"Your card is 4111." in raw
+    assert b"Your card is X4111." in raw
     assert b"Your card is [card]." in raw
 
 
 async def test_an_answer_that_a_person_is_asked_about_waits_and_is_shown_to_the_approver_alone(
     tmp_path: Any,
 ) -> None:
-    agent = agent_of("Your card is 4111.", guardrails=[Guardrail(ask_cards, on="output")])
+    agent = agent_of("Your card is X4111.", guardrails=[Guardrail(ask_cards, on="output")])
     async with Runner(tmp_path / "j.db", agents=[agent]) as runner:
         async with runner.run_stream(agent, "Go.") as stream:
             shown = [event async for event in stream]
         result = stream.result
-        assert (result.state, "4111" in repr(shown)) == ("waiting", False)
+        assert (result.state, "X4111" in repr(shown)) == ("waiting", False)
     async with Runner(tmp_path / "j.db", agents=[agent]) as runner:
         (pending,) = await runner.list_pending()
-        assert pending.arguments == {"text": "Your card is 4111."}
+        assert pending.arguments == {"text": "Your card is X4111."}
         await runner.approve(result.task_id, arguments={"text": "Your card ends with 11."}, by="ann")
         done = await runner.resume(result.task_id)
         events = await events_of(runner, result.task_id)
     assert (done.state, done.final_text) == ("completed", "Your card ends with 11.")
-    assert "4111" not in repr(events)
+    assert "X4111" not in repr(events)
     assert len(agent.model.requests) == 1
 
 
@@ -346,7 +347,7 @@ def typed_cards(request: GuardrailRequest) -> Rewrite | None:
 @pytest.mark.parametrize("mode", ["native", "tool", "prompt"])
 @pytest.mark.parametrize("function", [typed_cards, no_cards])
 async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> None:
-    said = call("final_answer", number="4111") if mode == "tool" else text('{"number": "4111"}')
+    said = call("final_answer", number="X4111") if mode == "tool" else text('{"number": "X4111"}')
     agent = Agent(
         ScriptedModel([said]),
         name="desk",
@@ -358,7 +359,7 @@ async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> Non
         async with runner.run_stream(agent, "Go.") as stream:
             shown = [event async for event in stream]
         result = stream.result
-    assert "4111" not in repr(shown) + repr(result)
+    assert "X4111" not in repr(shown) + repr(result)
     if function is typed_cards:
         assert (result.state, result.output) == ("completed", Card("none"))
     else:
@@ -367,7 +368,7 @@ async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> Non
 
 async def test_a_rewrite_that_is_not_of_the_output_type_refuses_the_answer() -> None:
     agent = Agent(
-        ScriptedModel([text('{"number": "4111"}')]),
+        ScriptedModel([text('{"number": "X4111"}')]),
         name="desk",
         output_type=Card,
         output_mode="native",
@@ -380,7 +381,7 @@ async def test_a_rewrite_that_is_not_of_the_output_type_refuses_the_answer() -> 
 
 async def test_the_thoughts_of_react_are_judged_too() -> None:
     agent = Agent(
-        ScriptedModel([text("Thought: the card is 4111\nAnswer: Done.")]),
+        ScriptedModel([text("Thought: the card is X4111\nAnswer: Done.")]),
         name="desk",
         worker="react",
         guardrails=[Guardrail(cards, on="output")],
@@ -389,7 +390,7 @@ async def test_the_thoughts_of_react_are_judged_too() -> None:
         async with runner.run_stream(agent, "Go.") as stream:
             shown = [event async for event in stream]
         result = stream.result
-    assert (result.final_text, "4111" in repr(shown)) == ("Done.", False)
+    assert (result.final_text, "X4111" in repr(shown)) == ("Done.", False)
 
 
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
@@ -397,7 +398,7 @@ async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any
     @tool(read_only=True, return_direct=True)
     def show() -> str:
         """Show."""
-        return "card 4111"
+        return "card X4111"
 
     agent = Agent(
         ScriptedModel([call("show")]),
@@ -412,9 +413,9 @@ async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any
         elif function is no_cards:
             assert (result.state, result.error.kind) == ("failed", "output")
         else:
-            assert (result.state, result.pending[0].arguments) == ("waiting", {"answer": "card 4111"})
+            assert (result.state, result.pending[0].arguments) == ("waiting", {"answer": "card X4111"})
             await runner.approve(result.task_id)
-            assert (await runner.resume(result.task_id)).final_text == "card 4111"
+            assert (await runner.resume(result.task_id)).final_text == "card X4111"
 
 
 # ------------------------------------------------------------------------------------------ results
@@ -432,10 +433,10 @@ async def test_results_are_judged_before_the_model_reads_them(function: Any) -> 
             told = "[the guardrail no_cards refused the result: it has a card number]"
         elif function is ask_cards:
             assert (result.state, len(model.requests)) == ("waiting", 1)
-            assert result.pending[0].arguments == {"result": "x: card 4111"}
+            assert result.pending[0].arguments == {"result": "x: card X4111"}
             await runner.approve(result.task_id)
             result = await runner.resume(result.task_id)
-            told = "x: card 4111"
+            told = "x: card X4111"
         else:
             told = "x: card [card]"
     assert (result.state, result.final_text) == ("completed", "Done.")
@@ -456,7 +457,7 @@ async def test_an_undo_is_given_what_the_tool_returned() -> None:
     @tool(undo=lambda call, ctx: undone.append(call.output))
     def book() -> str:
         """Book."""
-        return "booking 4111"
+        return "booking X4111"
 
     agent = Agent(
         ScriptedModel([call("book"), "Done."]),
@@ -468,7 +469,7 @@ async def test_an_undo_is_given_what_the_tool_returned() -> None:
         task = await runner.create_task(agent, "Go.")
         await runner.run_step(task)
         await runner.undo_step(task)
-    assert undone == ["booking 4111"]
+    assert undone == ["booking X4111"]
 
 
 # -------------------------------------------------------------------------------- steps of functions
@@ -490,10 +491,10 @@ def functions_of(*script: Any, **more: Any) -> Agent[Any]:
 @pytest.mark.parametrize("on", ["input", "output", "result"])
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
 async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, function: Any) -> None:
-    model = ScriptedModel([call("look", name="x"), "card 4111"])
+    model = ScriptedModel([call("look", name="x"), "card X4111"])
     agent = Agent(model, name="desk", tools=[look], worker=plain, guardrails=[Guardrail(function, on=on)])
     async with Runner("memory:", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is 4111.")
+        result = await runner.run(agent, "My card is X4111.")
         asked: list[Any] = []
         while result.state == "waiting":
             asked.append(result.pending[0].arguments)
@@ -506,7 +507,7 @@ async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, functio
     assert result.state == "completed", result.error
     if function is ask_cards:
         assert len(asked) == (2 if on == "output" else 1)
-        assert result.final_text == "It says card 4111"
+        assert result.final_text == "It says card X4111"
     elif on == "output":
         assert result.final_text == "It says card [card]"
     elif on == "result":
@@ -520,7 +521,7 @@ async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, functio
 
 
 async def test_the_guardrails_of_the_runner_hold_for_every_agent_and_for_subagents() -> None:
-    child = Agent(ScriptedModel(["card 4111"]), name="helper")
+    child = Agent(ScriptedModel(["card X4111"]), name="helper")
     agent = Agent(ScriptedModel([call("helper", input="x"), "Done."]), name="desk", subagents=[child])
     async with Runner("memory:", guardrails=[Guardrail(cards, on="output", agents="help*")]) as runner:
         result = await runner.run(agent, "Go.")
@@ -558,9 +559,9 @@ async def test_input_that_arrives_while_the_task_runs_is_judged_before_the_next_
     )
     async with Runner("memory:", agents=[agent]) as runner:
         task = await runner.create_task(agent, "Go.")
-        going.append(lambda: runner.send(task, "My card is 4111."))
+        going.append(lambda: runner.send(task, "My card is X4111."))
         result = await runner.resume(task)
-    assert (seen, result.state, result.error.kind) == (["Go.", "My card is 4111."], "failed", "input")
+    assert (seen, result.state, result.error.kind) == (["Go.", "My card is X4111."], "failed", "input")
 
 
 async def test_what_was_judged_is_not_judged_again_when_the_task_goes_on_or_is_undone() -> None:
@@ -572,12 +573,48 @@ async def test_what_was_judged_is_not_judged_again_when_the_task_goes_on_or_is_u
 
     agent = agent_of(call("look", name="x"), "Done.", guardrails=[Guardrail(note, on=["input", "result"])])
     async with Runner("memory:", agents=[agent]) as runner:
-        task = await runner.create_task(agent, "4111")
+        task = await runner.create_task(agent, "X4111")
         await runner.run_step(task)
         before = list(seen)
         await runner.undo_step(task)
         result = await runner.resume(task)
-    assert before == ["input: 4111", "input: [card]", "result: x: card 4111", "result: x: card [card]"]
-    assert seen[4:] == ["result: x: card 4111", "result: x: card [card]"]
+    assert before == ["input: X4111", "input: [card]", "result: x: card X4111", "result: x: card [card]"]
+    assert seen[4:] == ["result: x: card X4111", "result: x: card [card]"]
     assert result.state == "completed"
     assert agent.model.requests[-2].messages[-1].text == "[card]"
+
+
+@pytest.mark.parametrize("function", [cards, no_cards])
+async def test_the_result_of_a_call_in_the_background_is_judged_when_it_arrives(function: Any) -> None:
+    tickets: list[str] = []
+
+    @tool(background=True, idempotent=True)
+    async def render(ctx: ToolContext) -> Any:
+        """Render."""
+        tickets.append(ctx.ticket)
+        return ctx.background(expires=60)
+
+    model = ScriptedModel([call("render"), "It renders.", "It is there."])
+    guardrail = Guardrail(function, on="result", tools="render")
+    agent = Agent(model, name="desk", tools=[render], guardrails=[guardrail])
+    async with Runner("memory:", agents=[agent]) as runner:
+        task = await runner.run(agent, "Go.")
+        await runner.complete(tickets[0], "card X4111")
+        result = await runner.resume(task.task_id)
+        if function is no_cards:
+            assert (result.state, result.error.kind, len(model.requests)) == ("failed", "result", 2)
+            result = await runner.resume(task.task_id)
+        told = model.requests[-1].messages[-1].text
+    assert (result.state, result.final_text, "X4111" in told) == ("completed", "It is there.", False)
+    assert ("[card]" in told, "refused the result" in told) == (function is cards, function is no_cards)
+
+
+async def test_an_approval_for_always_lets_later_tasks_pass() -> None:
+    agent = agent_of("Your card is X4111.", guardrails=[Guardrail(ask_cards, on="output")])
+    async with Runner("memory:", agents=[agent]) as runner:
+        result = await runner.run(agent, "Go.")
+        await runner.approve(result.task_id, scope="always", by="ann")
+        assert (await runner.resume(result.task_id)).state == "completed"
+        assert (await runner.run(agent, "Go.")).state == "completed"
+        (grant,) = await runner.list_grants()
+        assert (grant.tool, grant.rule) == ("the answer", "ask_cards")

@@ -16,17 +16,23 @@ from typing import Any, Literal
 
 from treadle import (
     Agent,
+    AskPerson,
     Breakpoint,
+    Deny,
     File,
+    Guardrail,
+    GuardrailRequest,
     Handoff,
     Happened,
     Image,
     Limits,
+    ModelRequest,
     NextLayer,
     NextStep,
     NotHappened,
     Policy,
     RequestContext,
+    Rewrite,
     Rule,
     Runner,
     RunOptions,
@@ -311,6 +317,36 @@ FRONT: Agent[Any] = Agent(
     handoffs=[Handoff(SHOP, filter=without_tool_calls)],
 )
 
+
+def _hide(request: GuardrailRequest) -> Rewrite | None:
+    return Rewrite(request.text.replace("4111", "[card]")) if "4111" in request.text else None
+
+
+def _ask(request: GuardrailRequest) -> AskPerson | None:
+    return AskPerson(reason="It promises money.") if "EUR" in request.text else None
+
+
+def _refuse(request: GuardrailRequest) -> Deny | None:
+    return Deny(reason="It is an insult.") if "idiot" in request.text else None
+
+
+def _said(request: ModelRequest) -> Any:
+    if request.turn == 0:
+        return call("look", place="4111")
+    return text("You idiot." if request.attempt == 1 else "5 EUR to 4111.")
+
+
+GUARDED: Agent[Any] = Agent(
+    ScriptedModel(_said),
+    name="guarded",
+    tools=TOOLS,
+    guardrails=[
+        Guardrail(_hide, on=["input", "output", "result"], blocking=True),
+        Guardrail(_ask, on="output"),
+        Guardrail(_refuse, on="output"),
+    ],
+)
+
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
 
@@ -389,6 +425,7 @@ AGENTS: list[Agent[Any]] = [
     FRONT,
     WRAPPED,
     CHIEF,
+    GUARDED,
 ]
 
 
@@ -620,6 +657,19 @@ async def with_a_child_that_asks_again(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_guardrails(runner: Runner) -> None:
+    name = "with_guardrails"
+    await runner.run(GUARDED, "Pay back to 4111.", task_id=name)
+    await runner.resume(name)
+    await runner.approve(name, arguments={"text": "4 EUR to them."}, by="ada")
+    await runner.resume(name)
+
+
+async def waiting_for_a_guardrail(runner: Runner) -> None:
+    await runner.run(GUARDED, "Pay back to 4111.", task_id="waiting_for_a_guardrail")
+    await runner.resume("waiting_for_a_guardrail")
+
+
 async def waiting_for_an_approval(runner: Runner) -> None:
     options = RunOptions(max_parallel_tools=1)
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
@@ -691,6 +741,8 @@ STORIES: list[Story] = [
     with_handoffs,
     with_middleware,
     with_a_child_that_asks_again,
+    with_guardrails,
+    waiting_for_a_guardrail,
     waiting_for_an_approval,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,

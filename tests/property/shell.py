@@ -6,23 +6,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from treadle.agents.decide import function_calling, lifecycle
+from treadle.agents.decide.guardrails import guarded
 from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.checks import Check, is_judged, passed_answer, standing
 from treadle.core.effects import (
     CallModel,
     CallTool,
     Decision,
     Effect,
     JudgeCall,
+    JudgeContent,
     JudgeRequest,
     Reconcile,
+    ReleaseAnswer,
     UndoCall,
     Wait,
 )
 from treadle.core.ends import failed_end, withheld_end
 from treadle.core.fold import apply
-from treadle.core.ids import approval_id
+from treadle.core.ids import answer_place, approval_id, input_place, result_place
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
@@ -33,6 +37,7 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import recover
 from treadle.engine import undo_plan
 from treadle.engine.drive_spec import idle
+from treadle.engine.guarding import ContentJudgementInFlight
 from treadle.engine.inbox import as_event
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
 from treadle.ports import InboxItem
@@ -112,6 +117,8 @@ class Shell:
         """Take one decision and do what it says."""
         self.expire()
         work = function_calling.decide if knows and self.state.undo is None else idle
+        if work is not idle and (self.rules.guarded or self.state.checks):
+            work = guarded(work)
         handoffs = {tool: agent for tool, agent in HANDOFFS.items() if agent != self.state.agent}
         rules = replace(self.rules, handoffs=handoffs)
         decision = lifecycle.decide(self.state, rules, work, finalize=finalize)
@@ -165,6 +172,7 @@ class Shell:
         state = self.state
         if isinstance(effect, CallModel):
             assert not self.rules.judges_requests or effect.call.permit == "allow", "it was not judged"
+            self.check_contents(effect)
             self.record(e.ModelStarted(effect.step.id, "m", effect.call.attempt + 1, effect.final))
             self.requests.append(list(state.view))
         elif isinstance(effect, CallTool):
@@ -190,12 +198,37 @@ class Shell:
         elif isinstance(effect, JudgeCall):
             if self.is_invalid(effect.call):
                 return
+        elif isinstance(effect, ReleaseAnswer):
+            self.release(effect)
+            return
         elif isinstance(effect, UndoCall):
             call = effect.call
             self.record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
             self.commit()
             self.ledger.append(LedgerEntry(effect.id, f"t/{effect.id}", "idempotent"))
         self.flights[effect.id] = effect
+
+    def check_contents(self, effect: CallModel) -> None:
+        """No request goes out with input or results that guardrails have not let pass, where they are to come first."""
+        checks, rules = self.state.checks, self.rules
+        read = [standing(checks.get(input_place(each.seq))) for each in effect.step.read]
+        assert not {"refused", "asked"} & set(read), read
+        assert not rules.blocks_input or set(read) <= {"passed"}, read
+        for call in effect.step.calls:
+            check = checks.get(result_place(call.id))
+            if is_judged(call) and call.name in rules.guarded_tools:
+                used = check is not None and check.permit is not None and check.permit.status == "used"
+                assert used or standing(check) == "passed", call.id
+
+    def release(self, effect: ReleaseAnswer) -> None:
+        """Let an answer go on, as guardrails left it."""
+        call, held = effect.call, effect.call.held
+        assert held is not None
+        check = self.state.checks.get(answer_place(effect.step.id, call.attempt))
+        changed = check is not None and check.changed
+        message, typed = passed_answer(held, check.arguments if check is not None and changed else {})
+        self.fired["answer released"] += 1
+        self.record(e.ModelReturned(effect.step.id, message, held.finish, held.usage, typed))
 
     def is_invalid(self, call: CallState) -> bool:
         """End a call that cannot start, and tell so."""
@@ -255,6 +288,8 @@ class Shell:
             self.judge(effect.call, choice)
         elif isinstance(effect, JudgeRequest):
             self.judge_request(effect, choice)
+        elif isinstance(effect, JudgeContent):
+            self.judge_content(effect, choice)
         elif isinstance(effect, UndoCall):
             self.end_undo(effect, choice)
         else:
@@ -275,7 +310,14 @@ class Shell:
                 parts.append(ToolCall("", choices[choice % len(choices)], {"n": choice % 4}))
             finish = "length" if kind == 3 else "tool_calls"
         message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
-        self.record(e.ModelReturned(step.id, message, finish, Usage(5, 5), self.read(message, choice)))
+        returned = e.ModelReturned(step.id, message, finish, Usage(5, 5), self.read(message, choice))
+        read = [standing(self.state.checks.get(input_place(each.seq))) for each in step.read]
+        guarded = self.rules.guarded
+        if effect.call.void or "output" in guarded or ("input" in guarded and set(read) - {"passed"}):
+            self.fired["answer held"] += 1
+            self.record(e.AnswerHeld(step.id, message, finish, returned.usage, returned.typed))
+        else:
+            self.record(returned)
 
     def read(self, message: Message, choice: int) -> e.TypedAnswer | None:
         """Return how an answer reads, where answers are to be of a type: right or wrong, or no answer at all."""
@@ -349,6 +391,37 @@ class Shell:
                     call.step, call.id, number, "n?", {"type": "integer"}, "d", place, expires=expires
                 )
             )
+
+    def judge_content(self, effect: JudgeContent, choice: int) -> None:
+        """Decide on a content as guardrails may; one that was settled, changed or taken back meanwhile is left."""
+        in_flight = cast("ContentJudgementInFlight", SimpleNamespace(effect=effect))
+        if ContentJudgementInFlight.is_overtaken(in_flight, self.state):
+            self.fired["content overtaken"] += 1
+            return
+        check = self.state.checks.get(effect.place)
+        edited = check is not None and check.permit is not None
+        verdict: Any = ("allow", "allow", "allow", "allow", "rewrite", "ask", "deny")[choice % 7]
+        if verdict == "rewrite" and check is not None and check.replaced > 1:
+            verdict = "deny"
+        if verdict == "ask" and edited:
+            verdict = "allow"
+        self.fired[f"{effect.guards} {verdict}"] += 1
+        content: Any = None
+        if verdict == "rewrite":
+            content = {part: {"right": -1} if part == "answer" else "rewritten" for part in effect.content}
+            if content == effect.content:
+                verdict, content = "allow", None
+        elif verdict == "ask":
+            content = effect.content
+        previous = effect.content if verdict == "rewrite" else None
+        judged = e.GuardrailJudged(
+            effect.step, effect.place, effect.guards, verdict, "rule", "why", content, previous
+        )
+        self.record(judged)
+        if verdict == "ask":
+            number = self.state.checks[effect.place].requests + 1
+            expires = self.clock + 5 + choice % 60
+            self.record(e.ApprovalRequested(effect.step, effect.place, number, "d", "a", expires, "rule"))
 
     def end_tool(self, call: CallState, choice: int) -> None:
         outcome = choice % 4
@@ -425,15 +498,18 @@ class Shell:
 
     def decide(self, choice: int) -> None:
         """Decide on a request for approval, now and then on one that is open no more."""
-        requests = [approval_id(call.id, call.requests) for call in self.state.asked.values()] or [
-            "s1-0-ask1"
-        ]
+        asked = list(self.state.asked.values())
+        requests = [approval_id(call.id, call.requests) for call in asked] or ["s1-0-ask1"]
         request = requests[choice % len(requests)]
+        call = asked[choice % len(requests)] if asked else None
         choice //= 8
         if choice % 3 == 0:
             self.command("deny", request_id=request)
         else:
-            arguments = {"n": 7} if choice % 3 == 1 else None
+            edited: Any = {"n": 7}
+            if isinstance(call, Check):
+                edited = {part: {"right": 7} if part == "answer" else "edited" for part in call.arguments}
+            arguments = edited if choice % 3 == 1 else None
             scope = "task" if choice % 5 == 0 else "once"
             self.command("approve", request_id=request, arguments=arguments, scope=scope)
 

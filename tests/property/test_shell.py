@@ -17,18 +17,25 @@ from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(
-    lambda steps, tool_calls, judged, requests, handed, **rest: Rules(
+    lambda steps, tool_calls, judged, requests, handed, guarded, **rest: Rules(
         "m",
         SPECS,
         Limits(steps=steps, tool_calls=tool_calls, handoffs=handed),
         judged=frozenset(judged),
         gated=bool(judged) or requests,
         judges_requests=requests,
+        guarded=frozenset(guarded),
+        guarded_tools=frozenset(SPECS if "result" in guarded else ()),
+        blocks_input=rest.pop("blocks_input") and "input" in guarded,
         **rest,
     ),
     judged=st.sampled_from([(), (), (*SPECS, "nobody")]),
     requests=st.sampled_from([False, False, True]),
     handed=st.sampled_from([None, 1, 2]),
+    guarded=st.sampled_from(
+        [(), (), (), ("input",), ("output",), ("result",), ("input", "output", "result")]
+    ),
+    blocks_input=st.booleans(),
     on_denied_call=st.sampled_from(["continue", "continue", "fail", "degrade", "pause"]),
     steps=st.sampled_from([None, 0, 1, 2, 3]),
     tool_calls=st.sampled_from([None, None, 0, 1, 3]),
@@ -212,6 +219,10 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "request allow",
         "request ask",
         "request deny",
+        "answer held",
+        "answer released",
+        "content overtaken",
+        *[f"{x} {y}" for x in ("input", "output", "result") for y in ("allow", "rewrite", "ask", "deny")],
         "command approval_given",
         "command approval_denied",
         "wait question",

@@ -10,7 +10,7 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
-from treadle.core.ids import base_call_id, undone_call
+from treadle.core.ids import base_call_id, content_name, undone_call
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
 from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
@@ -126,6 +126,8 @@ class Timeline:
         match event:
             case e.ModelStarted():
                 self._awaited[event.call or event.step] = f"{event.model} thinks"
+            case e.AnswerHeld():
+                self._awaited[event.call or event.step] = "guardrails decide"
             case e.ModelReturned() | e.ModelFailed() | e.ModelStopped():
                 self._awaited.pop(event.call or event.step, None)
             case e.ToolStarted():
@@ -305,6 +307,8 @@ class Timeline:
                 self._show_judgement(event)
             case e.RequestJudged():
                 self._show_request_judged(event)
+            case e.GuardrailJudged():
+                self._show_content_judged(event)
             case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
                 self._show_decision(event)
             case (
@@ -493,6 +497,19 @@ class Timeline:
         text = f"a request to {event.model} {word}{why}"
         self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
 
+    def _show_content_judged(self, event: e.GuardrailJudged) -> None:
+        """Print what a guardrail decided on a content; what a person is asked is told by the request that follows."""
+        if event.verdict == "ask" or (event.verdict == "allow" and event.rule is None):
+            return
+        mark, word, style = {
+            "allow": ("✓", "passed", "dim"),
+            "rewrite": ("!", "was rewritten", "yellow"),
+            "deny": ("✗", "was refused", "red"),
+        }[event.verdict]
+        why = f": {event.reason}" if event.reason else ""
+        by = (f"  by guardrail {event.rule}" if event.rule else "", "dim")
+        self._line((f"  {mark} ", style), f"{self._name(event.place)} ({event.place}) {word}{why}", by)
+
     def _show_background(
         self,
         event: e.CallDeferred | e.TicketProgressed | e.TicketCompleted | e.TicketFailed | e.TicketExpired,
@@ -584,7 +601,7 @@ class Timeline:
 
     def _name(self, call: str) -> str:
         requested = self._calls.get(undone_call(call))
-        return call if requested is None else requested.name
+        return content_name(call) or call if requested is None else requested.name
 
     def _line(self, *parts: str | tuple[str, str]) -> None:
         self._print_step_name(self._event_step)

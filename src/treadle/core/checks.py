@@ -11,6 +11,7 @@ used        denied, and its step has failed for it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Literal, cast
 
@@ -22,7 +23,7 @@ from treadle.core.permits import Permit
 from treadle.core.steps import CallState
 from treadle.errors import ConfigurationError
 
-NAMES: Final[dict[GuardedContent, str]] = {
+NAMES: Final[Mapping[GuardedContent, str]] = {
     "input": "the input",
     "output": "the answer",
     "result": "the result",

@@ -264,9 +264,11 @@ def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
     step, answered = state.step, False
     if step is not None and step.id == event.step:
-        answered = step.error is not None and step.error.source in ("tool", "subagent")
-        if step.error is not None and answered and step.error.kind != "unknown":
+        source = step.error.source if step.error is not None else None
+        called = source in ("tool", "subagent")
+        if step.error is not None and called and step.error.kind != "unknown":
             _propose_again(state, step)
+        answered = called or (source == "guardrail" and step.model_call.status == "answered")
         if step.error is not None and step.error.kind == INVALID_OUTPUT:
             _ask_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None

@@ -3,6 +3,7 @@
 A content is settled when guardrails or a person let it pass, or refuse it. Then the task is changed by it, here alone:
 
     input passed, rewritten     the message has the new text; a request that went out with the old one is void
+    input refused               the message says so, for a model that reads it once its step was skipped
     answer passed               `ModelReturned` follows, with what guardrails made of it
     result passed, rewritten    the call has the new output, and the model reads it
     result refused              the model reads that it was withheld
@@ -15,8 +16,8 @@ from dataclasses import replace
 from treadle.core import model_calls
 from treadle.core.checks import Check, answer_content, refusal, standing, with_input
 from treadle.core.events import AnswerHeld, GuardrailJudged, IllegalEvent, InputReceived
-from treadle.core.ids import answer_place, base_call_id, input_place, result_call
-from treadle.core.messages import Json, Message, Text, ToolResult
+from treadle.core.ids import answer_place, base_call_id, input_place, is_input, result_call
+from treadle.core.messages import Content, Json, Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, as_text
 from treadle.core.permits import Permit
 from treadle.core.render import spoken
@@ -62,14 +63,12 @@ def judge(state: TaskState, event: GuardrailJudged) -> None:
 def settle(state: TaskState, check: Check) -> None:
     """Change the task by a content that has passed or is refused."""
     stands = standing(check)
-    if stands == "refused":
-        if check.guards == "result":
-            _replace_result(state, check, f"[{refusal(check).message}]")
-    elif stands == "passed" and check.changed:
-        if check.guards == "result":
-            _replace_result(state, check, check.arguments["result"])
-        elif check.guards == "input":
-            _replace_input(state, check)
+    if stands not in ("refused", "passed") or (stands == "passed" and not check.changed):
+        return
+    if is_input(check.id):
+        _replace_input(state, check)
+    elif check.guards == "result":
+        _replace_result(state, check, _note(check) if stands == "refused" else check.arguments["result"])
 
 
 def draw_consequence(state: TaskState, step: str) -> None:
@@ -88,39 +87,64 @@ def draw_consequence(state: TaskState, step: str) -> None:
 def as_judged(state: TaskState, received: InputReceived) -> InputReceived:
     """Return input as guardrails left it."""
     check = state.checks.get(input_place(received.seq))
-    if check is None or not check.changed or standing(check) != "passed":
+    stands = standing(check)
+    if check is not None and stands == "refused":
+        parts: tuple[Content, ...] = (Text(_note(check)),)
+    elif check is not None and stands == "passed" and check.changed:
+        parts = with_input(received.parts, check.arguments)
+    else:
         return received
-    return replace(
-        received, parts=with_input(received.parts, check.arguments), seq=received.seq, time=received.time
-    )
+    return replace(received, parts=parts, seq=received.seq, time=received.time)
+
+
+def _judge_unread(state: TaskState) -> None:
+    """Let input that no step has read be as guardrails left it; results of calls in the background are among it."""
+    for place, received in enumerate(state.unread):
+        judged = as_judged(state, received)
+        if judged is not received:
+            state.unread = [*state.unread[:place], judged, *state.unread[place + 1 :]]
+            for call in state.arrived:
+                if call.ticket is not None and call.ticket.arrival is received:
+                    call.ticket.arrival = judged
+
+
+def _note(check: Check) -> str:
+    """Return what a model reads in the place of a content that was refused."""
+    return f"[{refusal(check).message}]"
 
 
 def take_back(state: TaskState, gone: set[str]) -> None:
     """Drop what was decided on contents of steps that were taken back; input stays as it was left."""
-    state.unread = [as_judged(state, received) for received in state.unread]
+    _judge_unread(state)
     unread = {input_place(received.seq) for received in state.unread}
     for check in list(state.checks.values()):
         is_open = standing(check) not in ("passed", "refused")
-        if check.step in gone if check.guards != "input" else is_open and check.id not in unread:
-            _drop(state, check)
+        if check.step in gone if not is_input(check.id) else is_open and check.id not in unread:
+            del state.checks[check.id]
+            state.asked.pop(check.id, None)
 
 
 def forget(state: TaskState) -> None:
-    """Drop, for a fork, what is not settled, and what was decided on input that no step has read."""
+    """Have judged anew, for a fork, what is not settled, and input that no step has read.
+
+    Questions to people are counted on: an answer to one before the fork is none to one after it.
+    """
     unread = {input_place(received.seq) for received in state.unread}
-    for check in list(state.checks.values()):
+    for check in state.checks.values():
         if standing(check) not in ("passed", "refused") or check.id in unread:
-            _drop(state, check)
-
-
-def _drop(state: TaskState, check: Check) -> None:
-    del state.checks[check.id]
-    state.asked.pop(check.id, None)
+            check.permit = None
+            state.asked.pop(check.id, None)
 
 
 def drop_open(state: TaskState) -> None:
-    """Drop the questions to people of a task that ends: if it goes on, they are asked anew."""
+    """Drop the questions to people of a task that ends: if it goes on, they are asked anew.
+
+    A refused result of a call in the background has stopped the task: if that goes on, the model reads of the refusal.
+    """
     for check in state.checks.values():
+        permit = check.permit
+        if permit is not None and permit.status == "denied" and check.guards == "result":
+            permit.status = "used"
         if state.asked.pop(check.id, None) is not None:
             check.permit = None
 
@@ -129,9 +153,9 @@ def drop_open(state: TaskState) -> None:
 
 
 def _replace_input(state: TaskState, check: Check) -> None:
-    state.unread = [as_judged(state, received) for received in state.unread]
-    if check.id == input_place(1):
-        state.input = with_input(state.input, check.arguments)
+    _judge_unread(state)
+    if check.id == input_place(1) and standing(check) == "passed":
+        state.passed_input = with_input(state.input, check.arguments)
     step = state.step
     if step is None:
         return

@@ -165,6 +165,11 @@ def input_place(seq: int) -> str:
     return f"in{seq}"
 
 
+def is_input(place: str) -> bool:
+    """Whether an id is that of input, as guardrails judge it."""
+    return place.startswith("in") and place[2:].isdigit()
+
+
 def answer_place(request: str, attempt: int) -> str:
     """Return the id of a model's answer as guardrails judge it: of the step or the request, and of its attempt."""
     return f"{request}{_SAID}{attempt}"
@@ -183,6 +188,15 @@ def result_call(place: str) -> str:
 def final_place(step: str, digest: str) -> str:
     """Return the id of what a step gives as the task's answer, as guardrails judge it; `digest` is that of it."""
     return f"{step}{_FINAL}{digest[:12]}"
+
+
+def content_name(place: str) -> str | None:
+    """Return how people call what has an id as guardrails judge it; None for the id of anything else."""
+    if is_input(place):
+        return "the input"
+    if is_answer(place):
+        return "the answer"
+    return "the result" if place.endswith(_VALUE) else None
 
 
 def is_answer(place: str) -> bool:

@@ -136,6 +136,10 @@ class TaskState:
 
     instructions: str | None = None
     input: tuple[Content, ...] = ()
+    """what the task was created with"""
+
+    passed_input: tuple[Content, ...] | None = None
+    """what guardrails made of it, if they rewrote it"""
 
     messages: list[Message] = field(default_factory=list[Message])
     unread: list[InputReceived] = field(default_factory=list[InputReceived])
@@ -245,6 +249,11 @@ class TaskState:
     def key_of(self, call_id: str) -> str:
         """Return the idempotency key of a call: the same in each attempt, and of no other call of any task."""
         return idempotency_key(self.task_id, self.incarnation, call_id)
+
+    @property
+    def task_input(self) -> tuple[Content, ...]:
+        """The input of the task as guardrails let it pass."""
+        return self.input if self.passed_input is None else self.passed_input
 
     @property
     def view(self) -> MessageView:

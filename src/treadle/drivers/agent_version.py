@@ -51,7 +51,7 @@ async def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, option
     if not isinstance(text, str):
         access = StateAccess(state, state.seq, f"the instructions of agent {agent.name!r}")
         view = StateView(access)
-        text = text(RunContext(state.task_id, state.thread, state.input, context, state=view))
+        text = text(RunContext(state.task_id, state.thread, state.task_input, context, state=view))
         if not isinstance(text, str):
             text = await text if isawaitable(text) else text  # pyright: ignore[reportUnnecessaryIsInstance]
         changes = access.close()

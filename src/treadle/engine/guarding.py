@@ -16,10 +16,17 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from treadle.core import events as e
-from treadle.core.checks import JSON_PARTS, Check, passed_answer, refusal, standing
+from treadle.core.checks import JSON_PARTS, NAMES, Check, passed_answer, refusal, standing
 from treadle.core.codec import flaw, plain
 from treadle.core.effects import JudgeContent, ReleaseAnswer
-from treadle.core.ids import answer_place, final_place, input_place, is_final, result_call
+from treadle.core.ids import (
+    answer_place,
+    final_place,
+    input_place,
+    is_final,
+    is_input,
+    result_call,
+)
 from treadle.core.messages import Content, Json
 from treadle.core.observation import as_text, error_text
 from treadle.core.permits import digest_of
@@ -145,7 +152,8 @@ class Guarding:
         if not any(each.checks("output") for each in self._guardrails):
             return [], {"answer": output}
         check = self._context.state.checks.get(place.place)
-        content, verdicts = {"answer": output} if check is None else check.arguments, list[e.Event]()
+        content = check.arguments if check is not None and check.changed else {"answer": output}
+        verdicts = list[e.Event]()
         stands = standing(check)
         if stands == "refused" and check is not None:
             return [e.StepFailed(step, refusal(check))], None
@@ -242,8 +250,9 @@ class Guarding:
             value=value,
             part="text" if part == "result" else part,
             whole=whole,
+            place=place.place,
             tool=place.tool,
-            parts=_parts_of(state, place.place) if place.guards == "input" else (),
+            parts=_parts_of(state, place.place) if is_input(place.place) else (),
             task_id=state.task_id,
             thread_id=state.thread,
             step=place.step,
@@ -265,7 +274,7 @@ class Guarding:
             reason = f"it was rewritten {check.replaced} times, and is not accepted yet"
             verdict = Deny(verdict.rule, reason)
         grant: str | None = None
-        name = check.name if check is not None else Check("", "", place.guards, {}).name
+        name = NAMES[place.guards]
         if isinstance(verdict, AskPerson):
             definition = digest_of([place.guards, verdict.rule])
             permit = check.permit if check is not None else None
@@ -280,8 +289,7 @@ class Guarding:
                 ]
         if isinstance(verdict, Deny):
             return [_judged(place, "deny", verdict, content if check is None else None)]
-        keeps = is_final(place.place) and check is None
-        allowed = _judged(place, "allow", verdict, content if keeps else None)
+        allowed = _judged(place, "allow", verdict)
         allowed.grant = grant
         return [allowed]
 
@@ -348,9 +356,12 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
         """Whether the content was settled, asked about, changed or taken back meanwhile."""
         effect = self.effect
         check = state.checks.get(effect.place)
+        if state.ended is not None:
+            return True
         if check is not None:
-            return standing(check) != "open" or check.arguments != effect.content
-        if effect.guards == "input":
+            changed = bool(check.arguments) and check.arguments != effect.content
+            return standing(check) != "open" or changed
+        if is_input(effect.place):
             return not _parts_of(state, effect.place)
         if is_final(effect.place):
             return all(step.id != effect.step for step in state.under_way())

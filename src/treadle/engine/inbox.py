@@ -275,7 +275,7 @@ def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
         writer.record(e.CancelRequested(event.by, f"{event.tool} was denied{_because(event.reason)}"))
     if not isinstance(event, e.ApprovalGiven) or event.scope not in STANDING:
         return
-    call = state.open_call(event.call)
+    call = state.open_call(event.call) or state.checks.get(event.call)
     request = call.permit.request if call is not None and call.permit is not None else None
     grant = standing_grant(state, request, event) if request is not None else None
     if grant is not None:

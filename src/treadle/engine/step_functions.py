@@ -144,7 +144,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
         worker = agent.custom_worker
         assert isinstance(worker, FunctionWorker), "only such workers are asked"
         task = RunContext(
-            state.task_id, state.thread, state.input, context.user_context, state=read_only(state)
+            state.task_id, state.thread, state.task_input, context.user_context, state=read_only(state)
         )
         self.enter()
         try:

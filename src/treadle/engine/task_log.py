@@ -31,12 +31,13 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.ApprovalRequested: logging.INFO,
     e.ApprovalExpired: logging.WARNING,
     e.ApprovalVoided: logging.WARNING,
+    e.GuardrailJudged: logging.WARNING,
     e.CallDeferred: logging.INFO,
     e.TicketExpired: logging.WARNING,
     e.QuestionAsked: logging.INFO,
     e.QuestionExpired: logging.WARNING,
 }
-"""The events that are told, each with its level; of the ends of calls only those that brought no result."""
+"""The events that are told, each with its level; of ends of calls those without a result, of contents those refused."""
 
 _STATES: Final = {"failed": logging.ERROR, "degraded": logging.WARNING}
 """The levels of the states that a task stops in; other states are told as `INFO`."""
@@ -48,8 +49,10 @@ def is_heard(level: int = logging.WARNING) -> bool:
 
 
 def tell_event(state: TaskState, event: e.Event) -> None:
-    """Log an event of one of the kinds in `LEVELS`, unless it is the end of a call that brought a result."""
+    """Log an event of one of the kinds in `LEVELS`, unless it is a result of a call, or a content that passed."""
     if isinstance(event, e.ToolEnded) and event.outcome == "ok":
+        return
+    if isinstance(event, e.GuardrailJudged) and event.verdict != "deny":
         return
     text = event.description
     if isinstance(event, e.ModelFailed) and event.retry_at is not None:

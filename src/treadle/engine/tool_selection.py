@@ -49,7 +49,7 @@ def _request_context(context: EffectContext, effect: CallModel) -> RequestContex
     return RequestContext(
         state.task_id,
         state.thread,
-        state.input,
+        state.task_input,
         context.user_context,
         effect.step.index,
         state.view if effect.call.request is None else function_messages(context, effect.call),

@@ -10,12 +10,13 @@ from typing import Any, Final, cast
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import apply
-from treadle.core.messages import ToolCall
+from treadle.core.messages import Json, Message, Text, ToolCall
 from treadle.core.model import (
     ModelAnswer,
     ModelDelta,
     ModelRequest,
 )
+from treadle.core.observation import as_text
 from treadle.core.state import TaskState, start
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.recorded_answer import deltas_of, own_copy
@@ -25,8 +26,12 @@ from treadle.llm.recorded_answer import deltas_of, own_copy
 class _RecordedCall:
     """A recorded model call: the failures before its answer, and the answer if there was one."""
 
-    failures: list[e.ModelFailed]
-    answer: e.ModelReturned | None = None
+    failures: list[e.ModelFailed | e.AnswerHeld]
+    """the failed attempts; of those whose answers guardrails refused, the answers"""
+
+    answer: e.ModelReturned | e.AnswerHeld | None = None
+    held: e.AnswerHeld | None = None
+    """the newest answer that guardrails held"""
 
 
 @frozen
@@ -87,15 +92,18 @@ class ReplayModel:
         if request.call is not None and (match := _NUMBER.fullmatch(request.call)) is not None:
             position = _Position(int(match[2]), match[1])
         call = self._calls.get(position)
+        answer = call.answer if call is not None else None
         if call is not None and request.attempt <= len(call.failures):
-            raise _error(call.failures[request.attempt - 1])
-        if call is None or call.answer is None:
+            before = call.failures[request.attempt - 1]
+            if isinstance(before, e.ModelFailed):
+                raise _error(before)
+            answer = before
+        if answer is None:
             request_name = f"turn {request.turn}" if request.call is None else f"the request {request.call}"
             raise ModelError(
                 f"the recording has no answer to {request_name} (attempt {request.attempt})",
                 kind="invalid_request",
             )
-        answer = call.answer
         message = own_copy(answer.message)
         for delta in deltas_of(message):
             yield delta
@@ -109,22 +117,29 @@ def _recorded_calls(events: Sequence[e.Event]) -> dict[_Position, _RecordedCall]
     calls: dict[_Position, _RecordedCall] = {}
     edited: dict[str, Any] = {}
     positions: dict[str, _Position] = {}
+    pieces: dict[str, Json] = {}
     state = start("replay")
     for event in events:
-        if isinstance(event, (e.ModelStarted, e.ModelFailed, e.ModelReturned)):
+        if isinstance(event, (e.ModelStarted, e.AnswerHeld, e.ModelFailed, e.ModelReturned)):
             position = (
                 _Position(state.turn, None, _agent_of(state)) if event.call is None else positions[event.call]
             )
             call = calls.get(position)
             if call is None or (isinstance(event, e.ModelStarted) and event.attempt == 1):
                 call = calls[position] = _RecordedCall([])
-            if isinstance(event, e.ModelFailed):
-                call.failures.append(event)
+            if isinstance(event, e.AnswerHeld):
+                call.held = event
+            elif isinstance(event, e.ModelFailed):
+                refused = event.error.source == "guardrail"
+                call.failures.append(_refused(call, event, pieces) if refused else event)
+                call.held = None
             elif isinstance(event, e.ModelReturned):
-                call.answer = event
+                call.answer, call.held = call.held or event, None
         elif isinstance(event, e.ModelRequested):
             earlier = {position for position in positions.values() if position.step == event.step}
             positions.setdefault(event.call, _Position(len(earlier) + 1, event.step))
+        elif isinstance(event, e.GuardrailJudged):
+            pieces = event.content or {}
         elif isinstance(event, e.CallEdited):
             edited[event.call] = event.arguments
         apply(state, event, 1)
@@ -145,6 +160,14 @@ def _recorded_calls(events: Sequence[e.Event]) -> dict[_Position, _RecordedCall]
 
 def _agent_of(state: TaskState) -> str:
     return "" if state.agent == state.created_for else state.agent
+
+
+def _refused(call: _RecordedCall, event: e.ModelFailed, pieces: dict[str, Json]) -> e.AnswerHeld:
+    """Return an answer that guardrails refused: the one that they held, or as far as it was written."""
+    if call.held is not None:
+        return call.held
+    text = Text(as_text(pieces.get("text")))
+    return e.AnswerHeld(event.step, Message("assistant", (text,)), usage=event.usage, call=event.call)
 
 
 def _edited(call: ToolCall, edited: dict[str, Any]) -> ToolCall:

@@ -43,6 +43,7 @@ class GuardrailRequest:
         part: of an answer which part of it: `text`, `answer` (if it is typed), `reasoning`, or `scratch`, which is text
             of a text protocol that could not be read.
         whole: whether it is complete, and not an answer that is still being written.
+        place: the id of the content in the journal; the same each time that it is judged.
         tool: the name of the tool, of a result.
         parts: of input its content parts, with images and files.
         task_id, thread_id, step: where it happens.
@@ -59,6 +60,7 @@ class GuardrailRequest:
     value: Json = None
     part: str = "text"
     whole: bool = True
+    place: str = ""
     tool: str = ""
     parts: tuple[Content, ...] = ()
     task_id: str = ""

@@ -23,7 +23,7 @@ from treadle.core.events import (
     ToolStarted,
     explain_names,
 )
-from treadle.core.ids import base_call_id, undone_call
+from treadle.core.ids import base_call_id, content_name, undone_call
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.team import AgentTrack
@@ -164,6 +164,9 @@ class StoredEvents:
                 event.origin = self._at(self._origin, event)
             call = self._call_of(event)
             if call is None:
+                continue
+            if (content := content_name(call)) is not None:
+                event.tool_name = content
                 continue
             if call not in self._names:
                 for earlier in await self._read(0, event.seq):

@@ -167,6 +167,10 @@ def _other_line(event: Any) -> tuple[str, str, str, str] | None:
             told = event.rule is not None or event.verdict == "deny"
             by = f" by rule {event.rule}" if event.rule is not None else ""
             return ("!", "yellow", f"{event.description}{by}", event.reason) if told else None
+        case e.GuardrailJudged():
+            told = event.rule is not None or event.verdict == "deny"
+            by = f" by {event.rule}" if event.rule is not None else ""
+            return ("!", "yellow", f"{event.description}{by}", event.reason) if told else None
         case e.QuestionAsked():
             return "?", "yellow", event.description, event.question
         case e.ApprovalRequested() | e.ApprovalVoided() | e.ApprovalExpired() | e.QuestionExpired():

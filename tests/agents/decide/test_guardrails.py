@@ -55,7 +55,7 @@ INPUT_PASSED = judged("in1", "input", "allow")
         (ASKED, False, ["s1", "in1-judge"]),
         (BEGUN, False, ["s1", "in1-judge"]),
         ((*BEGUN, judged("in1", "input", "deny")), False, []),
-        ((*HELD, judged("in1", "input", "deny")), False, "model_stopped"),
+        ((*HELD, judged("in1", "input", "deny")), False, "step_failed"),
         ((*ASKED, judged("in1", "input", "deny")), False, "step_failed"),
         ((*ASKED, *asked("in1", "input")), False, "wait: approval ['in1']"),
         ((*BEGUN, *asked("in1", "input")), False, ["s1"]),

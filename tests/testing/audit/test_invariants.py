@@ -118,6 +118,17 @@ def request_judged(verdict: e.RequestVerdict) -> Callable[[list[e.Event]], None]
     return insert
 
 
+def content_judged(*events: e.Event) -> Callable[[list[e.Event]], None]:
+    def insert(journal: list[e.Event]) -> None:
+        journal[3:3] = list(events)
+
+    return insert
+
+
+HELD = e.AnswerHeld("s1", ASKED, "tool_calls")
+REFUSED = e.GuardrailJudged("s1", "s1-said1", "output", "deny", "rule")
+
+
 def decided_twice(events: list[e.Event]) -> None:
     events[4:4] = [asked(), e.ApprovalGiven("s1", "s1-0", 1), e.ApprovalGiven("s1", "s1-0", 1)]
 
@@ -235,6 +246,27 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
         with_events(request_judged("ask")),
     ),
     "a denied request is answered": ("I8", "judged_requests", 5, with_events(request_judged("deny"))),
+    "a refused answer goes on": ("I8", "guarded", 6, with_events(content_judged(HELD, REFUSED))),
+    "an answer goes on that a person is asked about": (
+        "I8",
+        "guarded",
+        6,
+        with_events(content_judged(HELD, replace(REFUSED, verdict="ask"))),
+    ),
+    "a content is judged twice": (
+        "I8",
+        "guarded",
+        6,
+        with_events(
+            content_judged(HELD, replace(REFUSED, verdict="allow"), replace(REFUSED, verdict="allow"))
+        ),
+    ),
+    "a refused input is answered": (
+        "I8",
+        "guarded",
+        5,
+        with_events(content_judged(e.GuardrailJudged("s1", "in1", "input", "deny", "rule"))),
+    ),
     "an event follows the end": (
         "I9",
         "one_task_end",

@@ -8,9 +8,14 @@ import pytest
 
 from treadle import (
     Agent,
+    AskPerson,
+    Deny,
+    Guardrail,
+    GuardrailRequest,
     Limits,
     NextStep,
     Policy,
+    Rewrite,
     Rule,
     Runner,
     RunOptions,
@@ -506,3 +511,37 @@ async def test_what_people_answered_is_answered_again_and_what_expired_expires(
     recording = await asyncio.to_thread(clock.run, recorded())
     report = await replay(recording, agent, run_tools=run_tools)
     assert report.ok, report
+
+
+def hide(request: GuardrailRequest) -> Rewrite | None:
+    return Rewrite(request.text.replace("4111", "[card]")) if "4111" in request.text else None
+
+
+def ask_about_money(request: GuardrailRequest) -> AskPerson | None:
+    return AskPerson(reason="money") if "EUR" in request.text else None
+
+
+def no_insults(request: GuardrailRequest) -> Deny | None:
+    return Deny(reason="an insult") if "idiot" in request.text else None
+
+
+@pytest.mark.parametrize("said", ["Card 4111", "idiot", "5 EUR"])
+@pytest.mark.parametrize("on", ["input", "output", "result"])
+async def test_a_replay_repeats_what_guardrails_decided_and_asks_none_of_them(on: Any, said: str) -> None:
+    @tool(read_only=True)
+    def read() -> str:
+        """Read."""
+        return said if on == "result" else "nothing"
+
+    guardrails = [Guardrail(function, on=on) for function in (hide, ask_about_money, no_insults)]
+    script = [call("read"), said if on == "output" else "Done."]
+    agent = Agent(ScriptedModel(script), name="desk", tools=[read], guardrails=guardrails)
+    async with Runner("memory:", agents=[agent]) as runner:
+        result = await runner.run(agent, said if on == "input" else "Go.")
+        while result.state == "waiting":
+            await runner.approve(result.task_id, by="ann")
+            result = await runner.resume(result.task_id)
+        assert result.state == ("failed" if said == "idiot" else "completed")
+        recorded = await record(runner, result.task_id, agent)
+    assert str(await replay(recorded, agent.replace(guardrails=[]))).startswith("task")
+    assert (await replay(recorded, agent.replace(guardrails=[]))).drifts == ()

@@ -109,9 +109,27 @@ def _judge(
 def _inputs(state: TaskState, rules: Rules, inputs: Iterable[e.InputReceived], step: str = "") -> _Due:
     due = _Due([], [])
     for received in inputs:
-        wanted = _judge(state, step, input_place(received.seq), "input", input_content(received.parts))
-        due.look(state, wanted, guarded="input" in rules.guarded)
+        place, content = input_place(received.seq), input_content(received.parts)
+        call = _arrived_as(state, received)
+        if call is None:
+            due.look(state, _judge(state, step, place, "input", content), guarded="input" in rules.guarded)
+        elif not _is_used(state.checks.get(place)):
+            wanted = _judge(state, "", place, "result", content)
+            wanted.tool = call.name
+            due.look(state, wanted, guarded=call.name in rules.guarded_tools)
     return due
+
+
+def _arrived_as(state: TaskState, received: e.InputReceived) -> CallState | None:
+    """Return the call in the background whose result input is; None for a message."""
+    return next(
+        (call for call in state.arrived if call.ticket is not None and call.ticket.arrival is received), None
+    )
+
+
+def _is_used(check: Check | None) -> bool:
+    """Whether a content was refused and has stopped its step or its task: from then on it is read as withheld."""
+    return check is not None and check.permit is not None and check.permit.status == "used"
 
 
 def _answer(state: TaskState, rules: Rules, step: StepState, call: ModelCall) -> _Due:
@@ -126,11 +144,8 @@ def _answer(state: TaskState, rules: Rules, step: StepState, call: ModelCall) ->
 def _results(state: TaskState, rules: Rules, calls: Sequence[CallState]) -> _Due:
     due = _Due([], [])
     for call in calls:
-        check = state.checks.get(result_place(call.id))
-        if not is_judged(call) or (
-            check is not None and check.permit is not None and check.permit.status == "used"
-        ):
-            continue  # of one that its step has failed for, the model reads in the next attempt that it was withheld
+        if not is_judged(call) or _is_used(state.checks.get(result_place(call.id))):
+            continue
         wanted = _judge(state, call.step, result_place(call.id), "result", result_content(call))
         wanted.tool = call.name
         due.look(state, wanted, guarded=is_result_guarded(rules, call))
@@ -158,12 +173,7 @@ def _before_work(state: TaskState, rules: Rules) -> Decision | None:
         if call.status == "begun":
             return ()
         if inputs.refused is not None:
-            held = call.status == "held"
-            return (
-                e.ModelStopped(step.id, "interrupted")
-                if held
-                else e.StepFailed(step.id, refusal(inputs.refused))
-            )
+            return e.StepFailed(step.id, refusal(inputs.refused))
     if call.status == "held":
         answer = _answer(state, rules, step, call)
         if answer.refused is not None:
@@ -249,7 +259,11 @@ def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decis
     inputs = _inputs(state, rules, state.unread)
     if inputs.refused is not None:
         return _stop(state, inputs.refused)
-    if not rules.blocks_input or not inputs.is_open:
+    results = [
+        effect for effect in inputs.effects if type(effect) is JudgeContent and effect.guards == "result"
+    ]
+    comes_first = rules.blocks_input or results or any(check.guards == "result" for check in inputs.asked)
+    if not comes_first or not inputs.is_open:
         return start
     return tuple(inputs.effects) or wait_for_calls(inputs.asked)
 
@@ -282,7 +296,7 @@ def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decisio
     if due.is_open:
         return tuple(due.effects) or wait_for_calls(due.asked)
     check = state.checks.get(place)
-    if check is not None:
+    if check is not None and check.changed:
         end.output = check.arguments["answer"]
     return end
 

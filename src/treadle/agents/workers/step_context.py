@@ -154,7 +154,7 @@ class StepContext(Generic[ContextT_co]):
         self.index = step.index
         self.attempt = step.attempt
         self.input: Json = copied(node.plan.input)
-        self.task_input: tuple[Content, ...] = state.input
+        self.task_input: tuple[Content, ...] = state.task_input
         self._view = StateView(access)
         self.context: ContextT_co = context
         self.given_up: Mapping[str, str] = _given_up(graph, node)

@@ -7,11 +7,20 @@ Pure functions that return violations. They do not use the engine's fold, so the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.ids import asking_id, attempt_of, base_call_id, call_id_in_attempt, is_undo, undone_call
+from treadle.core.ids import (
+    answer_place,
+    asking_id,
+    attempt_of,
+    base_call_id,
+    call_id_in_attempt,
+    is_undo,
+    undone_call,
+)
 from treadle.core.json_schema import misfit
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.model_calls import UNSENT
@@ -26,6 +35,7 @@ Invariant = Literal[
     "approved_starts",
     "answered_questions",
     "judged_requests",
+    "guarded",
     "one_task_end",
     "delivered_once",
     "ended",
@@ -77,6 +87,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "approved_starts": "I8",
     "answered_questions": "I8",
     "judged_requests": "I8",
+    "guarded": "I8",
     "one_task_end": "I9",
     "ended": "I9",
     "stream": "I10",
@@ -218,10 +229,15 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """No request goes out beyond the model calls, tokens or dollars that the task's own options allow."""
     allowed: dict[str, float | None] = {}
     calls = tokens = cost = 0
+    held: set[str] = set()
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             allowed = (event.options or {}).get("limits") or {}
-        elif isinstance(event, (e.ModelReturned, e.ModelFailed)):
+        elif isinstance(event, e.ModelReturned) and (event.call or event.step) in held:
+            held.discard(event.call or event.step)  # it was counted when it came
+        elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.AnswerHeld)):
+            if isinstance(event, e.AnswerHeld):
+                held.add(event.call or event.step)
             tokens += event.usage.total_tokens + sum(side.usage.total_tokens for side in event.also)
             cost += sum(paid or 0 for paid in (event.cost, *[side.cost for side in event.also]))
             calls += len(event.also)
@@ -229,6 +245,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 calls -= 1
         elif isinstance(event, e.ModelStarted):
             calls += 1
+            held.discard(event.call or event.step)
             for name, used in (("model_calls", calls - 1), ("tokens", tokens), ("cost", cost / PICODOLLARS)):
                 most = allowed.get(name)
                 if most is not None and used >= most:
@@ -320,6 +337,54 @@ def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
         elif isinstance(event, e.ModelReturned) and (event.call or event.step) in denied:
             text = f"the request of {event.call or event.step} was denied, and is answered"
             yield Violation("judged_requests", task, event.seq, text)
+
+
+def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """What guardrails held or refused does not go on; a content is settled once, and a person is asked in between.
+
+    An answer that is held is answered only once nothing about it is open; nothing is done on input that was refused.
+    """
+    standing: dict[str, str] = {}
+    attempts: dict[str, int] = {}
+    held: dict[str, str] = {}
+    for event in events:
+        problem: str | None = None
+        name = getattr(event, "call", None) or getattr(event, "step", "")
+        if isinstance(event, e.ModelStarted):
+            attempts[name] = event.attempt
+            held.pop(name, None)
+        elif isinstance(event, e.AnswerHeld):
+            held[name] = answer_place(name, attempts.get(name, 0))
+        elif isinstance(event, e.GuardrailJudged):
+            if standing.get(event.place) in ("allow", "deny", "asked", "withheld"):
+                problem = f"{event.place} is judged, and is {standing[event.place]} already"
+            standing[event.place] = event.verdict
+        elif isinstance(event, e.ApprovalRequested) and event.call in standing:
+            standing[event.call] = "asked"
+        elif isinstance(event, e.ApprovalGiven) and event.call in standing:
+            standing[event.call] = "allow" if event.arguments is None else "edited"
+        elif isinstance(event, (e.ApprovalDenied, e.ApprovalExpired)) and event.call in standing:
+            standing[event.call] = "deny"
+        elif isinstance(event, e.ModelReturned) and name in held:
+            stands = standing.get(held.pop(name), "allow")
+            if stands != "allow":
+                problem = f"the answer of {name} goes on, and is {stands}"
+        elif isinstance(event, (e.TaskForked, e.Rewound, e.InputEdited)):
+            forked = isinstance(event, e.TaskForked)
+            standing = {x: y for x, y in standing.items() if y == "allow" and not (forked and x[:2] == "in")}
+            held.clear()
+        elif isinstance(event, e.StepSkipped):
+            standing = {x: "withheld" if y == "deny" else y for x, y in standing.items()}
+        elif isinstance(event, e.TaskEnded):
+            standing = {place: "" if stands == "asked" else stands for place, stands in standing.items()}
+        refused_input = {
+            place for place, stands in standing.items() if stands == "deny" and place[:2] == "in"
+        }
+        is_start = isinstance(event, (e.ModelReturned, e.ToolStarted))
+        if refused_input and is_start and not (isinstance(event, e.ToolStarted) and event.undoes):
+            problem = f"{event.kind} though {min(refused_input)} was refused"
+        if problem is not None:
+            yield Violation("guarded", task, event.seq, problem)
 
 
 def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
@@ -476,6 +541,8 @@ class _Request:
 
     step: str
     offered: tuple[str, ...] | None
+    held: bool = False
+    """its answer is there, and waits for guardrails"""
 
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
@@ -497,19 +564,10 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         problem: str | None = None
         if isinstance(event, e.ModelRequested):
             ends[event.call] = event.tools
-        elif isinstance(event, e.ModelStarted):
-            request_id = event.call or event.step
-            problem = f"a model call of {request_id} is in flight" if request_id in in_flight else None
-            offered = ends.get(request_id)
-            in_flight[request_id] = _Request(event.step, event.offered if offered is None else offered)
-        elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
-            request = in_flight.pop(event.call or event.step, None)
-            if request is None:
-                problem = f"{event.kind} of a model call that was not begun"
-            elif isinstance(event, e.ModelReturned) and event.call is None:
-                yield from _requested(task, event, calls, request.offered)
-            elif isinstance(event, e.ModelReturned) and event.call is not None:
-                ends[event.call] = request.offered
+        elif isinstance(
+            event, (e.ModelStarted, e.AnswerHeld, e.ModelReturned, e.ModelFailed, e.ModelStopped)
+        ):
+            yield from _model_event(task, event, calls, in_flight, ends)
         elif isinstance(event, e.RouteChosen) and event.message is not None:
             problem = f"a model call of {event.step} is in flight" if event.step in in_flight else None
             yield from _requested(
@@ -532,7 +590,11 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             unended = [call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
-            unended += [name for name, request in in_flight.items() if not steps or request.step in steps]
+            unended += [
+                name
+                for name, request in in_flight.items()
+                if not request.held and (not steps or request.step in steps)
+            ]
             if unended and not isinstance(event, e.StepFailed):
                 problem = f"{event.kind} while {', '.join(unended)} has no end"
             if isinstance(event, e.Rewound):
@@ -590,6 +652,30 @@ def _goes_on(
 def _steps_of(event: e.StepCompleted | e.StepFailed | e.StepSkipped | e.Rewound) -> tuple[str, ...]:
     """Return the steps that an event ends; an undo that names none ends all."""
     return event.steps if isinstance(event, e.Rewound) else (event.step,)
+
+
+def _model_event(
+    task: str,
+    event: e.ModelStarted | e.AnswerHeld | e.ModelReturned | e.ModelFailed | e.ModelStopped,
+    calls: dict[str, _CallStatus],
+    in_flight: dict[str, _Request],
+    ends: dict[str, tuple[str, ...] | None],
+) -> Iterator[Violation]:
+    name = event.call or event.step
+    request = in_flight.pop(name, None)
+    if isinstance(event, e.ModelStarted):
+        if request is not None and not request.held:
+            yield Violation("one_end", task, event.seq, f"a model call of {name} is in flight")
+        offered = ends.get(name)
+        in_flight[name] = _Request(event.step, event.offered if offered is None else offered)
+    elif request is None or (isinstance(event, e.AnswerHeld) and request.held):
+        yield Violation("one_end", task, event.seq, f"{event.kind} of a model call that was not begun")
+    elif isinstance(event, e.AnswerHeld):
+        in_flight[name] = replace(request, held=True)
+    elif isinstance(event, e.ModelReturned) and event.call is None:
+        yield from _requested(task, event, calls, request.offered)
+    elif isinstance(event, e.ModelReturned) and event.call is not None:
+        ends[event.call] = request.offered
 
 
 def _requested(

@@ -18,6 +18,7 @@ from treadle.core.deferring import is_arrival
 from treadle.core.events import IllegalEvent
 from treadle.core.fold import apply
 from treadle.core.graph import Graph
+from treadle.core.guardrails import as_judged
 from treadle.core.messages import Message
 from treadle.core.render import spoken
 from treadle.core.schedule import messages_of
@@ -295,7 +296,8 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
         )
     if expected is None:
         return
-    expected = replace(expected)
+    # Guardrails decide on input once: it is read again as they left it.
+    expected = replace(expected, unread=[as_judged(state, received) for received in expected.unread])
     if standings.during_undo:
         unread = [*expected.unread, *standings.during_undo]
         expected = replace(expected, unread=unread, answered=False, output=None)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from time import time_ns
+from typing import Any
 
 from treadle.core import events as e
 from treadle.core.ids import approved_call, base_call_id
 from treadle.core.json_schema import misfit
-from treadle.engine.results import Pending
+from treadle.engine.results import Pending, RunResult
+from treadle.policy.guardrails import Guardrail, GuardrailRequest, GuardrailVerdict, Rewrite
 from treadle.policy.verdicts import (
     Allow,
     AskPerson,
@@ -23,6 +26,9 @@ from treadle.policy.verdicts import (
 from treadle.wiring import Runner
 
 Judged = e.CallJudged | e.ApprovalRequested
+
+_UNNAMED = "guardrails"
+"""The id under which a verdict is repeated that names no guardrail."""
 
 _AT_ONCE = 1e-6
 """Seconds until a request expires in a replay, if it did when it was recorded."""
@@ -79,6 +85,37 @@ class RecordedVerdicts:
         return (Deny if event.verdict == "deny" else Allow)(event.rule, event.reason)
 
 
+def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
+    """Return guardrails that repeat the verdicts of a recorded task, each under the id of the one that decided."""
+    judged = [event for event in events if isinstance(event, e.GuardrailJudged)]
+    asked = {event.call: event for event in events if isinstance(event, e.ApprovalRequested)}
+    expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+    contents: tuple[e.GuardedContent, ...] = tuple({event.guards: None for event in judged})
+    began = next((event.seq for event in events if isinstance(event, e.StepStarted)), len(events))
+    blocking = any(event.guards == "input" and event.seq < began for event in judged)
+
+    def repeat(rule: str, request: GuardrailRequest) -> GuardrailVerdict | None:
+        part = "result" if request.on == "result" else request.part
+        for event in judged:
+            if event.place != request.place or (event.rule or _UNNAMED) != rule:
+                continue
+            before, content = event.previous or {}, event.content or {}
+            if event.verdict == "rewrite" and before.get(part) == request.value != content.get(part):
+                return Rewrite(content.get(part), event.reason)
+            if event.verdict == "ask" and content.get(part) == request.value:
+                question = asked[event.place]
+                expires = _AT_ONCE if (event.place, question.number) in expired else None
+                return AskPerson(rule, event.reason, expires, question.approvers, question.excluded)
+            if event.verdict == "deny":
+                return Deny(rule, event.reason)
+        return None
+
+    return [
+        Guardrail(partial(repeat, rule), id=rule, on=contents, blocking=blocking)
+        for rule in sorted({event.rule or _UNNAMED for event in judged})
+    ]
+
+
 class ReplayClock:
     """The machine's clock, which a replay sets forward where time ran out for people."""
 
@@ -103,6 +140,7 @@ class RecordedDecisions:
         self._clock = clock
         self._answers = {x.request_id: x for x in events if isinstance(x, e.QuestionAnswered)}
         self._unanswered = {x.request_id for x in events if isinstance(x, e.QuestionExpired)}
+        self._reopened = sum(isinstance(event, e.TaskReopened) for event in events)
         self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
         self._decided = {
             (event.call, event.number): event
@@ -110,7 +148,17 @@ class RecordedDecisions:
             if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied))
         }
 
-    async def decide(self, runner: Runner, task_id: str, pending: Sequence[Pending]) -> bool:
+    async def decide(self, runner: Runner, task_id: str, result: RunResult[Any]) -> bool:
+        """Decide what a task waits for as it was decided; False if it does not go on.
+
+        One that guardrails stopped goes on where the recorded task did.
+        """
+        if result.state == "failed" and result.error is not None and result.error.source == "guardrail":
+            self._reopened -= 1
+            return self._reopened >= 0
+        return result.state == "waiting" and await self.decide_pending(runner, task_id, result.pending)
+
+    async def decide_pending(self, runner: Runner, task_id: str, pending: Sequence[Pending]) -> bool:
         """Decide pending requests as they were decided; False if there is none on which a task could go on."""
         goes_on = False
         for item in pending:

@@ -30,7 +30,12 @@ from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.views import Role
-from treadle.testing.replay.decisions import RecordedDecisions, RecordedVerdicts, ReplayClock
+from treadle.testing.replay.decisions import (
+    RecordedDecisions,
+    RecordedVerdicts,
+    ReplayClock,
+    recorded_guardrails,
+)
 from treadle.testing.replay.drift import Drift, compared
 from treadle.testing.replay.journals import journal_of
 from treadle.testing.replay.recording import Recording, declaration, load, record, save
@@ -98,8 +103,13 @@ async def replay(
     actors = [_actor(each, recording, recorded, run_tools=run_tools) for each in _team(agent)]
     policy = RecordedVerdicts(recording.events)
     machine = ReplayClock()
-    decisions = RecordedDecisions(recording.events, machine)
-    async with Runner("memory:", agents=actors, policy=policy, clock=machine) as runner:
+    decisions, guardrails = (
+        RecordedDecisions(recording.events, machine),
+        recorded_guardrails(recording.events),
+    )
+    async with Runner(
+        "memory:", agents=actors, policy=policy, guardrails=guardrails, clock=machine
+    ) as runner:
         task_id = await _run(runner, actors[0], then, recording, context, decisions)
         now = trace_of(await journal_of(runner.store, task_id))
     drifts = compared(then, now, recording.declaration, declaration(agent), agent)
@@ -146,6 +156,7 @@ def _actor(
         subagents=subagents,
         handoffs=handoffs,
         policy=None,
+        guardrails=(),
         middleware=middleware,
     )
 
@@ -211,7 +222,7 @@ async def _run(
     for later in (None, *(() if stepwise else then.options[1:])) if to_its_end else ():
         options = None if later is None else _options(later)
         result = await runner.resume(task.task_id, agent=agent, context=context, options=options)
-        while result.state == "waiting" and await decisions.decide(runner, task.task_id, result.pending):
+        while await decisions.decide(runner, task.task_id, result):
             result = await runner.resume(task.task_id, agent=agent, context=context)
     return task.task_id
 
@@ -231,7 +242,7 @@ async def _take_step(
                 return False
             await runner.skip_step(task_id)
         except TaskParked as parked:
-            if await decisions.decide(runner, task_id, parked.pending):
+            if await decisions.decide_pending(runner, task_id, parked.pending):
                 continue
             return False
         except TaskFinished:
