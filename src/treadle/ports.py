@@ -1144,7 +1144,7 @@ class DriveBegan:
         previous: the ownership under which it was written last; 0 for a new task.
         calls: names of the tools of calls that had not ended, by the calls' ids.
         context: the context variables of the caller.
-        asked: when a person was asked about calls that wait for an approval, by the calls' ids.
+        asked: when a person was asked: about calls that wait for an approval, by their ids, and questions, by theirs.
     """
 
     kind: ClassVar[str] = "drive_began"

@@ -50,6 +50,9 @@ class GraphWorld(World):
         self.seen: dict[tuple[Any, ...], tuple[str, int]] = {}
         """the state that each step function read, by where it was, and the task's last event then"""
 
+        self.answers: dict[tuple[Any, ...], int] = {}
+        """by task, step and attempt, how a person answered"""
+
         self.wrong: list[str] = []
         """what a function saw that it should not have"""
 
@@ -156,6 +159,12 @@ class GraphWorld(World):
         if node.status != "running":
             self.wrong.append(f"step {ctx.step_id} is entered and is {node.status}")
 
+    def check_answer(self, ctx: StepContext, answer: int) -> None:
+        """Check that each entry of a function gets the one answer that a person gave it."""
+        place = (ctx.task_id, ctx.step_id, ctx.attempt)
+        if self.answers.setdefault(place, answer) != answer:
+            self.wrong.append(f"{place} was answered {self.answers[place]} and now {answer}")
+
     def look_at_state(self, ctx: StepContext, number: int) -> None:
         """Check that a function reads the same state each time it is entered, unless something was undone meanwhile."""
         state = ctx._state
@@ -211,6 +220,11 @@ class GraphWorld(World):
                 await ctx.once("once", lambda: n)
                 for _ in range(n * 3):
                     await asyncio.sleep(0)
+                if n == 2:
+                    FIRED["question asked"] += 1
+                    answer = await ctx.ask(f"{ctx.step_id}?", int)
+                    FIRED["question answered"] += 1
+                    self.check_answer(ctx, answer)
             case _:
                 if self.family:
                     await ctx.run_agent("helper", "go")

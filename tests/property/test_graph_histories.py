@@ -212,6 +212,11 @@ class UndoForkVerbs(Host):
     def settle(self, task: str, chance: random.Random) -> None:
         for task_id in (task, *self.tasks):  # few wait for it: any that does is welcome
             result = self.do("result", self.runner.result(task_id))
+            for pending in getattr(result, "pending", ()):
+                if pending.kind == "question":
+                    value = chance.randrange(1_000)
+                    self.do("answer", self.runner.answer(task_id, pending.request_id, value=value))
+                    return
             settlements = [wait for wait in getattr(result, "pending", ()) if wait.kind == "settlement"]
             for pending in settlements[:1]:  # a message about what a child waits for goes to the child
                 verdict = chance.choice([Happened("so"), NotHappened()])
@@ -370,6 +375,7 @@ def never_met(least: int) -> set[str]:
         *(f"{verb} meanwhile" for verb in ("send", "pause", "interrupt", "drop", "undo", "cancel")),
         *("state set", "state list grows", "state key removed", "state read again"),
         *("steps side by side", "steps overwrote each other"),
+        *("question asked", "question answered"),
         *("step gives itself up", "call fails a function", "answer", "hung in a tool that is idempotent"),
         *(f"state {state}" for state in states),
     }

@@ -165,6 +165,8 @@ def finish(shell: Shell) -> None:
             elif shell.state.undo is not None:
                 shell.undo(4)
             elif decision.reason in ("paused", "interrupted"):
+                if shell.state.limit == "repeats":
+                    shell.command("send", parts=["something new"], role="user")
                 shell.resume(3)
             else:
                 shell.resume(0)

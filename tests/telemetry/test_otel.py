@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRat
 
 from tests.runner.cases import only
 from tests.telemetry.collector import Collector, collecting
-from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
+from treadle import Agent, Policy, Rule, Runner, ScriptedModel, ToolContext, tool
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
@@ -441,6 +441,27 @@ async def test_an_observer_whose_enter_call_raises_hurts_no_call():
         result = await runner.run(worker(), "Go")
         assert result.state == "completed"
         assert runner.observers[0].errors > 0
+
+
+async def test_a_question_ends_the_span_of_its_attempt_and_the_wait_for_the_answer_is_one(
+    collector, tmp_path
+):
+    @tool(read_only=True)
+    async def inquire(ctx: ToolContext) -> str:
+        """Ask."""
+        return await ctx.ask("secret words?")
+
+    agent = Agent(ScriptedModel([call("inquire"), text("Done.")]), name="inquirer", tools=[inquire])
+    async with Runner(tmp_path / "store.db", observers=[OpenTelemetry.over_otlp()]) as runner:
+        task_id = (await runner.run(agent, "Go.")).task_id
+        await runner.answer(task_id, value="secret answer")
+        assert (await runner.resume(task_id, agent=agent)).state == "completed"
+    attempts = [span for span in collector.spans if span.name == "execute_tool inquire"]
+    told = {span.attributes["treadle.attempt"]: span.attributes["treadle.outcome"] for span in attempts}
+    assert told == {1: "asked", 2: "ok"}
+    (wait,) = [span for span in collector.spans if span.name == "wait_for_answer inquire"]
+    assert wait.attributes["treadle.outcome"] == "answered"
+    assert "secret" not in str([span.attributes for span in collector.spans])
 
 
 async def test_the_wait_for_a_person_is_a_span_from_question_to_answer_over_drives(collector, tmp_path):

@@ -86,7 +86,14 @@ async def look_up(ctx: ToolContext[Customer], name: str) -> str:
     assert_type(ctx.context, Customer)
     assert_type(ctx.attempt, int)
     assert_type(ctx.idempotency_key, str)
-    return f"{ctx.context.name}: {name}"
+    assert_type(await ctx.ask("Who?"), str)
+    assert_type(await ctx.ask("How many?", int, expires=60, default=3), int)
+    assert_type(await ctx.ask("Which?", Invoice), Invoice)
+    assert_type(await ctx.ask("Which?", list[int]), list[int])
+    chosen: Literal["a", "b"] = await ctx.ask("Which?", Literal["a", "b"])
+    assert_type(await ctx.once("number", lambda: 7), int)
+    assert_type(await ctx.once("text", read_later), str)
+    return f"{ctx.context.name}: {name} {chosen}"
 
 
 async def measured(call: ToolInvocation[Customer], next: NextLayer) -> ToolOutput:
@@ -108,6 +115,16 @@ assert_type(wrapping_runner.middleware_of(Agent("openai:gpt-x", tools=[add])), d
 @tool
 def greet(name: str, ctx: ToolContext[Customer]) -> str:
     return f"{name} and {ctx.context.name}"
+
+
+async def read_later() -> str:
+    return "later"
+
+
+@tool(read_only=True)
+def ask_in_a_thread(ctx: ToolContext[int]) -> bool:
+    assert_type(ctx.wait(ctx.ask("Go?", bool)), bool)
+    return True
 
 
 @tool
@@ -221,6 +238,8 @@ def agents_are_typed_by_context_and_output() -> None:
 
 
 async def reflect(ctx: StepContext[Customer]) -> StepResult:
+    assert_type(await ctx.ask("Who?", key="who"), str)
+    assert_type(await ctx.ask("Which?", Invoice), Invoice)
     assert_type(ctx.context, Customer)
     answer = await ctx.call_model("Criticise it.")
     assert_type(answer, ModelAnswer)

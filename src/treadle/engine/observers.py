@@ -247,9 +247,11 @@ class TaskObservation:
         calls = {call.id: call.name for step in state.under_way() for call in step.open.values()}
         calls.update({call.id: call.name for call in (state.undo.queue if state.undo is not None else ())})
         self._began = DriveBegan(state.seq, epoch, state.epoch, calls, copy_context())
+        if state.questions:
+            self._began.asked = {each.request_id: each.asked.time for each in state.questions.values()}
         if state.asked:
             permits = {call.id: call.permit for call in state.asked.values()}
-            self._began.asked = {
+            self._began.asked |= {
                 call: permit.request.time for call, permit in permits.items() if permit and permit.request
             }
 

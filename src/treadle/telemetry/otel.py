@@ -167,7 +167,18 @@ class OpenTelemetry:
             case e.ApprovalRequested():
                 spans.asked(event)
                 spans.add_event(event)
-            case e.ApprovalGiven() | e.ApprovalDenied() | e.ApprovalExpired():
+            case e.QuestionAsked():
+                if spans.is_begun(event.call):
+                    self._measures.tool(*spans.tool_ended(event))
+                spans.asked(event)
+                spans.add_event(event)
+            case (
+                e.ApprovalGiven()
+                | e.ApprovalDenied()
+                | e.ApprovalExpired()
+                | e.QuestionAnswered()
+                | e.QuestionExpired()
+            ):
                 self._measures.wait(spans.decided(event))
                 spans.add_event(event)
             case e.TaskEnded():

@@ -293,17 +293,28 @@ class Spans:
         span = self._start(f"{names.EXECUTE_TOOL} {name}".strip(), parent, facts, event.time)
         self._tools[event.call] = (span, event.time)
 
-    def tool_ended(self, event: e.ToolEnded | e.ToolStopped) -> tuple[float | None, dict[str, Any]]:
-        """End the span of a call, also of one that never ran; return its seconds and attributes."""
+    def is_begun(self, call: str) -> bool:
+        """Whether the span of a call was started and not ended."""
+        return call in self._tools
+
+    def tool_ended(
+        self, event: e.ToolEnded | e.ToolStopped | e.QuestionAsked
+    ) -> tuple[float | None, dict[str, Any]]:
+        """End the span of a call, also of one that never ran; return its seconds and attributes.
+
+        A question to a person ends the span of the attempt that asked.
+        """
         ran = event.call in self._tools
         if not ran:
             self.tool_started(e.ToolStarted(event.step, event.call, time=event.time))
         span, began = self._tools.pop(event.call)
-        outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
+        outcome = "asked"
+        if not isinstance(event, e.QuestionAsked):
+            outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
         span.set_attribute(names.OUTCOME, outcome)
         if isinstance(event, e.ToolEnded) and event.report is not None and event.report.answered_by:
             span.set_attribute(names.ANSWERED_BY, event.report.answered_by)
-        if outcome not in ("ok", "stopped: parked"):
+        if outcome not in ("ok", "stopped: parked") and not isinstance(event, e.QuestionAsked):
             message = self._text(event.error.message) if event.error is not None else ""
             _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, message)
         if self._content and isinstance(event, e.ToolEnded) and event.output is not None:
@@ -316,18 +327,24 @@ class Spans:
 
     # ------------------------------------------------------------------------------------------- waits
 
-    def asked(self, event: e.ApprovalRequested) -> None:
-        """Note when a person was asked about a call."""
-        self._asked[event.call] = event.time, event.rule
+    def asked(self, event: e.ApprovalRequested | e.QuestionAsked) -> None:
+        """Note when a person was asked about a call, or by one."""
+        rule = event.rule if isinstance(event, e.ApprovalRequested) else None
+        self._asked[_asked_as(event)] = event.time, rule
 
     def decided(
-        self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
+        self,
+        event: e.ApprovalGiven
+        | e.ApprovalDenied
+        | e.ApprovalExpired
+        | e.QuestionAnswered
+        | e.QuestionExpired,
     ) -> tuple[float, dict[str, Any]] | None:
         """Make the span of a wait for a person, from question to answer, also over several drives.
 
         Returns its seconds and attributes; None if the question was not observed.
         """
-        asked = self._asked.pop(event.call, None)
+        asked = self._asked.pop(_asked_as(event), None)
         if asked is None:
             return None
         began, rule = asked
@@ -335,14 +352,15 @@ class Spans:
         facts: dict[str, Any] = {
             names.TOOL: self._redaction.text(call.name)[:_NAME_MAX] if call is not None else "",
             **self.agent,
-            names.OUTCOME: event.kind.removeprefix("approval_"),
+            names.OUTCOME: event.kind.removeprefix("approval_").removeprefix("question_"),
         }
         own = {
             names.CALL: event.call,
             names.STEP: event.step,
             **({names.RULE: rule} if rule is not None else {}),
         }
-        name = f"{names.WAIT_SPAN} {facts[names.TOOL]}".strip()
+        kind = names.ANSWER_SPAN if isinstance(event, e.QuestionOccurrence) else names.WAIT_SPAN
+        name = f"{kind} {facts[names.TOOL]}".strip()
         self._start(name, self._step(event.step, {}), {**facts, **own}, began).end(event.time * 1000)
         return (event.time - began) / 1e6, facts
 
@@ -395,3 +413,8 @@ def _failed(span: Span, kind: str, message: str = "", status: int | None = None)
 def _json(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _asked_as(event: Any) -> str:
+    """Return under which name a request to a person is noted: a call has one request for approval at a time."""
+    return event.request_id if isinstance(event, e.QuestionOccurrence) else event.call

@@ -59,6 +59,7 @@ CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
 STEP_SPAN: Final = "step"
 WAIT_SPAN: Final = "wait_for_approval"
+ANSWER_SPAN: Final = "wait_for_answer"
 
 PROVIDERS: Final = {
     "openai": "openai",
