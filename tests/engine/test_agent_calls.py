@@ -10,6 +10,7 @@ from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journa
 from treadle import (
     Agent,
     FailurePolicy,
+    Limits,
     NextLayer,
     Quorum,
     Runner,
@@ -28,6 +29,7 @@ from treadle.errors import (
 from treadle.llm import providers
 from treadle.llm.scripted import call, fail, text
 from treadle.testing import clock
+from treadle.testing.audit.store import audit_store
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +55,6 @@ async def test_a_failed_child_is_handled_by_the_failure_policy(runner: Runner, p
 
 
 async def test_the_answer_of_a_degraded_child_is_marked_as_a_best_effort(runner: Runner) -> None:
-    from treadle import Limits
-
     writer = Agent(ScriptedModel([text("half a poem")]), name="writer", limits=Limits(steps=0))
     boss = calling("boss", writer)
     result = await runner.run(boss, "go")
@@ -213,6 +213,19 @@ async def test_a_subagent_that_failed_is_tried_again_as_often_as_its_terms_say(
     [ended] = await only(runner, result.task_id, "tool_ended")
     assert ended.outcome == ("ok" if retries >= failures else "error")
     await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_a_limit_on_children_ends_a_call_that_would_be_tried_again_with_its_failure(
+    runner: Runner,
+) -> None:
+    writer = Agent(by_task([fail(400)], [text("a poem")]), name="writer")
+    boss = calling("boss", Subagent(writer, retries=3), limits=Limits(children=1))
+    result = await runner.run(boss, "go")
+    [ended] = await only(runner, result.task_id, "tool_ended")
+    assert ended.outcome == "error"
+    assert ended.error.message.startswith("writer failed: scripted failure: 400; it was not tried again: the")
+    assert [call.outcome for call in result.subagent_executions] == ["error"]
+    assert await audit_store(runner.store) == []
 
 
 async def test_a_step_function_gets_the_answer_of_the_subagent_that_was_tried_again(runner: Runner) -> None:

@@ -25,7 +25,7 @@ from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution
 from treadle.engine.results import all_steps, rest_of, resting_word
 from treadle.engine.tool_calls import read_only_context, rewritten_arguments, tool_end, validated_arguments
-from treadle.engine.tree_limits import allows_call, refuse_call
+from treadle.engine.tree_limits import allows_call, refuse_call, refused_text
 from treadle.errors import StoreError, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
@@ -70,7 +70,10 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         self._input = arguments
         refused = subagents.account.refuses_child() if call.child is None else None
         if refused is not None:
-            refuse_call(call, refused, record)
+            if call.failed_children:
+                record(_not_tried_again(call, refused_text(refused)))
+            else:
+                refuse_call(call, refused, record)
             return False
         spec = context.runtime.tools[call.name].spec
         if spec.timeout is not None:
@@ -248,6 +251,16 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
     else:
         end.spent, end.harmless = spent_by(state), is_harmless(state)
     return [end]
+
+
+def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
+    """Return the end of a call whose last task failed, and that may not begin again."""
+    error = call.failed_children[-1].error
+    failed = error.message if error is not None else "its task failed"
+    outcome = "timeout" if error is not None and error.kind == "timeout" else "error"
+    end = _failed(call, f"{failed.rstrip('.')}; it was not tried again: {why}", outcome, ())
+    end.harmless = not call.acted
+    return end
 
 
 def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped:

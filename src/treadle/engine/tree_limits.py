@@ -47,9 +47,13 @@ def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool
 
 def refuse_call(call: CallState, reached: e.LimitReached, record: Recorder) -> None:
     """Record the end of a call that a limit does not let begin."""
-    noun = _NOUNS[reached.limit]
-    text = f"{call.name} was not run: the limit of {reached.allowed:g} {noun} is reached."
+    text = f"{call.name} was not run: {refused_text(reached)}"
     record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
+
+
+def refused_text(reached: e.LimitReached) -> str:
+    """Return which limit does not let a call begin."""
+    return f"the limit of {reached.allowed:g} {_NOUNS[reached.limit]} is reached."
 
 
 def _record_reached(subagents: Subagents, reached: e.LimitReached, record: Recorder) -> None:
