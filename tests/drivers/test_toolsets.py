@@ -1,6 +1,9 @@
 """Toolsets in a driver process: connected once, and agents bound to what they list."""
 
+import asyncio
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +93,50 @@ async def test_a_task_is_left_as_it_is_when_a_toolset_cannot_be_had() -> None:
         assert (await runner.get_task("t1")).state == "created"
         shelf.listed = (count,)
         assert (await runner.resume("t1")).state == "completed"
+
+
+class SlowShelf(Shelf):
+    """A toolset that is never ready, until a test says so."""
+
+    def __init__(self, *tools: Tool) -> None:
+        super().__init__(*tools)
+        self.ready = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def tools(self) -> Sequence[Tool]:
+        self.asked.set()
+        await self.ready.wait()
+        return self.listed
+
+
+@pytest.mark.parametrize(
+    ("verb", "word"), [("cancel", "cancelled"), ("pause", "paused"), ("interrupt", "interrupted")]
+)
+async def test_a_task_that_waits_for_its_toolset_obeys_commands(verb: str, word: str) -> None:
+    shelf = SlowShelf(count)
+    agent = Agent(ScriptedModel([call("shelf__count"), text("ok")]), name="clerk", tools=[shelf])
+    async with Runner("memory:", agents=[agent]) as runner:
+        handle = await runner.start(agent, "go")
+        await shelf.asked.wait()
+        await asyncio.wait_for(getattr(runner, verb)(handle.task_id), 5)
+        assert (await asyncio.wait_for(handle.result(), 5)).state == word
+        if verb != "cancel":
+            shelf.ready.set()
+            assert (await runner.resume(handle.task_id)).state == "completed"
+
+
+async def test_a_task_that_waits_for_its_toolset_is_released_when_its_runner_closes(tmp_path: Path) -> None:
+    shelf = SlowShelf(count)
+    agent = Agent(ScriptedModel([call("shelf__count"), text("ok")]), name="clerk", tools=[shelf])
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        handle = await runner.start(agent, "go")
+        await shelf.asked.wait()
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert (await asyncio.wait_for(handle.result(), 5)).state == "interrupted"
+    shelf.ready.set()
+    async with Runner(tmp_path / "journal.db", agents=[agent], adopt=True) as runner:
+        deadline = time.monotonic() + 20
+        while (await runner.get_task(handle.task_id)).state != "completed":
+            assert time.monotonic() < deadline, "another driver adopts it"
+            await asyncio.sleep(0.05)

@@ -33,6 +33,7 @@ from treadle import (
 )
 from treadle.core.events import ToolProgress
 from treadle.core.journal import unfold
+from treadle.errors import ToolOutcomeUnknown
 from treadle.llm.scripted import call, turn
 from treadle.stores.sqlite import SQLiteStore
 
@@ -136,6 +137,34 @@ async def test_a_write_that_takes_too_long_is_unknown(runner: Runner, policy: An
     else:
         assert result.tool_executions[0].outcome == "unknown"
     assert gate.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("effect", "outcome", "starts"),
+    [
+        ({}, "unknown", 1),
+        ({"idempotent": True, "retries": 1}, "unknown", 2),
+        ({"read_only": True}, "error", 1),
+    ],
+    ids=["write", "idempotent", "read"],
+)
+async def test_a_tool_may_say_that_the_outcome_of_its_call_is_unknown(
+    runner: Runner, effect: Any, outcome: str, starts: int
+) -> None:
+    started: list[int] = []
+
+    @tool(**effect)
+    async def ask_a_server(ctx: ToolContext[Any]) -> None:
+        started.append(ctx.attempt)
+        raise ToolOutcomeUnknown("the server was gone before it answered")
+
+    agent = with_tools(ask_a_server, script=[call("ask_a_server"), "Noted."])
+    result = await runner.run(agent, "go", options=RunOptions(on_unknown_outcome="tell_model"))
+    assert result.state == "completed"
+    (execution,) = result.tool_executions
+    assert (execution.outcome, len(started)) == (outcome, starts)
+    assert execution.error is not None
+    assert "the server was gone before it answered" in execution.error.message
 
 
 async def test_reads_are_tried_again_as_often_as_they_declare_under_one_key(runner: Runner) -> None:

@@ -15,6 +15,7 @@ from treadle.agents.decide import function_calling
 from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
+from treadle.core.fold import RUNNER
 from treadle.core.messages import Content, Json, MessageView
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
@@ -171,6 +172,15 @@ class TaskDriver:
         parent, if it is a child, and `inherited` what that passes on.
         """
         runs = goal in ("end", "step")
+        is_closing = False
+        if agent is not None and agent.toolsets and runs:
+            bound = await self._toolsets.bind_unless_stopped(
+                agent, owned.state.task_id, partial(self._is_commanded_to_stop, owned)
+            )
+            if bound == "commanded":
+                return await self.read_inbox(owned)
+            is_closing = bound == "shutdown"
+            agent = None if isinstance(bound, str) else bound
         terms = _Terms(goal, only, context, above, inherited or Inherited(self._judges))
         spec, effect_context = await self._prepare(owned, agent, terms)
         owned.drive = drive = DriveLoop(
@@ -185,6 +195,8 @@ class TaskDriver:
             on_pending=self._callback_of(spec.options) if runs else None,
             hand_over=partial(self._hand_over, owned, terms),
         )
+        if is_closing:
+            drive.interrupt(RUNNER, DRIVER_CLOSED)
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
         if runs:
             task_log.tell_began(owned.state)
@@ -205,8 +217,6 @@ class TaskDriver:
     ) -> tuple[DriveSpec, EffectContext | None]:
         """Return what a drive with an agent goes by, and what its effects are performed with."""
         state, inherited = owned.state, terms.inherited
-        if agent is not None and agent.toolsets and terms.goal in ("end", "step"):
-            agent = await self._toolsets.bind(agent)
         runtime = self.agents.runtime_for(state, agent) if agent is not None else None
         if runtime is None:
             return _spec(terms, state, None, inherited.judges), None
@@ -240,6 +250,8 @@ class TaskDriver:
 
         agent = self.agents.member(state, present, wanted.agent)
         check_takes_over(agent)
+        if agent.toolsets:
+            agent = await self._toolsets.bind(agent)
         step = state.steps[-1].id
         record(e.AgentChanged(step, wanted.call, agent.name, state.agent, agent.fingerprint))
         return await self._prepare(owned, agent, terms)
@@ -248,9 +260,19 @@ class TaskDriver:
         """Read the inbox of an owned task, and release the task once nothing is left in it."""
         return await self.drive(owned, "attend", None, None)
 
+    async def _is_commanded_to_stop(self, owned: OwnedTask) -> bool:
+        """Whether a command in the inbox of a task stops it, so that it needs no tools."""
+        try:
+            items = await self.store.inbox(owned.state.task_id)
+        except TaskNotFound:
+            return False  # it is written with its first events
+        return any(item.kind in ("cancel", "interrupt", "pause") for item in items)
+
     async def stop(self, owned: OwnedTask, grace: float) -> None:
         """Interrupt an owned task since its driver shuts down; return when it is interrupted."""
         tries = DRIVE_BEGIN_TRIES
+        if owned.drive is None:
+            self._toolsets.stop_waiting(owned.state.task_id)
         while owned.drive is None and tries and self.owned.is_owned(owned.state.task_id):
             tries -= 1  # it was just created, or claimed
             await asyncio.sleep(0.01)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
 
 from treadle.agents.agent import Agent
 from treadle.errors import ConfigurationError
 from treadle.ports import Tool, Toolset, ToolsetConnection
+
+LOOK_SECONDS: Final = 0.2
+"""How often a task that waits for its toolsets looks whether it is to stop."""
 
 MAX_BOUND: Final = 256
 """How many agents are kept bound to their tools."""
@@ -20,6 +23,7 @@ class ConnectedToolsets:
 
     def __init__(self) -> None:
         self._connections: dict[Toolset, ToolsetConnection] = {}
+        self._stopping = set[str]()
         self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
 
     async def bind(self, agent: Agent[Any]) -> Agent[Any]:
@@ -43,11 +47,38 @@ class ConnectedToolsets:
             self._bound.popitem(last=False)
         return listed
 
+    async def bind_unless_stopped(
+        self, agent: Agent[Any], task_id: str, is_commanded: Callable[[], Awaitable[bool]]
+    ) -> Agent[Any] | Literal["shutdown", "commanded"]:
+        """Return what `bind` does, or what ends the wait for it: a server may take its time to start.
+
+        Args:
+            agent: the agent of the task.
+            task_id: the task, which has no drive yet that could be stopped.
+            is_commanded: returns whether a command waits that is to stop the task.
+        """
+        binding = asyncio.ensure_future(self.bind(agent))
+        try:
+            while not (await asyncio.wait((binding,), timeout=LOOK_SECONDS))[0]:
+                if task_id in self._stopping:
+                    return "shutdown"
+                if await is_commanded():
+                    return "commanded"
+            return binding.result()
+        finally:
+            binding.cancel()
+            self._stopping.discard(task_id)
+
+    def stop_waiting(self, task_id: str) -> None:
+        """Have the wait of a task for its toolsets end, since its driver shuts down."""
+        self._stopping.add(task_id)
+
     async def close(self) -> None:
         """End all connections; a drive that begins later connects anew."""
         connections = list(self._connections.values())
         self._connections.clear()
         self._bound.clear()
+        self._stopping.clear()
         for result in await asyncio.gather(*[each.close() for each in connections], return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.tools.test_processes import assert_gone, is_running
-from treadle import FailurePolicy, Happened, Runner, RunOptions, tool
+from treadle import FailurePolicy, Happened, MCPServer, Runner, RunOptions, tool
 from treadle.errors import ConfigurationError, ToolsetUnavailable
 from treadle.models import call, text
 from treadle.tools.mcp import connection
@@ -163,8 +163,6 @@ async def test_a_task_may_go_on_without_its_server_as_its_failure_policy_says(
 
 
 async def test_a_server_that_does_not_answer_in_time_is_not_waited_for(clerk, tmp_path):
-    from treadle import MCPServer
-
     deaf = MCPServer("deaf", command="sleep", args=["60"], pins=tmp_path, start_timeout=0.5)
     async with Runner("memory:") as runner:
         began = time.monotonic()
@@ -220,3 +218,27 @@ async def test_nothing_runs_after_a_runner_is_closed_in_the_middle_of_a_call(ser
         assert all(map(is_running, pids))
         del handle
     assert_gone(pids)
+
+
+async def test_a_runner_closes_soon_though_a_server_never_gets_ready(clerk, tmp_path):
+    deaf = MCPServer("deaf", command="sleep", args=["4711"], pins=tmp_path)
+    async with Runner("memory:") as runner:
+        handle = await runner.start(clerk([text("ok")], deaf), "go")
+        deadline = time.monotonic() + 20
+        while not (pids := children(runner)):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert_gone(pids)
+    del handle
+
+
+async def test_a_second_task_waits_for_a_server_that_the_first_one_had_started(server, clerk):
+    desk = server()
+    async with Runner("memory:") as runner:
+        first = asyncio.create_task(runner.run(clerk([text("one")], desk), "go"))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        result = await runner.run(clerk([call("desk__read_notes"), text("two")], desk), "go")
+    assert result.tool_executions[0].outcome == "ok"

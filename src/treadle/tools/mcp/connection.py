@@ -199,6 +199,7 @@ class ServerConnection:
                 raise self._unavailable("was closed")
             live = self._live
             if live is not None and live.lost is None:
+                await self._ready(live)  # the caller that had it started may be gone
                 if live.listed_at == 0.0 or (fresh and time.monotonic() > live.listed_at + LISTED_AGAIN):
                     await live.list_again()
                 if live.lost is None:
@@ -216,15 +217,19 @@ class ServerConnection:
             from treadle.tools.mcp.live_server import LiveServer  # the `mcp` package takes a second to import
 
             self._live = live = LiveServer(self._server)
-            try:
-                await live.start()
-            except ServerLost as error:
-                self._live = None
-                self._last_loss = str(error)
-                self._note_loss()
-                await live.close()
-                raise self._unavailable(str(error)) from None
+            await self._ready(live)
             return live
+
+    async def _ready(self, live: LiveServer) -> None:
+        """Wait until a server is ready; raises `ToolsetUnavailable`."""
+        try:
+            await live.start()
+        except ServerLost as error:
+            self._live = None
+            self._last_loss = str(error)
+            self._note_loss()
+            await live.close()
+            raise self._unavailable(str(error)) from None
 
     def _note_loss(self) -> None:
         self._losses += 1

@@ -20,6 +20,7 @@ from pydantic import FileUrl, ValidationError
 
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
+from treadle.core.redaction import hidden_in_logs
 from treadle.errors import ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.mcp.catalogue import OPERATIONS
@@ -34,6 +35,7 @@ from treadle.tools.mcp.definitions import (
 )
 from treadle.tools.mcp.elicitation import CallQuestions, Suspended
 from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport
+from treadle.tools.mcp.logs import hide_in_logs
 from treadle.tools.mcp.results import output_of
 from treadle.tools.mcp.stdio import ServerProgram, stdio_transport
 
@@ -83,8 +85,10 @@ class LiveServer:
         """why it is no longer there"""
 
     async def start(self) -> None:
-        """Start it and list its tools, within its deadline; raises what went wrong."""
-        self._supervisor = asyncio.create_task(self._supervise())
+        """Start it, once, and wait until its tools are listed, within its deadline; raises `ServerLost`."""
+        if self._supervisor is None:
+            self._ready.add_done_callback(lambda ready: ready.exception())  # its caller may be gone
+            self._supervisor = asyncio.create_task(self._supervise())
         await asyncio.shield(self._ready)
 
     async def close(self) -> None:
@@ -98,6 +102,9 @@ class LiveServer:
         if self.lost is None:
             self.lost = reason
         self._ending.set()
+        supervisor = self._supervisor
+        if not self._ready.done() and supervisor is not None and asyncio.current_task() is not supervisor:
+            supervisor.cancel()  # it waits for the server to be ready
 
     async def list_again(self) -> None:
         """List its tools anew, within its deadline; a server that cannot be listed is lost."""
@@ -119,6 +126,10 @@ class LiveServer:
 
     async def _supervise(self) -> None:
         server = self._server
+        hidden_in_logs.set(
+            server.secrets()
+        )  # in the context of this task, and of those that the session begins
+        hide_in_logs()
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(server.start_timeout):
