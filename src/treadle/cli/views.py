@@ -15,7 +15,7 @@ from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
 from treadle.core.event_json import to_json
-from treadle.core.events import Event, Rewound, TaskEnded, UndoRequested
+from treadle.core.events import END_STATES, Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.observation import as_text
 from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
 from treadle.errors import TaskNotFound
@@ -124,10 +124,9 @@ def _print_header(screen: Screen, task: Task, journal: list[Event]) -> None:
     screen.line(("task ", "dim"), (task.task_id, "bold"), "  ", (task.state_text, style), f"  {task.agent}")
     began = f"created {local_time(task.created)} ({age(task.created)} ago)"
     facts = [f"thread {task.thread_id}", f"attempt {task.attempt}", began]
-    if isinstance(journal[-1], TaskEnded):
-        facts.append(
-            f"ended {local_time(journal[-1].time)}, after {duration(journal[-1].time - task.created)}"
-        )
+    ended = next((event for event in reversed(journal) if isinstance(event, TaskEnded)), None)
+    if ended is not None and task.state in END_STATES:
+        facts.append(f"ended {local_time(ended.time)}, after {duration(ended.time - task.created)}")
     if task.forked_from is not None:
         facts.append(f"forked from {task.forked_from} at event {task.forked_at}")
     if task.parent is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.core import events as e
-from treadle.testing.audit.events import Violation
+from treadle.testing.audit.events import Violation, until_end
 
 Journals = Mapping[str, Sequence[e.Event]]
 """The events of each task of a store."""
@@ -60,7 +60,7 @@ def _agrees_with_parent(
     ends = [event for event in calls if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
     end: Any = next((event for event in ends if event.seq > begun[0]), None)
     if end is None:
-        if isinstance(parent[-1], e.TaskEnded):
+        if isinstance(until_end(parent)[-1], e.TaskEnded):
             yield Violation("children", task, len(events), "its parent has ended and its call has not")
         return
     again = next(
@@ -72,7 +72,7 @@ def _agrees_with_parent(
     late = next((event for event in events if isinstance(event, _STARTS) and event.time > end.time), None)
     if late is not None:
         yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
-    last = events[-1]
+    last = until_end(events)[-1]
     if not isinstance(last, e.TaskEnded):
         yield Violation("children", task, last.seq, "its call has ended and it has not")
     elif isinstance(end, e.ToolStopped):

@@ -280,9 +280,19 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             offered.clear()
 
 
+def until_end(events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Return events up to the end of their task, without those of calls in the background that ended after it."""
+    for place in range(len(events) - 1, -1, -1):
+        if type(events[place]) is e.TaskEnded:
+            return events[: place + 1]
+        if type(events[place]) not in _AFTER_THE_END:
+            break
+    return events
+
+
 def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
     """The task has come to its end."""
-    last = next((event for event in reversed(events) if type(event) is not e.UnknownEvent), None)
+    last = next((event for event in reversed(until_end(events)) if type(event) is not e.UnknownEvent), None)
     if type(last) is not e.TaskEnded:
         yield Violation(
             "ended", task, last.seq if last else 0, f"the last event is {last.kind if last else 'none'}"
@@ -583,6 +593,9 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, _WHILE_IT_LASTS):
+            if event.call not in calls and base_call_id(event.call) in calls:
+                # A ticket of an earlier attempt ends the call that repeats it.
+                calls[event.call] = replace(calls[base_call_id(event.call)], status="proposed", starts=0)
             problem = _goes_on(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)

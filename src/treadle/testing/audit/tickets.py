@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from treadle.core import events as e
+from treadle.core.ids import base_call_id
 from treadle.core.render import spoken
 from treadle.core.state import TaskState
 from treadle.testing.audit.events import Violation
@@ -44,9 +45,9 @@ def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
     for event in events:
         problem: str | None = None
         if isinstance(event, e.TicketIssued):
-            issued.add(event.call)
+            issued.add(base_call_id(event.call))
         elif isinstance(event, (e.TicketCompleted, e.TicketFailed, e.TicketExpired, e.CallDeferred)):
-            if event.call not in issued:
+            if base_call_id(event.call) not in issued:
                 problem = f"{event.kind} of {event.call}, which has no ticket"
             elif event.call in ended:
                 problem = f"{event.kind} of {event.call}, which has ended"
