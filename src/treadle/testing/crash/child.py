@@ -22,7 +22,7 @@ from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.llm.scripted import ScriptedModel, call, text
 from treadle.runner.runner import TaskRunner
 from treadle.testing.crash.fault_points import Crash, CrashingStore
-from treadle.testing.crash.instrumented import watched
+from treadle.testing.crash.instrumented import TICKET, watched
 from treadle.testing.ledger import Ledger
 from treadle.wiring import Runner, open_store
 
@@ -150,7 +150,8 @@ def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
 class RunToEnd:
     """Runs a task to its end, approves its calls, and settles those that a kill left open as the ledger says.
 
-    A question is answered by its default, and by `yes` if it has none.
+    A question is answered by its default, and by `yes` if it has none. A call in the background is completed by the
+    first ticket that was handed out for it, as a service does that knows its key.
     """
 
     def __init__(self, input: str, ledger: Ledger) -> None:
@@ -179,6 +180,12 @@ class RunToEnd:
             elif pending.kind == "question":
                 answer = pending.default if pending.has_default else "yes"
                 await runner.answer(result.task_id, pending.request_id, value=answer)
+            elif pending.kind == "background":
+                await runner.complete(self._ticket(result.task_id, pending.request_id), "completed")
+
+    def _ticket(self, task_id: str, call_id: str) -> str:
+        lines = (line for line in self._ledger.entries() if (line.tool, line.task) == (TICKET, task_id))
+        return next(line.text for line in lines if line.call == call_id)
 
     def _verdict(self, key: str | None) -> Happened | NotHappened:
         verdict = self._ledger.done(key) if key is not None else None

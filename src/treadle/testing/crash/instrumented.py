@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.handoff import Handoff
@@ -61,6 +61,10 @@ def _watched_subagent(item: Agent[Any] | Subagent | str, ledger: Ledger) -> Agen
     return item if isinstance(item, str) else watched(item, ledger)
 
 
+TICKET: Final = "ticket"
+"""The name of the ledger's lines on tickets that were handed out."""
+
+
 class WatchedTool(WrappedTool):
     """A tool that notes each start and each effect in a ledger."""
 
@@ -69,6 +73,8 @@ class WatchedTool(WrappedTool):
         self._ledger = ledger
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        if ctx.issued:
+            self._ledger.note(TICKET, ctx.issued, call=ctx.call_id, task=ctx.task_id)
         with self._ledger.call(self.spec.name, ctx, effect=self.spec.effect) as noted:
             output = await self._tool.call(arguments, ctx)
             noted.text = json.dumps(output.output)
