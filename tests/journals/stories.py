@@ -402,7 +402,34 @@ CHIEF = Agent(
 )
 
 
+TICKETS: list[str] = []
+"""What the tools of the story with background work handed out last."""
+
+
+@tool(background=True, idempotent=True)
+async def render(title: str, ctx: ToolContext[Any]) -> Any:
+    """Render a film elsewhere."""
+    TICKETS[:] = [ctx.ticket]
+    return ctx.background({"job": title}, expires=3_600)
+
+
+@tool(read_only=True)
+async def nap(ctx: ToolContext[Any]) -> str:
+    """Sleep a little."""
+    await ctx.sleep(0.01)
+    return "rested"
+
+
+FILMS = Agent(
+    ScriptedModel(
+        [[call("render", title="Metropolis"), call("nap")], "It is being rendered.", "It is there."]
+    ),
+    name="films",
+    tools=[render, nap],
+)
+
 AGENTS: list[Agent[Any]] = [
+    FILMS,
     LOOKER,
     BOOKER,
     UNDOER,
@@ -633,6 +660,13 @@ async def with_a_policy(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_background_work(runner: Runner) -> None:
+    name, options = "with_background_work", RunOptions(max_parallel_tools=1)
+    await runner.run(FILMS, "Metropolis, please.", task_id=name, options=options)
+    await runner.progress(TICKETS[0], {"percent": 40}, by="farm")
+    await runner.complete(TICKETS[0], {"file": "metropolis.mp4"}, by="farm")
+
+
 async def with_handoffs(runner: Runner) -> None:
     name = "with_handoffs"
     await runner.create_task(FRONT, "Where is my order?", task_id=name)
@@ -738,6 +772,7 @@ STORIES: list[Story] = [
     with_questions,
     with_steps_that_ask,
     with_a_policy,
+    with_background_work,
     with_handoffs,
     with_middleware,
     with_a_child_that_asks_again,
