@@ -421,3 +421,13 @@ async def test_agents_of_different_workers_hand_over_to_each_other(
     result = await runner.run(first, "what do I owe?")
     assert (result.state, result.agent, result.final_text) == ("completed", "billing", "5")
     assert "goes on with the conversation" in str(requests(other)[0].messages)
+
+
+async def test_another_agent_of_the_same_name_does_not_take_the_place_of_the_one_before(
+    runner: Runner,
+) -> None:
+    """A process may hold agents of one name, as when a page or a notebook makes variants of one."""
+    first = triage(Handoff(billing(), filter=only_user_messages))
+    await runner.run_step(await runner.create_task(first, "go", task_id="t"))
+    await runner.create_task(triage(Handoff(billing(), name="escalate")), "so that it is known")
+    assert (await runner.resume("t")).agent == "billing"

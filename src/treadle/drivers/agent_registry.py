@@ -86,7 +86,7 @@ class AgentRegistry:
             offered: what a caller gave for that.
         """
         if state.team is not None and state.agent != agent.name:
-            agent = self.member(state, agent, state.agent)
+            agent = self._reached(state, agent, state.agent)
             offered = agent if offered is not None else None
         return offered or self._versions.get(state.fingerprint, agent)
 
@@ -96,8 +96,13 @@ class AgentRegistry:
         Args:
             state: of the task.
             agent: one that the task is or was with: an agent that it reaches comes before another of the same name.
-            name: of the wanted agent.
+            name: of the wanted agent; the version that the task knows of it comes first.
         """
+        version = state.versions.get(name)
+        known = self._versions.get(version.fingerprint) if version is not None else None
+        return known if known is not None and known.name == name else self._reached(state, agent, name)
+
+    def _reached(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         reachable = (each for each in self.reachable(agent) if each.name == name)
         member = next(reachable, None) or self._agents.get(name)
         if member is None:
