@@ -11,7 +11,7 @@ import pytest
 from tests.crash.family import CHILDREN, REQUESTS, boss, drive, slow
 from treadle import Runner
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
+from treadle.testing.boundaries import crash_at_every_boundary
 
 pytestmark = pytest.mark.anyio
 
@@ -112,27 +112,10 @@ boss = Agent(ScriptedModel(boss_says), name="boss", subagents=[Subagent(clerk, r
 """
 
 
-def crashed(folder: Path, *points: str) -> CrashReport:
-    (folder / "asking_team.py").write_text(TEAM)
-    return crash_at_every_boundary(
-        "asking_team:boss",
-        "Pay.",
-        cwd=folder,
-        kills_per_task=4,
-        recovery=not points,
-        only=lambda point: not points or point.startswith(points),
-    )
-
-
-def test_a_call_that_is_tried_again_survives_a_crash_between_its_tasks(tmp_path: Path) -> None:
-    report = crashed(tmp_path, "before tool_stopped", "after tool_stopped")
-    assert (report.broken, report.missed) == ([], [])
-    assert report.places
-
-
 @pytest.mark.full
 def test_a_tree_whose_child_asks_and_is_tried_again_survives_a_crash_at_every_boundary(
     tmp_path: Path,
 ) -> None:
-    report = crashed(tmp_path)
+    (tmp_path / "asking_team.py").write_text(TEAM)
+    report = crash_at_every_boundary("asking_team:boss", "Pay.", cwd=tmp_path, kills_per_task=4)
     assert (report.broken, report.missed) == ([], [])

@@ -431,7 +431,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield request.getfixturevalue("postgres").in_schema(f"t{abs(hash(str(tmp_path))):x}")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "streamed"])
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -380,13 +380,12 @@ async def test_nothing_of_a_cancelled_tree_of_13_runs_after_a_second(
             kinds = [event.kind for event in await journal_of(runner, f"{root}.s1-0.s1-2")]
     if at_rest:
         await runner.interrupt(root)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await runner.cancel(root, reason="enough")
-    took = loop.time() - began
+    cancelling = asyncio.ensure_future(runner.cancel(root, reason="enough"))
+    await asyncio.sleep(1)
     signs = len(ledger.lines)
-    await asyncio.sleep(0.1)
-    assert (took < 1, len(ledger.lines)) == (True, signs)
+    await asyncio.sleep(0.2)
+    assert len(ledger.lines) == signs
+    await cancelling
     rows = [task async for task in await runner.list_tasks()]
     assert [task.state for task in rows] == ["cancelled"] * 13
     assert await runner.list_pending() == ()
