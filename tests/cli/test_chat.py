@@ -382,6 +382,7 @@ def test_at_a_terminal_a_person_edits_and_approves_denies_steers_and_undoes(at_d
     assert "too much" not in history, "answers to questions are no messages"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["without the extra", "dumb"])
 def test_a_plain_terminal_asks_for_lines_and_ctrl_c_leaves_a_question_open(at_desk, project, kind):
     if kind == "without the extra":
@@ -414,6 +415,7 @@ def test_a_plain_terminal_asks_for_lines_and_ctrl_c_leaves_a_question_open(at_de
     assert not (project / "ledger").exists()
 
 
+@pytest.mark.full
 def test_the_terminal_is_left_as_it_was(at_desk):
     chat = at_desk()
     chat.press("look at 18\r")

@@ -91,6 +91,7 @@ def test_a_person_decides_answers_steers_and_undoes_what_other_processes_run(
     assert (desk / "ledger").read_text() == "refund 17 500\n"
 
 
+@pytest.mark.full
 def test_a_step_is_undone_from_the_keyboard(desk: Path) -> None:
     with Terminal(desk, "watch", "order", columns=100, color=False) as watch:
         for order in ("17", "18"):
@@ -113,6 +114,7 @@ def test_a_step_is_undone_from_the_keyboard(desk: Path) -> None:
         ]
 
 
+@pytest.mark.full
 def test_what_is_left_open_stays_open_and_ctrl_c_only_stops_watching(
     desk: Path, treadle: Callable[..., Any]
 ) -> None:
@@ -145,6 +147,7 @@ def test_requests_of_tasks_below_are_asked_about_too(
         assert "cancelled" in watch.finished()
 
 
+@pytest.mark.full
 def test_without_a_terminal_a_task_is_only_followed(desk: Path, begin: Callable[..., Any]) -> None:
     (desk / "found").touch()
     ended = begin("watch", "order")

@@ -101,6 +101,7 @@ def refund_desk(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_refund_desk_waits_for_a_second_person_over_restarts(tmp_path: Path) -> None:
     bank = tmp_path / ".treadle" / "bank.jsonl"
     opened = refund_desk(tmp_path, "open", "A-17", "The lamp came broken", "--clerk", "bob")
@@ -132,6 +133,7 @@ def test_the_refund_desk_waits_for_a_second_person_over_restarts(tmp_path: Path)
     assert refund_desk(tmp_path, "waiting") == ""
 
 
+@pytest.mark.full
 def test_the_refund_desk_tells_the_model_of_a_denial_and_pays_small_sums(tmp_path: Path) -> None:
     refund_desk(tmp_path, "open", "A-17", "Too dark", "--clerk", "bob")
     refund_desk(tmp_path, "deny", "refund-A-17", "--by", "ann", "--reason", "not broken")

@@ -69,6 +69,7 @@ def test_a_run_asks_at_its_terminal_one_question_after_the_other(tmp_path: Path,
         assert "completed [4, 6] ['ok', 'ok', 'denied']" in screen.finished()
 
 
+@pytest.mark.full
 def test_what_is_left_open_waits_for_another_process(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         for amount in (5, 6, 7):
@@ -80,6 +81,7 @@ def test_what_is_left_open_waits_for_another_process(tmp_path: Path) -> None:
         assert [item.request_id for item in runner.list_pending("task")] == [f"s1-{n}-ask1" for n in range(3)]
 
 
+@pytest.mark.full
 def test_ctrl_c_at_a_question_interrupts_the_run(tmp_path: Path) -> None:
     with terminal(tmp_path) as screen:
         screen.wait_for_prompt(QUESTION)
