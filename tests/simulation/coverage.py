@@ -51,6 +51,9 @@ MOMENTS = (
     "double completion",
 )
 
+GRANTS = ("a grant stands", "a grant is revoked")
+"""Approvals for later calls, in a thread or in all tasks."""
+
 TREES = ("child", "a child asks", "decided above a child")
 """What befalls the tasks of agents that others called, in every fourth run."""
 
@@ -63,6 +66,7 @@ def missing(fired: Mapping[str, int], runs: int) -> list[str]:
     least |= {f"event {event}": runs // 1000 for event in EVENTS}
     least |= dict.fromkeys(MOMENTS, runs // 25)
     least |= dict.fromkeys(TREES, runs // 50)
+    least |= dict.fromkeys(GRANTS, runs // 200)
     least["fenced commit"] = runs // 50  # the rarest: about 1 of 20 runs, which of 400 may well be 14
     return [
         f"{name} ({fired.get(name, 0)} of {times})"

@@ -222,10 +222,15 @@ class Story:
                 elif how == 2:
                     await runner.approve(task, pending.request_id, arguments={"n": 7})
                 else:
-                    scope = chance.choice(["once", "once", "task"])
+                    scope = chance.choice(["once", "once", "task", "thread", "always"])
                     await asyncio.gather(
                         *[runner.approve(task, pending.request_id, scope=scope) for _ in range(how - 2)]
                     )
+        for grant in await runner.list_grants():
+            self.fired["a grant stands"] += 1
+            if self.world.chance("revoke", grant.grant_id, len(waits_for)).randrange(3):
+                await asyncio.gather(*[runner.revoke(grant.grant_id) for _ in range(2)])
+                self.fired["a grant is revoked"] += 1
         return len(waits_for)
 
     async def answer(self, process: Process, task: str, asked: Pending) -> None:

@@ -111,6 +111,10 @@ def judged_and_starts(events: list[e.Event]) -> None:
     events.insert(4, e.CallJudged("s1", "s1-0", "deny"))
 
 
+def allowed_by_no_grant(events: list[e.Event]) -> None:
+    events.insert(4, e.CallJudged("s1", "s1-0", "allow", "cap", grant="s0-0-ask1"))
+
+
 def request_judged(verdict: e.RequestVerdict) -> Callable[[list[e.Event]], None]:
     def insert(events: list[e.Event]) -> None:
         events.insert(2, e.RequestJudged("s1", verdict, "scripted"))
@@ -238,6 +242,7 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
     "a question expires too early": ("I8", "answered_questions", 7, with_events(expired_early)),
     "a value is kept twice": ("I8", "answered_questions", 7, with_events(kept_twice)),
     "a call that may write asks": ("I2", "one_end", 6, with_events(writes_and_asks)),
+    "a call is allowed by no approval": ("I8", "approved_starts", 5, with_events(allowed_by_no_grant)),
     "a request is decided twice": ("I8", "approved_starts", 7, with_events(decided_twice)),
     "a request goes out that waits for a person": (
         "I8",

@@ -14,6 +14,8 @@ from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.ids import (
     answer_place,
+    approval_id,
+    approved_call,
     asking_id,
     attempt_of,
     base_call_id,
@@ -405,9 +407,15 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
     asked: dict[str, int] = {}
     decided: dict[tuple[str, int], str] = {}
     denied: set[str] = set()
+    granted: set[str] = set()
     for event in events:
         problem: str | None = None
-        if isinstance(event, e.ApprovalRequested):
+        if isinstance(event, e.ApprovalGiven) and event.scope == "task":
+            granted.add(approval_id(event.call, event.number))
+        named = event.grant if isinstance(event, e.CallJudged) and event.grant else ""
+        if approved_call(named) is not None and named not in granted:
+            problem = f"{event.kind} of a call by {named}, which is no approval for the task"
+        elif isinstance(event, e.ApprovalRequested):
             asked[event.call] = event.number
         elif isinstance(event, (e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)):
             request = event.call, event.number
@@ -426,6 +434,7 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
         elif isinstance(event, e.TaskForked):
             asked.clear()
             denied.clear()
+            granted.clear()
         elif isinstance(event, e.ToolStarted) and event.undoes is None:
             request = event.call, asked.get(event.call, 0)
             if event.call in denied or (request[1] and decided.get(request) != "approval_given"):
