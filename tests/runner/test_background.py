@@ -7,7 +7,19 @@ from typing import Any, Literal
 
 import pytest
 
-from treadle import Agent, Runner, RunOptions, ScriptedModel, StepContext, StepResult, ToolContext, tool
+from treadle import (
+    Agent,
+    Node,
+    NodeContext,
+    Pipeline,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    ToolContext,
+    tool,
+)
 from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.errors import (
@@ -557,4 +569,55 @@ async def test_a_subagents_ticket_is_completed_at_its_own_task_and_its_parent_go
         await runner.handle(result.task_id).complete(farm.tickets[0], "film a")
         result = await runner.resume(result.task_id)
         assert (result.state, result.final_text) == ("completed", "all is there")
+        assert await audit_store(runner.store) == []
+
+
+@pytest.mark.parametrize("worker", ["react", "planner"])
+async def test_a_worker_that_speaks_text_reads_the_result_when_it_comes(worker: Any) -> None:
+    farm = Farm()
+    script = {
+        "react": [
+            'Action: render\nAction Input: {"title": "a"}',
+            "Answer: started",
+            "Answer: the film is there",
+        ],
+        "planner": [
+            '{"thought": "", "name": "render", "arguments": {"title": "a"}}',
+            '{"thought": "", "name": "finish", "arguments": {"answer": "started"}}',
+            '{"thought": "", "name": "finish", "arguments": {"answer": "the film is there"}}',
+        ],
+    }[worker]
+    agent = Agent(ScriptedModel(list(script)), name="films", tools=farm.agent().tools, worker=worker)
+    async with Runner("memory:", agents=[agent]) as runner:
+        result = await runner.run(agent, "a film")
+        assert (result.state, result.final_text) == ("waiting", "started")
+        await runner.complete(farm.tickets[0], "film a")
+        result = await runner.resume(result.task_id)
+        assert (result.state, result.final_text) == ("completed", "the film is there")
+        assert inputs(agent)[2].count("film a") == 1
+        assert await audit_store(runner.store) == []
+
+
+async def test_a_node_of_a_pipeline_waits_for_its_tool_and_others_go_on() -> None:
+    farm, log = Farm(), list[str]()
+
+    async def poster(ctx: NodeContext[Any]) -> str:
+        log.append("poster")
+        return "poster"
+
+    async def both(ctx: NodeContext[Any]) -> str:
+        return f"{ctx.results['film']} and {ctx.results['poster']}"
+
+    nodes = [
+        Node("film", "render", input={"title": "a"}),
+        Node("poster", poster),
+        Node("both", both, after=["film", "poster"]),
+    ]
+    agent = Agent(ScriptedModel([]), name="films", tools=farm.agent().tools, worker=Pipeline(nodes))
+    async with Runner("memory:", agents=[agent]) as runner:
+        result = await runner.run(agent, "a film")
+        assert (result.state, log) == ("waiting", ["poster"])
+        await runner.complete(farm.tickets[0], "film a")
+        result = await runner.resume(result.task_id)
+        assert (result.state, result.final_text, log) == ("completed", "film a and poster", ["poster"])
         assert await audit_store(runner.store) == []
