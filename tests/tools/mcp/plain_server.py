@@ -43,6 +43,11 @@ TOOLS = [
         "inputSchema": {"type": "object", "properties": {"name": TEXT}},
     },
     {"name": "fail", "description": "Fails.", "inputSchema": {"type": "object", "properties": {}}},
+    {
+        "name": "wish",
+        "description": "Asks.",
+        "inputSchema": {"type": "object", "properties": {"method": TEXT}},
+    },
     {"name": "book", "description": "Books.", "inputSchema": {"type": "object", "properties": {"day": TEXT}}},
 ]
 ASKED = {
@@ -58,6 +63,8 @@ ASKED = {
         "required": ["people", "room"],
     },
 }
+SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "Rhyme."}}], "maxTokens": 9}
+WISHES = {"elicitation/create": ASKED, "sampling/createMessage": SAMPLE, "roots/list": {}}
 PAGE = {"uri": "note://page/1", "name": "page 1", "mimeType": "text/plain"}
 PROMPT = {"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}
 
@@ -85,16 +92,16 @@ def call(name, arguments):
     return {**text("it is broken"), "isError": True}
 
 
-def asked(params):
-    """Ask a person for how many a table is booked: as an answer to the call, or in the middle of it."""
+def asked(method, params):
+    """Ask the client for something: as an answer to the call, or in the middle of it."""
     if options.modern:
         if "inputResponses" not in params:
-            request = {"method": "elicitation/create", "params": ASKED}
+            request = {"method": method, "params": WISHES[method]}
             return {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": "seal"}
         assert params["requestState"] == "seal"
         return text(json.dumps(params["inputResponses"]["q"]))
     print(
-        json.dumps({"jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": ASKED}),
+        json.dumps({"jsonrpc": "2.0", "id": "q-1", "method": method, "params": WISHES[method]}),
         flush=True,
     )
     for line in sys.stdin:
@@ -146,7 +153,9 @@ def answered(method, params):
     if method == "tools/list":
         return {"tools": defined(), "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     if method == "tools/call" and params["name"] == "book":
-        return {"resultType": "complete", **asked(params)}
+        return {"resultType": "complete", **asked("elicitation/create", params)}
+    if method == "tools/call" and params["name"] == "wish":
+        return {"resultType": "complete", **asked(params["arguments"]["method"], params)}
     if method == "tools/call":
         return {**call(params["name"], params.get("arguments", {})), "resultType": "complete"}
     return None
