@@ -36,6 +36,7 @@ EVENTS = (
     "sleep_started",
     "sleep_ended",
     "command_rejected",
+    "agent_changed",
 )
 MOMENTS = (
     "death between begin and end",

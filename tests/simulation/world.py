@@ -19,6 +19,7 @@ from typing import Any, Literal
 from treadle import (
     Agent,
     FailurePolicy,
+    Handoff,
     Happened,
     Limits,
     NotHappened,
@@ -31,6 +32,7 @@ from treadle import (
     ToolContext,
     Unknown,
     tool,
+    without_tool_calls,
 )
 from treadle.core.events import Join
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
@@ -138,6 +140,11 @@ class World:
         self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS, offer=offer)
         if self.chance("team").randrange(4) == 0:
             self.agent = self.agent.replace(subagents=[self.helper()], join=self.chance("join").choice(JOINS))
+        if self.chance("handoffs").randrange(3) == 0:
+            other: Agent[Any] = Agent(
+                self.model, name="other", instructions="You are the other.", tools=TOOLS, handoffs=["agent"]
+            )
+            self.agent = self.agent.replace(handoffs=[Handoff(other, filter=without_tool_calls)])
 
     def helper(self) -> Subagent:
         """Return an agent that does the same work as a task of its own, on terms."""
@@ -169,6 +176,9 @@ class World:
                 answer += call("helper", input="do it")
             else:
                 answer += call(chance.choice(ASKED), n=chance.randrange(3))
+        handoffs = [spec.name for spec in request.tools if spec.name.startswith("transfer_to_")]
+        if handoffs and chance.randrange(3) == 0:
+            answer += call(handoffs[0], reason="so")
         return turn("so", answer, finish="length" if kind == 4 else None)
 
     def offer(self, ctx: RequestContext[Any]) -> list[str]:
