@@ -63,7 +63,7 @@ async def show(
 
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
     """Return a task's events, beginning with those it shares with the task it was forked from."""
-    return await StoredEvents(runner.store, task_id).after(0)
+    return list(await StoredEvents(runner.store, task_id).after(0))
 
 
 async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any]]:
