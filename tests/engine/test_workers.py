@@ -13,12 +13,15 @@ from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
+    Guardrail,
+    GuardrailRequest,
     Limits,
     NextLayer,
     NextStep,
     Node,
     NodeContext,
     Pipeline,
+    Rewrite,
     RunContext,
     Runner,
     RunOptions,
@@ -90,7 +93,7 @@ class InThreeParts:
         return await one_turn(ctx)
 
     async def finalize_task(self, task: RunContext[Any], output: Any) -> None:
-        assert output == ANSWER
+        assert output in (ANSWER, ANSWER.replace("wished", "asked"))
 
 
 async def a_node(ctx: NodeContext) -> Any:
@@ -277,6 +280,27 @@ async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner)
     assert "Did you mean" in said or "There is no tool 'missing'" in said
     assert "RuntimeError: broken" in said
     await audited(world, runner, result)
+
+
+async def test_nothing_passes_a_worker_that_guardrails_rewrite(world: World) -> None:
+    """Neither the model nor a watcher reads what has not passed, and the answer is what guardrails made of it."""
+
+    async def other(request: GuardrailRequest) -> Rewrite | None:
+        said = request.text.replace("wished", "asked").replace("seen", "looked up").replace("Go", "Start")
+        return Rewrite(said) if said != request.text else None
+
+    guardrail = Guardrail(other, on=["input", "output", "result"], blocking=True)
+    async with Runner("memory:", guardrails=[guardrail]) as runner:
+        async with runner.run_stream(world.agent, "Go.") as stream:
+            shown = [event async for event in stream]
+        result = stream.result
+        assert (result.state, "as you asked" in result.final_text) == ("completed", True)
+        await audited(world, runner, result)
+    texts = "".join([event.text for event in shown if event.kind == "delta"])
+    assert "wished" not in texts + repr([event for event in shown if event.kind != "guardrail_judged"])
+    asked = repr([list(request.messages) for request in world.asked])
+    assert "seen" not in asked
+    assert "Go." not in asked
 
 
 async def test_every_call_that_runs_goes_through_middleware(world: World) -> None:

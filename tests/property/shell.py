@@ -11,6 +11,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.checks import Check, is_judged, passed_answer, standing
+from treadle.core.deferring import is_arrival
 from treadle.core.effects import (
     CallModel,
     CallTool,
@@ -211,7 +212,8 @@ class Shell:
     def check_contents(self, effect: CallModel) -> None:
         """No request goes out with input or results that guardrails have not let pass, where they are to come first."""
         checks, rules = self.state.checks, self.rules
-        read = [standing(checks.get(input_place(each.seq))) for each in effect.step.read]
+        messages = [each for each in effect.step.read if not is_arrival(self.state, each)]
+        read = [standing(checks.get(input_place(each.seq))) for each in messages]
         assert not {"refused", "asked"} & set(read), read
         assert not rules.blocks_input or set(read) <= {"passed"}, read
         for call in effect.step.calls:
@@ -311,7 +313,8 @@ class Shell:
             finish = "length" if kind == 3 else "tool_calls"
         message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
         returned = e.ModelReturned(step.id, message, finish, Usage(5, 5), self.read(message, choice))
-        read = [standing(self.state.checks.get(input_place(each.seq))) for each in step.read]
+        messages = [each for each in step.read if not is_arrival(self.state, each)]
+        read = [standing(self.state.checks.get(input_place(each.seq))) for each in messages]
         guarded = self.rules.guarded
         if effect.call.void or "output" in guarded or ("input" in guarded and set(read) - {"passed"}):
             self.fired["answer held"] += 1

@@ -25,6 +25,8 @@ EVENTS = (
     "approval_given",
     "approval_denied",
     "approval_expired",
+    "answer_held",
+    "guardrail_judged",
     "question_asked",
     "question_answered",
     "question_expired",

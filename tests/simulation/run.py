@@ -220,7 +220,9 @@ class Story:
                 if how < 2:
                     await runner.deny(task, pending.request_id)
                 elif how == 2:
-                    await runner.approve(task, pending.request_id, arguments={"n": 7})
+                    is_content = pending.tool.startswith("the ")
+                    edited = dict.fromkeys(pending.arguments, "edited") if is_content else {"n": 7}
+                    await runner.approve(task, pending.request_id, arguments=edited)
                 else:
                     scope = chance.choice(["once", "once", "task", "thread", "always"])
                     await asyncio.gather(

@@ -18,13 +18,18 @@ from typing import Any, Literal
 
 from treadle import (
     Agent,
+    AskPerson,
+    Deny,
     FailurePolicy,
+    Guardrail,
+    GuardrailRequest,
     Handoff,
     Happened,
     Limits,
     NotHappened,
     Quorum,
     RequestContext,
+    Rewrite,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -39,6 +44,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import EffectClass
 from treadle.errors import ModelError, StoreUnavailable, TaskBusy
 from treadle.llm.scripted import Turn, call, fail, text, turn
+from treadle.policy.guardrails import GuardrailVerdict
 from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
@@ -145,6 +151,22 @@ class World:
                 self.model, name="other", instructions="You are the other.", tools=TOOLS, handoffs=["agent"]
             )
             self.agent = self.agent.replace(handoffs=[Handoff(other, filter=without_tool_calls)])
+
+        if self.chance("guarded").randrange(4) == 0:
+            blocking = self.chance("blocking").choice([True, False])
+            guardrail = Guardrail(self.guard, on=["input", "output", "result"], blocking=blocking)
+            self.agent = self.agent.replace(guardrails=[guardrail])
+
+    async def guard(self, request: GuardrailRequest) -> GuardrailVerdict | None:
+        """Decide on a content: mostly let it pass, now and then late."""
+        chance = self.chance("guard", self.name(request.task_id), request.place, request.text)
+        await asyncio.sleep(chance.choice([0, 0, 0.01, 0.3]))
+        how = chance.randrange(24)
+        if how == 0:
+            return Deny(reason="refused")
+        if how == 1:
+            return AskPerson(reason="asked", expires=chance.choice([None, 30.0]))
+        return Rewrite("rewritten") if how == 2 and request.text != "rewritten" else None
 
     def helper(self) -> Subagent:
         """Return an agent that does the same work as a task of its own, on terms."""

@@ -203,5 +203,10 @@ def result_content(call: CallState) -> dict[str, Json]:
 
 
 def is_judged(call: CallState) -> bool:
-    """Whether a call has a result that guardrails judge: a tool returned or raised it."""
+    """Whether a call has a result that guardrails judge: a tool returned or raised it.
+
+    What arrives as input, since its call went on in the background, is judged as such.
+    """
+    if call.ticket is not None and call.ticket.arrival is not None:
+        return False
     return call.status == "ended" and call.outcome in ("ok", "error") and bool(call.attempt)

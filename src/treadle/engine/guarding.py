@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from treadle.core import events as e
 from treadle.core.checks import JSON_PARTS, NAMES, Check, passed_answer, refusal, standing
 from treadle.core.codec import flaw, plain
+from treadle.core.deferring import is_arrival
 from treadle.core.effects import JudgeContent, ReleaseAnswer
 from treadle.core.ids import (
     answer_place,
@@ -95,8 +96,12 @@ class Guarding:
         """Whether input of a step has not passed, so that no answer to it may go on."""
         if not any(each.checks("input") for each in self._guardrails):
             return False
-        checks = self._context.state.checks
-        return any(standing(checks.get(input_place(received.seq))) != "passed" for received in step.read)
+        state = self._context.state
+        return any(
+            standing(state.checks.get(input_place(received.seq))) != "passed"
+            and not is_arrival(state, received)  # the results of calls are judged before a step reads them
+            for received in step.read
+        )
 
     def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
         """Return the verdict on an answer that was refused while it was being written, and the end of its attempt."""

@@ -152,7 +152,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
                 return [e.StepsPlanned(await worker.initialize(task))]
             output = await worker.finalize(task, copied(state.output))
             output = _read_output(agent, output)
-            if context.guarding is not None and output != state.output:
+            if context.guarding is not None and output is not None and output != state.output:
                 return await context.guarding.judge_finalized(output)
             return [e.AnswerFinalized(output)]
         except asyncio.CancelledError:

@@ -359,6 +359,7 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     standing: dict[str, str] = {}
     attempts: dict[str, int] = {}
     held: dict[str, str] = {}
+    inputs: set[str] = set()
     for event in events:
         problem: str | None = None
         name = getattr(event, "call", None) or getattr(event, "step", "")
@@ -371,6 +372,8 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             if standing.get(event.place) in ("allow", "deny", "asked", "withheld"):
                 problem = f"{event.place} is judged, and is {standing[event.place]} already"
             standing[event.place] = event.verdict
+            if event.guards == "input":
+                inputs.add(event.place)
         elif isinstance(event, e.ApprovalRequested) and event.call in standing:
             standing[event.call] = "asked"
         elif isinstance(event, e.ApprovalGiven) and event.call in standing:
@@ -389,9 +392,7 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             standing = {x: "withheld" if y == "deny" else y for x, y in standing.items()}
         elif isinstance(event, e.TaskEnded):
             standing = {place: "" if stands == "asked" else stands for place, stands in standing.items()}
-        refused_input = {
-            place for place, stands in standing.items() if stands == "deny" and place[:2] == "in"
-        }
+        refused_input = {place for place in inputs if standing.get(place) == "deny"}
         is_start = isinstance(event, (e.ModelReturned, e.ToolStarted))
         if refused_input and is_start and not (isinstance(event, e.ToolStarted) and event.undoes):
             problem = f"{event.kind} though {min(refused_input)} was refused"
