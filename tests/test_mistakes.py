@@ -99,7 +99,6 @@ mistake("agent.output_validator", lambda s: s.agent.output_validator(len), Attri
 mistake("agent.override", lambda s: s.agent.override(model="test"), AttributeError, "agent.replace(model=")
 mistake("agent.clone", lambda s: s.agent.clone(name="b"), AttributeError, "agent.replace(")
 mistake("agent.as_tool", lambda s: s.agent.as_tool(), AttributeError, "Agent(subagents=[agent])")
-mistake("agent.handoffs", lambda s: s.agent.handoffs, AttributeError, "subagents")
 mistake(
     "agent.create_task", lambda s: s.agent.create_task("hi"), AttributeError, "runner.create_task(agent, "
 )
@@ -119,7 +118,6 @@ mistake(
 )
 mistake("Agent(prompt=)", lambda s: Agent(_M, prompt="Hi."), err.WrongArguments, "instructions=")
 mistake("Agent(deps_type=)", lambda s: Agent(_M, deps_type=int), err.WrongArguments, "context_type=")
-mistake("Agent(handoffs=)", lambda s: Agent(_M, handoffs=[]), err.WrongArguments, "subagents=")
 mistake("Agent(managed_agents=)", lambda s: Agent(_M, managed_agents=[]), err.WrongArguments, "subagents=")
 mistake("Agent(result_type=)", lambda s: Agent(_M, result_type=int), err.WrongArguments, "output_type=")
 mistake(

@@ -95,7 +95,10 @@ async def test_a_verb_called_on_the_class_with_an_instance_is_the_function() -> 
 
 
 INTERNAL = {"desk", "driver", "hold", "enter", "at_rest", "stopped", "typed_of", "drive_with"}
-NOT_ASYNC = {"begin_adopting", "events", "handle", "partials", "run_stream", "run_sync", "stream_step"}
+NOT_ASYNC = {
+    *("begin_adopting", "events", "handle", "log_filter", "middleware_of", "partials"),
+    *("run_stream", "run_sync", "stream_step"),
+}
 
 
 def public_methods() -> list[Any]:

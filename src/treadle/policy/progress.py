@@ -55,11 +55,15 @@ def was_made_before(state: TaskState, step: StepState) -> bool:
     if not step.calls or step.calls[-1].answers:
         return bool(step.calls)
     *beside, newest = step.calls
-    before = chain(chain.from_iterable(map(_CALLS, state.steps[-_NEAR:])), beside)
-    if newest.arguments not in map(_ARGUMENTS, before):
+    if newest.arguments not in map(_ARGUMENTS, chain(beside, _before(state))):
         return False
-    before = chain(chain.from_iterable(map(_CALLS, state.steps[-_NEAR:])), beside)
+    before = chain(beside, _before(state))
     return any(call.name == newest.name and call.arguments == newest.arguments for call in before)
+
+
+def _before(state: TaskState) -> Iterator[CallState]:
+    """Return the calls of the newest steps that have ended."""
+    return chain.from_iterable(map(_CALLS, islice(reversed(state.steps), _NEAR)))
 
 
 _CALLS: Final = attrgetter("calls")

@@ -234,6 +234,9 @@ def _on_the_class(owner: type, function: Callable[..., Any], receiver: str) -> C
 _REFERENCE: Final = re.compile(r"See `(\w+)\.(\w+)`(?:\.|;\s+)?")
 
 
+_TASK: Final = re.compile(r"    task: the task, or its id[.;].*\n")
+
+
 def documented_by(**sources: type) -> Callable[[type[T]], type[T]]:
     """Make a class decorator that replaces each docstring "See `X.name`." by that of the method it names.
 
@@ -252,7 +255,7 @@ def documented_by(**sources: type) -> Callable[[type[T]], type[T]]:
             remark = (described.__doc__ or "")[reference.end() :].strip()
             text = inspect.cleandoc(getattr(sources[reference[1]], reference[2]).__doc__ or "")
             if "task" not in inspect.unwrap(described).__code__.co_varnames:
-                text = text.replace("    task: the task, or its id.\n", "")
+                text = _TASK.sub("", text)
             text = f"{text}\n\n{remark[0].upper()}{remark[1:]}" if remark else text
             described.__doc__ = text
             if isinstance(member, property):

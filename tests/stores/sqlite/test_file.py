@@ -158,7 +158,8 @@ def without_lists(path: Path) -> None:
     indexes = [f"DROP INDEX tasks_by_{name}" for name in ("created", "state", "agent", "thread")]
     made = [f"CREATE INDEX tasks_by_{name} ON tasks({name}, key)" for name in ("state", "thread")]
     columns = [f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("figures", "search")]
-    sql(path, *indexes, *made, *columns, "DROP TABLE task_labels", "UPDATE compatible SET opens = 7")
+    tables = [f"DROP TABLE {name}" for name in ("task_labels", "grants")]
+    sql(path, *indexes, *made, *columns, *tables, "UPDATE compatible SET opens = 7")
     sql(path, "PRAGMA user_version = 7")
 
 
