@@ -291,6 +291,38 @@ def test_after_the_end_of_a_task_only_a_completed_call_in_the_background_ends(ev
     assert drive((*ended, tool_event(event)), tool_event("ToolEnded"), ticket_of) == "ended"
 
 
+# ---------------------------------------------------------------------------------- a conversation
+
+NEXT: Final = e.NextAgent("desk", "s1-0", "transfer_to_desk")
+
+
+def conversation_event(name: str) -> e.Event:
+    return {
+        "AgentChanged": lambda: e.AgentChanged("s1", "s1-0", "desk", "math"),
+        "StepStarted": lambda: e.StepStarted("s2", 2),
+        "InputReceived": lambda: e.InputReceived((Text("more"),)),
+        "Rewound": lambda: e.Rewound(0, 1),
+        "TaskForked": lambda: e.TaskForked("t", "math", "other"),
+        "TaskForked: to another agent": lambda: e.TaskForked("t", "shop", "other", "version"),
+    }[name]()
+
+
+def conversation_of(state: TaskState) -> str:
+    if state.team is None:
+        return "here"
+    return "moved" if state.team.next is None else "to move"
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A conversation"))
+def test_a_conversation(before: str, event: str, after: str) -> None:
+    ended = e.StepCompleted("s1", next_agent=NEXT if before != "here" else None)
+    way = (*CALLED, e.ToolStarted("s1", "s1-0"), e.ToolEnded("s1", "s1-0"), ended)
+    if before == "moved":
+        way = (*way, conversation_event("AgentChanged"))
+    assert conversation_of(state_after(*way)) == before
+    assert drive(way, conversation_event(event), conversation_of) == after
+
+
 # --------------------------------------------------------------------------------------- a permit
 
 EDITED: Final = {"n": 2}
@@ -545,7 +577,6 @@ def events_without_a_table() -> Iterator[str]:
 
 def test_every_event_that_moves_a_call_a_step_or_a_task_has_a_column() -> None:
     assert list(events_without_a_table()) == [
-        "AgentChanged",
         "AnswerFinalized",
         "CallRequested",
         "CommandRejected",
@@ -557,13 +588,11 @@ def test_every_event_that_moves_a_call_a_step_or_a_task_has_a_column() -> None:
         "ModelRequested",
         "OptionsChanged",
         "ResultReplaced",
-        "Rewound",
         "RouteChosen",
         "StateOverwritten",
         "StepsPlanned",
         "SummaryRequested",
         "TaskCreated",
-        "TaskForked",
         "ValueKept",
         "VersionChanged",
         "WorkerFailed",
