@@ -464,6 +464,30 @@ async def test_a_question_ends_the_span_of_its_attempt_and_the_wait_for_the_answ
     assert "secret" not in str([span.attributes for span in collector.spans])
 
 
+async def test_a_sleep_and_work_in_the_background_end_the_span_of_their_attempt(collector):
+    tickets = []
+
+    @tool(background=True, idempotent=True)
+    async def render(ctx: ToolContext):
+        """Render."""
+        tickets.append(ctx.ticket)
+        await ctx.sleep(0.01)
+        return ctx.background({"job": "secret words"})
+
+    agent = Agent(
+        ScriptedModel([call("render"), text("Begun."), text("Done.")]), name="films", tools=[render]
+    )
+    async with Runner("memory:", agents=[agent], observers=[OpenTelemetry.over_otlp()]) as runner:
+        task_id = (await runner.run(agent, "Go.")).task_id
+        await runner.complete(tickets[0], "secret film")
+        assert (await runner.resume(task_id)).state == "completed"
+    attempts = [span for span in collector.spans if span.name == "execute_tool render"]
+    told = [span.attributes["treadle.outcome"] for span in attempts]
+    assert told[:2] == ["sleeps", "deferred"]
+    assert "secret" not in str([span.attributes for span in collector.spans])
+    assert all(ticket not in str([span.attributes for span in collector.spans]) for ticket in tickets)
+
+
 async def test_the_wait_for_a_person_is_a_span_from_question_to_answer_over_drives(collector, tmp_path):
     def pay(cents: int) -> str:
         """Pay."""

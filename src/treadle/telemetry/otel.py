@@ -167,6 +167,10 @@ class OpenTelemetry:
             case e.ApprovalRequested():
                 spans.asked(event)
                 spans.add_event(event)
+            case e.SleepStarted() | e.CallDeferred():
+                if spans.is_begun(event.call):
+                    self._measures.tool(*spans.tool_ended(event))
+                spans.add_event(event)
             case e.QuestionAsked():
                 if spans.is_begun(event.call):
                     self._measures.tool(*spans.tool_ended(event))

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from treadle.telemetry.otel_ids import PlannedIds
 
 _NAME_MAX: Final = 64
+_GOES_ON_LATER: Final[dict[str, str]] = {
+    "question_asked": "asked",
+    "sleep_started": "sleeps",
+    "call_deferred": "deferred",
+}
+"""What is said of an attempt that did not end its call."""
+
 _OTHER_TOOL: Final = "_OTHER"
 """The name in metrics of a tool that never ran: the model may have made its name up."""
 
@@ -298,23 +305,23 @@ class Spans:
         return call in self._tools
 
     def tool_ended(
-        self, event: e.ToolEnded | e.ToolStopped | e.QuestionAsked
+        self, event: e.ToolEnded | e.ToolStopped | e.QuestionAsked | e.SleepStarted | e.CallDeferred
     ) -> tuple[float | None, dict[str, Any]]:
         """End the span of a call, also of one that never ran; return its seconds and attributes.
 
-        A question to a person ends the span of the attempt that asked.
+        A question to a person, a sleep, and work that is left in the background end the span of the attempt.
         """
         ran = event.call in self._tools
         if not ran:
             self.tool_started(e.ToolStarted(event.step, event.call, time=event.time))
         span, began = self._tools.pop(event.call)
-        outcome = "asked"
-        if not isinstance(event, e.QuestionAsked):
+        outcome = _GOES_ON_LATER.get(event.kind, "")
+        if isinstance(event, (e.ToolEnded, e.ToolStopped)):
             outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
         span.set_attribute(names.OUTCOME, outcome)
         if isinstance(event, e.ToolEnded) and event.report is not None and event.report.answered_by:
             span.set_attribute(names.ANSWERED_BY, event.report.answered_by)
-        if outcome not in ("ok", "stopped: parked") and not isinstance(event, e.QuestionAsked):
+        if outcome not in ("ok", "stopped: parked") and isinstance(event, (e.ToolEnded, e.ToolStopped)):
             message = self._text(event.error.message) if event.error is not None else ""
             _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, message)
         if self._content and isinstance(event, e.ToolEnded) and event.output is not None:
