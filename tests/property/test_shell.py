@@ -223,7 +223,6 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "request deny",
         "answer held",
         "answer released",
-        "content overtaken",
         *[f"{x} {y}" for x in ("input", "output", "result") for y in ("allow", "rewrite", "ask", "deny")],
         "command approval_given",
         "command approval_denied",
