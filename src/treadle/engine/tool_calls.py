@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
@@ -30,7 +30,6 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.call_requests import CallRequests
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -38,6 +37,9 @@ from treadle.engine.middleware import Execution, ToolCut
 from treadle.engine.tree_limits import allows_call
 from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import Background, CallServices, NoServices, Tool, ToolContext, ToolOutput
+
+if TYPE_CHECKING:
+    from treadle.engine.call_requests import CallRequests
 
 _OPENING: Final = Lock()
 
@@ -265,6 +267,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         assert self.task is not None, "it runs"
         with _OPENING:
             if self._requests is None:
+                from treadle.engine.call_requests import CallRequests  # most tools ask and keep nothing
+
                 loop, call = self.task.get_loop(), self.effect.call
                 self._requests = CallRequests(
                     self.context, call, self._record, lambda: self.ends is not None, loop
