@@ -23,13 +23,14 @@ from treadle import (
     ToolOutput,
     tool,
 )
-from treadle.errors import (
-    IrreversibleStep,
-)
+from treadle.errors import IrreversibleStep, StoreUnavailable
 from treadle.llm import providers
 from treadle.llm.scripted import call, fail, text
+from treadle.ports import InboxItem
+from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit.store import audit_store
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 
@@ -130,6 +131,44 @@ def test_a_subagent_that_takes_too_long_is_cancelled_and_its_call_fails() -> Non
     [execution] = result.subagent_executions
     assert (result.state, execution.outcome) == ("completed", "timeout")
     assert result.final_text == "sleeper was stopped: it took longer than 60 s."
+
+
+class SilentToStops(WrappedStore):
+    """A store that does not take the first requests to cancel a child."""
+
+    def __init__(self, silences: int) -> None:
+        super().__init__(MemoryStore())
+        self.silences = silences
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        if item.kind == "cancel" and item.data.get("by") == "parent" and self.silences:
+            self.silences -= 1
+            raise StoreUnavailable("the store does not answer")
+        return await self._store.post(task_id, item)
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
+def test_the_call_of_an_agent_ended_without_its_spending_when_the_store_failed_its_stop(outcome: str) -> None:
+    store = SilentToStops(7)
+
+    async def work() -> None:
+        async with clock.runner(store) as runner:
+            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
+            handle = await runner.start(boss, "go")
+            await asyncio.sleep(40)
+            if outcome == "cancelled":
+                await runner.interrupt(handle.task_id)
+                await runner.cancel(handle.task_id)
+            await handle.result()
+            [ended] = await only(runner, handle.task_id, "tool_ended")
+            assert (ended.outcome, ended.error.source) == (outcome, "subagent")
+            assert [(part.agent, part.model_calls) for part in ended.spent] == [("sleeper", 1)]
+            assert ended.harmless
+            assert await states(runner, (f"{handle.task_id}.s1-0",)) == ["cancelled"]
+            assert await audit_store(store) == []
+
+    clock.run(work())
+    assert store.silences == 0
 
 
 def test_time_in_which_a_subagent_waits_for_a_person_does_not_count() -> None:

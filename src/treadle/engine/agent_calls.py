@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from treadle.agents.decide.calls import may_have_acted
 from treadle.agents.middleware import Layer, ToolInvocation
@@ -26,9 +26,12 @@ from treadle.engine.middleware import Execution
 from treadle.engine.results import all_steps, rest_of, resting_word
 from treadle.engine.tool_calls import read_only_context, rewritten_arguments, tool_end, validated_arguments
 from treadle.engine.tree_limits import allows_call, refuse_call, refused_text
-from treadle.errors import StoreError, SubagentFailed, TaskTooNew
+from treadle.errors import StoreError, StoreUnavailable, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
+
+STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds between tries to stop an agent while the store does not answer; the last one again and again."""
 
 
 class AgentCallInFlight(EffectInFlight[RunAgent]):
@@ -241,7 +244,7 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
     text = f"{call.name} was stopped: {effect.why}."
     end.error = e.Failure("subagent", effect.outcome, text, call.id)
     try:
-        state = await stop_child(call, effect.why)
+        state = await _child_at_end(stop_child, effect)
     except asyncio.CancelledError:
         return []
     if state is None:
@@ -251,6 +254,20 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
     else:
         end.spent, end.harmless = spent_by(state), is_harmless(state)
     return [end]
+
+
+async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState | None:
+    """End the task that a call is, and return its state; None if it was never made.
+
+    While the store does not answer, what the task spent and changed is not known: so the call has no end yet.
+    """
+    tries = 0
+    while True:
+        try:
+            return await stop_child(effect.call, effect.why)
+        except StoreUnavailable:
+            await asyncio.sleep(STOP_SECONDS[min(tries, len(STOP_SECONDS) - 1)])
+            tries += 1
 
 
 def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
