@@ -20,3 +20,8 @@ def test_a_digest_tells_two_tickets_apart_and_neither_secret() -> None:
     assert one != other
     assert len(one) == 64
     assert digest_of_ticket("\ud800.t") != digest_of_ticket("?.t")
+
+
+def test_a_ticket_is_no_option_of_a_command() -> None:
+    """A secret that begins with a dash made `treadle complete` say that there is no such option."""
+    assert ticket_text("-Uxy", "t").startswith("tk_")

@@ -1,6 +1,6 @@
 """Tickets: the text by which a call in the background is completed, and how such a call stands.
 
-    Zk3v...q8.order-17      a ticket: a secret, and the task that it belongs to
+    tk_Zk3v...q8.order-17      a ticket: a secret, and the task that it belongs to
 
 Who holds the text may end the call. The journal has its digest only, so a reader of the journal cannot.
 """
@@ -44,7 +44,7 @@ class Ticket:
 
 def ticket_text(secret: str, task_id: str) -> str:
     """Return the ticket of a secret, which holds no dot, for a call of a task."""
-    return f"{secret}.{task_id}"
+    return f"tk_{secret}.{task_id}"  # a secret may begin with a dash, as an option of a command does
 
 
 def task_of_ticket(ticket: str) -> str | None:
