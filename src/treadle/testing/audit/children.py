@@ -17,13 +17,19 @@ Journals = Mapping[str, Sequence[e.Event]]
 _STARTS = (e.ModelStarted, e.ToolStarted)
 
 
-def families(journals: Journals) -> Iterator[Violation]:
-    """Yield where the journals of parents and children disagree, and limits that a tree exceeded."""
+def families(journals: Journals, *, clocks_agree: bool = True) -> Iterator[Violation]:
+    """Yield where the journals of parents and children disagree, and limits that a tree exceeded.
+
+    Args:
+        journals: of all tasks of a store.
+        clocks_agree: whether times tell which of two events of different journals was first.
+    """
     for task, events in journals.items():
         yield from _begins_anew(task, events)
         created = _created(events)
         if created is not None and created.parent is not None:
-            yield from _agrees_with_parent(task, events, created, journals.get(created.parent))
+            parent = journals.get(created.parent)
+            yield from _agrees_with_parent(task, events, created, parent, clocks_agree=clocks_agree)
     for task, events in journals.items():
         yield from _shared_limits(task, events, journals)
 
@@ -46,7 +52,12 @@ def _created(events: Sequence[e.Event]) -> e.TaskCreated | None:
 
 
 def _agrees_with_parent(
-    task: str, events: Sequence[e.Event], created: e.TaskCreated, parent: Sequence[e.Event] | None
+    task: str,
+    events: Sequence[e.Event],
+    created: e.TaskCreated,
+    parent: Sequence[e.Event] | None,
+    *,
+    clocks_agree: bool,
 ) -> Iterator[Violation]:
     if parent is None:
         yield Violation("children", task, 1, f"its parent {created.parent} is not in the store")
@@ -63,15 +74,27 @@ def _agrees_with_parent(
         if isinstance(until_end(parent)[-1], e.TaskEnded):
             yield Violation("children", task, len(events), "its parent has ended and its call has not")
         return
-    again = next(
-        (event for event in events if isinstance(event, e.TaskReopened) and event.time >= end.time), None
-    )
-    if again is not None:
-        yield from _was_given_up(task, again, parent, end)
-        events = events[: events.index(again)]
-    late = next((event for event in events if isinstance(event, _STARTS) and event.time > end.time), None)
-    if late is not None:
-        yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
+    reopened = [event for event in events if isinstance(event, e.TaskReopened)]
+    if clocks_agree:
+        again = next((event for event in reopened if event.time >= end.time), None)
+        if again is not None:
+            yield from _was_given_up(task, again, parent, end, clocks_agree=True)
+            events = events[: events.index(again)]
+        late = next((event for event in events if isinstance(event, _STARTS) and event.time > end.time), None)
+        if late is not None:
+            yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
+        yield from _agrees_with_end(task, events, end)
+        return
+    # Any end of the task may be the one that its parent has.
+    each = [[*_agrees_with_end(task, events, end)]]
+    for again in reopened:
+        given_up = _was_given_up(task, again, parent, end, clocks_agree=False)
+        each.append([*given_up, *_agrees_with_end(task, events[: events.index(again)], end)])
+    yield from min(each, key=len)
+
+
+def _agrees_with_end(task: str, events: Sequence[e.Event], end: Any) -> Iterator[Violation]:
+    """The end of a call tells what its task answered and spent."""
     last = until_end(events)[-1]
     if not isinstance(last, e.TaskEnded):
         yield Violation("children", task, last.seq, "its call has ended and it has not")
@@ -91,10 +114,12 @@ def _agrees_with_parent(
 
 
 def _was_given_up(
-    task: str, again: e.TaskReopened, parent: Sequence[e.Event], end: Any
+    task: str, again: e.TaskReopened, parent: Sequence[e.Event], end: Any, *, clocks_agree: bool
 ) -> Iterator[Violation]:
     """A child whose parent has its result is not taken up again, unless the parent has undone that."""
-    undone = any(isinstance(event, e.Rewound) and end.time <= event.time <= again.time for event in parent)
+    undone = [event for event in parent if isinstance(event, e.Rewound) and event.seq > end.seq]
+    if clocks_agree:
+        undone = [event for event in undone if event.time <= again.time]
     if not (undone or isinstance(end, e.ToolStopped)):
         yield Violation("children", task, again.seq, "it is taken up again, and its parent has its result")
 

@@ -95,6 +95,7 @@ class Evidence:
         before: the store at an earlier moment, from `kept`.
         touched: the tasks that were changed since then.
         ended: whether every task must have come to its end.
+        clocks_agree: whether times tell which of two events of different tasks was first: no clock was set.
     """
 
     ledger: Sequence[LedgerEntry] = ()
@@ -105,6 +106,7 @@ class Evidence:
     before: Kept = field(default_factory=dict[str, Any])
     touched: Sequence[str] = ()
     ended: bool = False
+    clocks_agree: bool = True
 
     def of(self, task: str) -> Evidence:
         """Return what of it is about one task."""
@@ -245,5 +247,6 @@ async def audit_store(
         if row.driver is None and row.wanted != AT_ONCE:  # else its driver crashed, and the next one ends it
             violations += released(task, journal.events)
         violations += audit(journal, evidence.of(task), live=live(task), parent=parent)
-    violations += families({task: journal.events for task, journal in journals.items()})
+    events = {task: journal.events for task, journal in journals.items()}
+    violations += families(events, clocks_agree=evidence.clocks_agree)
     return violations + await threads(store, {task: journal.entries for task, journal in journals.items()})
