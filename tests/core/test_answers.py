@@ -112,6 +112,18 @@ def test_a_call_may_have_acted_when_it_went_past_an_answer_or_kept_a_value(
     assert end.outcome == ("unknown" if halfway else "cancelled")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_call_that_asked_ends_alike_though_its_next_start_did_not_reach_the_tool(kept: bool) -> None:
+    before = [e.ValueKept("s1", "quote", 12, "s1-0")] if kept else []
+    unentered = [
+        e.ToolStopped("s1", "s1-0", "interrupted"),
+        e.OutcomeSettled("s1", "s1-0", "not_happened", by="runner"),
+    ]
+    story = (step(), answered("put"), starts(), before, asked(), answer(), starts(attempt=2), unentered)
+    end = recorded(state_after(*story, e.CancelRequested()))
+    assert end.outcome == ("unknown" if kept else "cancelled")
+
+
 def test_the_end_of_a_call_closes_its_questions() -> None:
     state = state_after(*ASKING, e.ToolEnded("s1", "s1-0", "cancelled"))
     assert state.questions == {}

@@ -65,6 +65,32 @@ def test_a_sleeping_call_of_a_cancelled_task_ends_by_what_it_may_have_done(effec
     assert ended.sleeps == {}
 
 
+UNENTERED = (
+    e.ToolStopped("s1", "s1-0", "interrupted"),
+    e.OutcomeSettled("s1", "s1-0", "not_happened", by="runner"),
+)
+
+
+def test_a_call_that_acted_and_slept_may_have_acted_though_its_second_start_did_not_reach_the_tool() -> None:
+    story = (*SLEEPING, sleeps(), slept(), starts(attempt=2), *UNENTERED)
+    assert (call_of(state_after(*story)).in_doubt, call_of(state_after(*story)).is_halfway) == (False, True)
+    assert recorded(state_after(*story, e.CancelRequested())).outcome == "unknown"
+
+
+def test_a_call_that_slept_and_then_asks_its_first_question_may_have_acted_before_it_slept() -> None:
+    question = e.QuestionAsked("s1", "s1-0", 1, "Go?", {}, "digest", 1)
+    state = state_after(*SLEEPING, sleeps(), slept(), starts(attempt=2), question, e.CancelRequested())
+    assert recorded(state).outcome == "unknown"
+
+
+def test_a_call_that_slept_and_failed_ends_as_it_failed() -> None:
+    failed = e.ToolStopped("s1", "s1-0", "error", e.Failure("tool", "error", "no", "s1-0"))
+    story = (*SLEEPING, sleeps(), slept(), starts(attempt=2), failed)
+    assert recorded(state_after(*story, e.CancelRequested())).outcome == "error"
+    again = (*story, starts(attempt=3), *UNENTERED, e.CancelRequested())
+    assert recorded(state_after(*again)).outcome == "error"
+
+
 def test_a_fork_sleeps_anew() -> None:
     state = state_after(
         step(), answered("look"), starts("read"), sleeps(until=90), e.TaskForked("p", "math", "x")

@@ -377,7 +377,7 @@ class Shell:
         if choice % 3 == 0 and "kept" not in (call.values or ()):
             self.fired["kept"] += 1
             self.record(e.ValueKept(call.step, "kept", choice, call.id))
-        if not call.values and not call.questions:
+        if not call.values and not call.questions and not call.slept:
             # A tool asks before its first effect.
             self.ledger = [entry for entry in self.ledger if entry.call != call.id]
         first = 1 + len(call.questions)

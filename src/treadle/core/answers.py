@@ -41,7 +41,8 @@ def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -
         raise IllegalEvent(f"task {state.task_id}: {event.kind} of call {call.id}, which is {call.status}")
     if call.status == "begun":
         # What comes before the first question changes nothing, unless `once` kept a value of it.
-        call.is_halfway = call.effect != "read" and (bool(call.values) or event.place > 1)
+        if call.effect != "read" and (call.values or event.place > 1):
+            call.is_halfway = True
         call.attempts_that_asked += 1
     call.status, call.asked_questions = "asking", event.number
     call.questions = (*call.questions[: event.place - 1], question, *call.questions[event.place :])

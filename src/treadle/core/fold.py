@@ -375,7 +375,6 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
-    call.is_halfway = False
     if event.child is None or event.child != call.child:
         call.rewritten = None  # a task keeps the input that it began with
     if not call.started:
@@ -408,11 +407,14 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     may_stop = call.status == "begun" or (call.status == "parked" and event.failed is not None)
     if not may_stop or event.failed not in (None, call.child):
         raise _illegal(state, event, call.status)
-    call.stopped = event.error
+    call.stopped, call.stopped_before = event.error, call.stopped
     if call.child is not None:
         _child_stopped(state, call, call.child, event)
         return
-    call.cut_off += event.reason != "error"
+    if event.reason == "error":
+        call.is_halfway = False
+    else:
+        call.cut_off += 1
     call.status = "lost" if call.effect == "write" else "proposed"
 
 
@@ -441,7 +443,8 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     in_doubt = call.status in ("lost", "unresolved") or (call.status == "proposed" and call.cut_off)
     if not in_doubt or call.outcome is not None:
         raise _illegal(state, event, call.status)
-    call.status, call.stopped = "proposed", None
+    # Where the tool was not entered, the attempts before count as if this one had not begun.
+    call.status, call.stopped = "proposed", call.stopped_before if event.by == "runner" else None
     call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
         # Its end follows as an event of its own; until then it is not to be started.

@@ -25,7 +25,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
         if not may_sleep or event.place <= call.slept:
             raise _illegal(state, event, call.status)
         # What its tool did before it slept may have changed something, and what comes after may not follow.
-        call.status, call.is_halfway = "sleeping", call.effect != "read"
+        call.status, call.is_halfway = "sleeping", call.is_halfway or call.effect != "read"
         call.attempts_that_asked += 1
     else:
         node = _running(state, event)

@@ -193,6 +193,9 @@ class CallState:
     stopped: Failure | None = None
     """why the last attempt stopped, if it failed"""
 
+    stopped_before: Failure | None = None
+    """why an attempt before that one stopped"""
+
     cut_off: int = 0
     """how many attempts were stopped before their end; what these did is not known"""
 
@@ -224,7 +227,7 @@ class CallState:
     """how many attempts ended in a question, or in a sleep"""
 
     is_halfway: bool = False
-    """whether the attempt that asked, or sleeps, may have changed something before"""
+    """whether an attempt that asked, or slept, may have changed something before; until a later one fails"""
 
     slept: int = 0
     """the place of the last sleep of its tool that is over"""

@@ -72,6 +72,15 @@ def test_a_call_that_happened_ends_well_and_one_that_did_not_starts_again() -> N
     assert wanted(decided(not_happened)) == ["CallTool s1-0"]
 
 
+def test_a_call_that_failed_ends_as_it_failed_though_its_next_start_did_not_reach_the_tool() -> None:
+    failed = e.ToolStopped("s1", "s1-0", "error", e.Failure("tool", "error", "no", "s1-0"))
+    unentered = e.OutcomeSettled("s1", "s1-0", "not_happened", by="runner")
+    again = [began(0, attempt=2, name="put"), e.ToolStopped("s1", "s1-0", "interrupted"), unentered]
+    state = state_after(step(), answered("put"), began(0, name="put"), failed, again, e.CancelRequested())
+    end = recorded(state)
+    assert (end.outcome, end.error.message) == ("error", "no")
+
+
 def test_the_model_may_see_that_an_outcome_is_unknown() -> None:
     state = state_after(step(), answered("save"), lost())
     event = recorded(state, rules(on_unknown_outcome="tell_model"))

@@ -147,6 +147,32 @@ def test_a_lost_start_whose_outcome_is_not_unknown_is_seen() -> None:
     assert "unknown_iff_lost" in violated(numbered(*events))
 
 
+@pytest.mark.parametrize(
+    ("rests", "outcome", "wrong"),
+    [
+        (e.SleepStarted("s1", "s1-0", 0, 1), "cancelled", True),
+        (e.SleepStarted("s1", "s1-0", 0, 1), "unknown", False),
+        (e.QuestionAsked("s1", "s1-0", 1, "Go?", {}, "d", 1), "cancelled", False),
+        (e.QuestionAsked("s1", "s1-0", 1, "Go?", {}, "d", 1), "unknown", True),
+    ],
+)
+def test_what_a_call_did_before_it_rested_counts_though_its_next_start_did_not_reach_the_tool(
+    rests: e.Event, outcome: e.Outcome, wrong: bool
+) -> None:
+    over = e.SleepEnded("s1", "s1-0", 1) if isinstance(rests, e.SleepStarted) else None
+    events = honest()
+    events[4:6] = [
+        e.ToolStarted("s1", "s1-0", "idempotent", 1),
+        rests,
+        over or e.QuestionAnswered("s1", "s1-0", 1, "yes"),
+        e.ToolStarted("s1", "s1-0", "idempotent", 2),
+        e.ToolStopped("s1", "s1-0", "interrupted"),
+        e.OutcomeSettled("s1", "s1-0", "not_happened", by="runner"),
+        e.ToolEnded("s1", "s1-0", outcome),
+    ]
+    assert ("unknown_iff_lost" in violated(numbered(*events))) == wrong
+
+
 def test_falling_epochs_are_seen() -> None:
     entries = [(2 if event.seq < 5 else 1, event) for event in honest()]
     assert {violation.name for violation in audit(JournalOf("t", entries))} == {"epochs_grow"}

@@ -533,10 +533,14 @@ class _CallStatus:
     """the holder of its ticket told how it ended"""
 
     asked: bool = False
-    """its last attempt ended in a question"""
+    """its last attempt ended in a question, or in a sleep"""
+
+    rests: int = 0
+    """how many of its starts ended so"""
 
     halfway: bool = False
-    """that attempt may have taken effect before: it kept a value, or went past an answer"""
+    """one of these may have taken effect before, and no start after it failed: it slept, kept a value, or went past
+    an answer"""
 
     kept: int = 0
     """how many values it keeps"""
@@ -546,8 +550,8 @@ class _CallStatus:
 
     @property
     def began(self) -> bool:
-        """Tell whether a start of it may have reached the tool."""
-        return self.starts > self.undone
+        """Tell whether a start of it may have reached the tool, and did not end in a question or in a sleep."""
+        return self.starts > self.undone + self.rests
 
     @property
     def in_doubt(self) -> bool:
@@ -605,7 +609,9 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, _WHILE_IT_LASTS):
             if event.call not in calls and base_call_id(event.call) in calls:
                 # A ticket of an earlier attempt ends the call that repeats it.
-                calls[event.call] = replace(calls[base_call_id(event.call)], status="proposed", starts=0)
+                calls[event.call] = replace(
+                    calls[base_call_id(event.call)], status="proposed", starts=0, rests=0
+                )
             problem = _goes_on(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
@@ -664,10 +670,12 @@ def _goes_on(
     elif call.effect == "write":
         return f"{event.kind} of {event.call}, which may not start again"
     elif isinstance(event, e.SleepStarted):
-        call.status, call.asked, call.halfway = "proposed", True, call.effect != "read"
+        call.status, call.asked, call.rests = "proposed", True, call.rests + 1
+        call.halfway = call.halfway or call.effect != "read"
     else:
         if call.status == "begun":
-            call.halfway = call.effect != "read" and (call.kept > 0 or event.place > 1)
+            call.rests += 1
+            call.halfway = call.halfway or (call.effect != "read" and (call.kept > 0 or event.place > 1))
         call.status, call.asked = "proposed", True
     return None
 
@@ -745,7 +753,7 @@ def _call_event(
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
         call.status, call.effect, call.starts = "begun", event.effect, call.starts + 1
-        call.asked = call.halfway = False
+        call.asked = False
         call.is_task = event.child is not None
         if event.attempt != call.starts and event.undoes is None:
             text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
@@ -755,6 +763,7 @@ def _call_event(
             yield Violation("one_end", task, event.seq, f"{event.call} is stopped though it is {call.status}")
         call.status = "lost" if call.effect == "write" else "proposed"
         call.doubts += event.reason != "error" and not call.is_task
+        call.halfway = call.halfway and event.reason != "error"
         call.doubts += event.failed is not None and not event.harmless
     else:
         unentered = call.effect == "idempotent" and call.doubts and event.by == "runner"
@@ -771,6 +780,7 @@ def _call_event(
 
 def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violation]:
     outcome, status = event.outcome, call.status
+    halfway = call.halfway and status != "begun"
     message = event.error.message if event.error is not None else ""
     if status == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
@@ -779,18 +789,18 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     elif status == "deferred" and (outcome == "unknown") == (call.effect != "read"):
         pass  # it expired, or was to stop
     elif outcome == "unknown" and not (
-        call.in_doubt or call.halfway or (status == "begun" and call.effect == "idempotent")
+        call.in_doubt or halfway or (status == "begun" and call.effect == "idempotent")
     ):
         text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif (
         outcome not in ("ok", "unknown")
-        and (call.in_doubt or call.halfway or (outcome in ("timeout", "abandoned") and call.effect != "read"))
+        and (call.in_doubt or halfway or (outcome in ("timeout", "abandoned") and call.effect != "read"))
         and not call.is_task
     ):
         text = f"{event.call} ends as {outcome}, and a start of it may have taken effect"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome in _NEVER_RAN and call.began and not (call.asked or _may_be_stopped(call, event)):
+    elif outcome in _NEVER_RAN and call.began and not _may_be_stopped(call, event):
         text = f"{event.call} ends as {outcome}: {message!r}, and it began"
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif outcome not in (*_NEVER_RAN, "unknown") and not (call.began or status == "happened" or call.answers):
