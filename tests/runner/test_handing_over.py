@@ -1,5 +1,6 @@
 """A conversation moves from agent to agent in one task: what each of them sees, and where the task stands."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -431,3 +432,29 @@ async def test_another_agent_of_the_same_name_does_not_take_the_place_of_the_one
     await runner.run_step(await runner.create_task(first, "go", task_id="t"))
     await runner.create_task(triage(Handoff(billing(), name="escalate")), "so that it is known")
     assert (await runner.resume("t")).agent == "billing"
+
+
+async def test_the_second_handoff_of_an_answer_does_not_begin_beside_the_first_in_slow_middleware() -> None:
+    entered = asyncio.Event()
+    sent = asyncio.Event()
+
+    async def slow(call: Any, next: Any) -> Any:
+        entered.set()
+        await sent.wait()
+        return await next(call)
+
+    both = call("transfer_to_billing", reason="money") + call("transfer_to_shop", reason="goods")
+    agent = triage(billing(), billing(name="shop"), script=[both])
+    async with Runner(middleware=[slow]) as runner:
+        handle = await runner.start(agent, "go")
+        await entered.wait()
+        await handle.send("more")
+        async for event in handle.events():
+            if event.kind == "input_received":
+                break
+        sent.set()
+        result = await handle.result()
+        assert (result.state, result.agent) == ("completed", "billing")
+        assert [each.call for each in await only(runner, result.task_id, "tool_started")] == ["s1-0"]
+        assert [end.outcome for end in await only(runner, result.task_id, "tool_ended")] == ["ok", "refused"]
+        await assert_journal_makes_sense(runner, result.task_id)

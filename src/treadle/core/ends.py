@@ -41,6 +41,11 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
     return ToolEnded(call.step, call.id, outcome, error=error)
 
 
+def not_begun(call: CallState) -> str:
+    """Return the words that a call is not to begin, or not to begin again."""
+    return f"{call.name} {'does not begin again' if call.attempt else 'was not run'}"
+
+
 def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> ToolEnded:
     """Return the end of a call whose last attempt failed; `cut_off` says that the tool did not end by itself."""
     if call.in_doubt or (cut_off and call.effect != "read"):

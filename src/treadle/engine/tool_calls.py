@@ -14,7 +14,7 @@ from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
 from treadle.core.codec import flaw, plain
 from treadle.core.effects import CallTool, Reconcile, UndoCall
-from treadle.core.ends import failed_end, withheld_end
+from treadle.core.ends import failed_end, not_begun, withheld_end
 from treadle.core.hiding import Pieces
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Content, File, Image, Json, Text, copied
@@ -417,7 +417,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
     tool = tools.get(call.name)
     if call.problem is not None and call.problem.startswith(SURPLUS):
-        text = f"{call.name} was not run: {problem_clause(call.problem)}."
+        text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     elif call.problem is not None and dialect is not None:
         text = dialect.correction(call.problem)
     elif tool is None:
@@ -425,15 +425,15 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     elif call.offered is not None and call.name not in call.offered:
         text = not_offered_text(call.name, call.offered)
     elif call.problem is not None:
-        text = f"{call.name} was not run: {problem_clause(call.problem)}."
+        text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     else:
         try:
             # A tool may change its arguments; the journal keeps what the model asked for.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
-            text = f"{call.name} was not run: {error}"
+            text = f"{not_begun(call)}: {error}"
         except Exception as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
-            text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
+            text = f"{not_begun(call)}: its arguments could not be checked: {error_text(error)}"
     record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
     return None
 

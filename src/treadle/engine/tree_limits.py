@@ -10,7 +10,7 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.effects import CallModel
-from treadle.core.ends import withheld_end
+from treadle.core.ends import not_begun, withheld_end
 from treadle.core.steps import CallState
 from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import Recorder
@@ -47,7 +47,7 @@ def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool
 
 def refuse_call(call: CallState, reached: e.LimitReached, record: Recorder) -> None:
     """Record the end of a call that a limit does not let begin."""
-    text = f"{call.name} was not run: {refused_text(reached)}"
+    text = f"{not_begun(call)}: {refused_text(reached)}"
     record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
 
 

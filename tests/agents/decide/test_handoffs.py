@@ -44,6 +44,23 @@ def test_the_first_handoff_wins_and_the_others_are_refused() -> None:
     assert end.error.message == "transfer_to_c was not run: the conversation goes to b already."
 
 
+def test_a_handoff_waits_for_the_end_of_one_that_began() -> None:
+    asked = [step(), answered(TO_B, TO_C), e.ToolStarted("s1", "s1-0")]
+    assert wanted(decided(state_after(*asked), team())) == ["CallTool s1-0"]
+    again = state_after(*asked, e.ToolStopped("s1", "s1-0", "interrupted"))
+    assert wanted(decided(again, team())) == ["CallTool s1-0"]
+
+
+def test_a_handoff_that_was_cut_off_and_is_then_refused_does_not_say_that_it_never_ran() -> None:
+    cut_off = [e.ToolStarted("s1", "s1-0"), e.ToolStopped("s1", "s1-0", "interrupted")]
+    end = recorded(state_after(step(), answered(TO_B), *cut_off), team(Limits(handoffs=0)))
+    assert end.outcome == "cancelled"
+    assert end.error.message == (
+        "transfer_to_b was stopped after it began. "
+        "transfer_to_b does not begin again: the task allows no handoffs."
+    )
+
+
 def test_where_the_first_handoff_fails_the_next_one_is_tried() -> None:
     denied = e.ToolEnded("s1", "s1-0", "denied", error=e.Failure("tool", "denied", "no", "s1-0"))
     state = state_after(step(), answered(TO_B, TO_C), denied)

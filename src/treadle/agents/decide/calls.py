@@ -23,7 +23,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.checks import Check
 from treadle.core.effects import CallTool, Decision, Effect, JudgeCall, Reconcile, RunAgent, StopAgent, Wait
-from treadle.core.ends import unknown_end, withdrawn_end, withheld_end
+from treadle.core.ends import not_begun, unknown_end, withdrawn_end, withheld_end
 from treadle.core.ids import judgement_id, stop_id
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
@@ -119,7 +119,7 @@ def judgement(call: CallState) -> JudgeCall:
 def denied_end(call: CallState) -> e.ToolEnded:
     """Return the end of a call that was denied."""
     why = call.permit.reason if call.permit is not None else ""
-    text = f"{call.name} was not run: {why.rstrip('.')}."
+    text = f"{not_begun(call)}: {why.rstrip('.')}."
     return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
 
 
@@ -194,7 +194,7 @@ def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | 
         text = f"{call.name} {did} and does not go on: {why}."
         return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status == "proposed":
-        text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
+        text = f"{not_begun(call)}: {why}."
         return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status in ("lost", "unresolved"):
         return settled_end(call) or unknown_end(call)

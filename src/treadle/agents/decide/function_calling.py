@@ -22,7 +22,7 @@ from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e
 from treadle.core.effects import CallModel, ChooseRoute, Decision, Effect, Wait
-from treadle.core.ends import withheld_end
+from treadle.core.ends import not_begun, withheld_end
 from treadle.core.fold import INVALID_OUTPUT
 from treadle.core.ids import route_id, step_id
 from treadle.core.messages import Text
@@ -114,7 +114,7 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
                 return end
             continue
         if call.status == "proposed" and forbids_call(rules.limits, before + number):
-            text = f"{call.name} was not run: the limit of {rules.limits.tool_calls} tool calls is reached."
+            text = f"{not_begun(call)}: the limit of {rules.limits.tool_calls} tool calls is reached."
             return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
         if rules.handoffs and call.name in rules.handoffs and call.status == "proposed":
             handoff = handoff or call

@@ -1,7 +1,7 @@
 """Handoffs in a model's answer: the first that is let through moves the conversation, once all other calls have ended.
 
 state of the step's calls                  what becomes of a handoff
-another call is open                       it is judged, where that is due, and waits
+another call is open                       it is judged, where that is due, and waits; also for a handoff that began
 a call before it handed over               refused
 the answer of the task is there            refused
 no step, or no handoff, is left            refused
@@ -16,7 +16,7 @@ from treadle.agents.decide.calls import permission_of, want_call
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Effect
-from treadle.core.ends import withheld_end
+from treadle.core.ends import not_begun, withheld_end
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
@@ -42,14 +42,19 @@ def want_handoff(
     refusal = _refusal(state, rules, step)
     if refusal is not None:
         source, why = refusal
-        text = f"{call.name} was not run: {why}."
+        text = f"{not_begun(call)}: {why}."
         kind = "handoffs" if source == "limit" else "refused"
         return withheld_end(call, "refused", e.Failure(source, kind, text, call.id))
     gated = call.permit is not None or rules.gated
     begins = not gated or permission_of(rules, call) == "start"
-    if begins and any(other.name not in rules.handoffs for other in step.open.values()):
+    if begins and any(not _is_later(rules, other) for other in step.open.values()):
         return None
     return want_call(rules, call, effects, waiting, rules.max_parallel_tools)
+
+
+def _is_later(rules: Rules, call: CallState) -> bool:
+    """Whether an open call is a handoff that has not begun: it follows the first of these, or is it."""
+    return call.status == "proposed" and call.name in rules.handoffs
 
 
 def next_agent_of(rules: Rules, step: StepState) -> e.NextAgent | None:
