@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents.stories import answered, began, state_after, step
 from tests.runner.cases import (
     Ledger,
     both,
@@ -16,6 +17,8 @@ from tests.runner.cases import (
 from treadle import (
     Runner,
 )
+from treadle.core import events as e
+from treadle.engine.undo_plan import plan
 from treadle.errors import (
     ConfigurationError,
     IrreversibleStep,
@@ -108,3 +111,21 @@ async def test_calls_that_failed_or_never_ran_are_nothing_to_compensate(runner: 
     await step_to_answer(runner, task)
     report = await runner.undo_step(task, to=0)
     assert verdicts(report) == [("s1-1", "nothing_to_compensate"), ("s1-0", "nothing_to_compensate")]
+
+
+def test_an_undo_that_is_asked_for_again_keeps_a_compensation_that_began_before_its_call_failed() -> None:
+    failed = e.ToolEnded("s1", "s1-0", "error", error=e.Failure("tool", "error", "broken", "s1-0"))
+    state = state_after(
+        step(),
+        answered("book"),
+        e.TicketIssued("s1", "s1-0", "ticket"),
+        began(0, name="book"),
+        e.CallDeferred("s1", "s1-0", 99),
+        e.StepCompleted("s1"),
+        e.UndoRequested(0, ("s1",), ("s1-0",)),
+        e.TicketFailed("s1", "s1-0", "broken", by="me"),
+        failed,
+        e.ToolStarted("s1", "s1-0-undo", "write", 1, undoes="s1-0"),
+        e.ToolStopped("s1", "s1-0-undo", "crash"),
+    )
+    assert plan(state, None, force=True, by="me").event.calls == ("s1-0",)

@@ -124,10 +124,17 @@ def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> St
 
 
 def _compensable(call: CallState) -> bool:
-    """Whether the compensation of a call is to run: it returned, with its result or with work in the background."""
+    """Whether the compensation of a call is to run: it returned, with its result or with work in the background.
+
+    One that has begun is to end, however the work in the background ended meanwhile.
+    """
     if not call.undo:
         return False
-    return call.outcome == "ok" or (call.was_deferred and call.outcome in (None, "unknown"))
+    return (
+        call.outcome == "ok"
+        or call.undo_status != "none"
+        or (call.was_deferred and call.outcome in (None, "unknown"))
+    )
 
 
 def _irreversible(call: CallState) -> bool:
