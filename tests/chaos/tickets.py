@@ -40,7 +40,7 @@ def read(path: Path) -> list[Any]:
 
 
 def agent(folder: Path, calls: int) -> Agent[Any]:
-    """Return an agent that leaves so many films to a farm, and answers whatever it then reads."""
+    """Return an agent that leaves so many films to a farm, and answers all that it then reads."""
 
     @tool(background=True, idempotent=True)
     async def render(number: int, ctx: ToolContext[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Middleware around tools: its order, what it may change, and how calls end whatever it does."""
+"""Middleware around tools: its order, what it may change, and how calls end for all that it does."""
 
 import asyncio
 import threading
