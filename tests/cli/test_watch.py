@@ -107,7 +107,7 @@ def test_a_step_is_undone_from_the_keyboard(desk: Path) -> None:
         watch.wait_for_prompt("» /undo")
         watch.press("\r")
         (desk / "found").touch()  # a call that runs ends before its step is taken back
-        watch.wait_for("undone")
+        watch.wait_for("steps taken back: s1")
         assert sorted((desk / "ledger").read_text().splitlines()[2:]) == [
             "take back 17 900",
             "take back 18 700",
