@@ -137,6 +137,17 @@ def test_a_result_that_only_undone_steps_read_is_read_again(events: list[Any], u
         assert len(state.unread) == 1
 
 
+def test_a_result_that_guardrails_rewrote_is_read_once_after_an_undo_to_the_step_that_it_came_in() -> None:
+    came: list[Any] = [step(), answered("put"), deferred(), completed(), DONE("s1")]
+    rewritten = [
+        e.GuardrailJudged("", "in9", "result", "rewrite", "rule", "why", {"text": "a short film"}),
+        e.GuardrailJudged("", "in9", "result", "allow"),
+    ]
+    undone = [e.UndoRequested(1, ("s2",)), e.Rewound(1, 1, steps=("s2",))]
+    state = state_after(came, rewritten, step(2), undone, e.StepStarted("s2b1", 2))
+    assert [line for line in texts(state) if "film" in line] == ["user: a short film"]
+
+
 def test_a_result_that_a_kept_step_read_is_not_read_again() -> None:
     kept = [
         ONE_STEP,

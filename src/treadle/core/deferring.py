@@ -124,7 +124,9 @@ def taken_back(state: TaskState, after: int, kept: set[str]) -> list[e.InputRece
 
 def is_arrival(state: TaskState, received: e.InputReceived) -> bool:
     """Whether input is the result of a call in the background."""
-    return any(call.ticket is not None and call.ticket.arrival is received for call in state.arrived)
+    # Not by identity: guardrails may have replaced what a checkpoint holds as it was.
+    arrivals = (call.ticket.arrival for call in state.arrived if call.ticket is not None)
+    return any(arrival is not None and arrival.seq == received.seq for arrival in arrivals)
 
 
 def _of_ticket(state: TaskState, event: Completion | e.TicketProgressed) -> tuple[CallState, Ticket]:

@@ -27,13 +27,16 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
     unread = [id(received) for received in state.unread]
     # An earlier task of the thread may have got the same result of a call of the same name.
     kept = state.messages[len(state.history) : len(state.messages) - state.closing]
+    tickets = [call.ticket for call in calls if call.ticket is not None]
+    # Two results may read alike: guardrails may have rewritten both.
+    read = [spoken(ticket.arrival) for ticket in tickets if ticket.arrival is not None and ticket.read]
     for call in calls:
         ticket = call.ticket
         if ticket is None or ticket.arrival is None:
             continue
         message = spoken(ticket.arrival)
         times = kept.count(message), unread.count(id(ticket.arrival))
-        if call.outcome is None or times != ((1, 0) if ticket.read else (0, 1)):
+        if call.outcome is None or times != (read.count(message), 0 if ticket.read else 1):
             text = f"the result of {call.id} is {times[0]} times in the conversation, {times[1]} times unread"
             yield Violation("delivered_once", task, seq, text)
 
