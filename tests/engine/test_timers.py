@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.core import events as e
-from treadle.engine.timers import fire_timer
+from treadle.engine.timers import fire_timers
 
 
 class Due:
@@ -32,7 +32,7 @@ def fire(*times: int, now: int) -> tuple[float | None, list[e.Event]]:
     def record(event: e.Event, inbox: str | None = None) -> None:
         recorded.append(event)
 
-    return fire_timer(state, state, record), recorded
+    return fire_timers(state, state, record), recorded
 
 
 def test_without_a_timer_there_is_nothing_to_wait_for() -> None:
@@ -43,6 +43,6 @@ def test_the_wait_is_that_for_the_next_timer() -> None:
     assert fire(9_000_000, 4_000_000, now=1_000_000) == (3.0, [])
 
 
-def test_a_timer_that_is_due_is_recorded_one_at_a_time() -> None:
+def test_all_timers_that_are_due_are_recorded_before_the_task_rests() -> None:
     seconds, recorded = fire(9_000_000, 1_000_000, 500_000, now=1_000_000)
-    assert (seconds, recorded) == (0.0, [e.TimerFired("s1", None)])
+    assert (seconds, recorded) == (0.0, [e.TimerFired("s1", None), e.TimerFired("s1", None)])

@@ -460,6 +460,20 @@ def test_a_request_expires_while_no_process_runs_and_a_late_approval_is_refused(
     assert bank.payments == []
 
 
+def test_a_resume_expires_all_requests_that_are_overdue_not_only_the_first_two(bank: Bank) -> None:
+    async def work() -> Any:
+        agent = bank.desk(turn("", [call("refund", order=order, amount=5) for order in "abcd"]), "Done.")
+        async with clock.runner(agents=[agent]) as runner:
+            task = (await runner.run(agent, "Go.", options=RunOptions(approval_expires=100))).task_id
+            await asyncio.sleep(1_000)
+            return await runner.resume(task)
+
+    result = clock.run(work())
+    assert (result.state, result.pending) == ("completed", ())
+    assert [execution.outcome for execution in result.tool_executions] == ["denied"] * 4
+    assert bank.payments == []
+
+
 def test_a_request_expires_while_other_calls_run(bank: Bank) -> None:
     @tool
     async def slow() -> str:

@@ -511,6 +511,21 @@ async def test_a_ticket_expires_while_no_process_runs() -> None:
     await asyncio.to_thread(clock.run, story())
 
 
+async def test_a_resume_expires_all_tickets_that_are_overdue_not_only_the_first() -> None:
+    farm = Farm()
+    agent = farm.agent(expires=100)
+
+    async def story() -> None:
+        async with clock.runner(agents=[agent]) as runner:
+            task = (await runner.run(agent, "two films")).task_id
+            await asyncio.sleep(1_000)
+            result = await runner.resume(task)
+            assert (result.state, result.pending) == ("completed", ())
+            assert [each.outcome for each in result.tool_executions] == ["unknown", "unknown"]
+
+    await asyncio.to_thread(clock.run, story())
+
+
 async def test_an_adopter_goes_on_at_the_expiry_and_at_the_last_completion() -> None:
     farm = Farm()
     agent = farm.agent(expires=60)

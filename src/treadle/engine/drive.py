@@ -71,7 +71,7 @@ from treadle.engine.release import end_task, wanted_from
 from treadle.engine.results import resting_word
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
-from treadle.engine.timers import fire_timer
+from treadle.engine.timers import fire_timers
 from treadle.ports import JournalStore
 
 MAX_TIMER_WAIT: Final = 60.0
@@ -216,7 +216,7 @@ class DriveLoop:
         if (
             state.graph is not None or state.asked or state.questions or state.deferred or state.sleeps
         ) and spec.goal != "attend":
-            fire_timer(state, self._writer, self._record)
+            fire_timers(state, self._writer, self._record)
             if self._callbacks is not None and (state.asked or state.questions):
                 self._callbacks.begin()
         recorded = 0
@@ -332,12 +332,12 @@ class DriveLoop:
         ):
             self._writer.flush()
             if not self._is_called():
-                await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))
+                await self._loop_task.wait(fire_timers(self.state, self._writer, self._record))
             return False
         if wait.reason == "background" and self._spec.rules.at_end == "wait":
             self._writer.flush()
             if not self._is_called():
-                await self._loop_task.wait(fire_timer(self.state, self._writer, self._record))
+                await self._loop_task.wait(fire_timers(self.state, self._writer, self._record))
             return False
         if wait.reason == "ended" and self._writer.released:
             return True
@@ -349,7 +349,7 @@ class DriveLoop:
             return False
         if wait.reason != "timer":
             return await self._park(PARKED_STATES.get(wait.reason) or resting_word(self.state))
-        seconds_left = fire_timer(self.state, self._writer, self._record)
+        seconds_left = fire_timers(self.state, self._writer, self._record)
         if seconds_left is not None and seconds_left > MAX_TIMER_WAIT:
             return await self._park("waiting")
         if seconds_left:

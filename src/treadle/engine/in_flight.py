@@ -64,7 +64,7 @@ from treadle.engine.effect_in_flight import CancelReason, EffectInFlight
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask, nothing
 from treadle.engine.model_calls import ModelCallInFlight
-from treadle.engine.timers import fire_timer
+from treadle.engine.timers import fire_timers
 from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlight, ToolCallInFlight
 
 T = TypeVar("T")
@@ -289,7 +289,7 @@ class EffectsInFlight:
                     or state.deferred
                     or state.sleeps
                 )
-                at_most = fire_timer(state, self._writer, self._record) if has_timers else None
+                at_most = fire_timers(state, self._writer, self._record) if has_timers else None
                 await self._loop_task.wait(at_most)
         if self._writer.failure is not None:
             raise self._writer.failure

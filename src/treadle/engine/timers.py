@@ -1,4 +1,4 @@
-"""The timers of a task: record that one fired, or return how long to wait for the next."""
+"""The timers of a task: record those that fired, or return how long to wait for the next."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from treadle.core.steps import Sleep
 from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
-def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
-    """Record a timer that has fired; return the seconds until the next fires, 0 if one did, None if there is none."""
+def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
+    """Record all timers that have fired; return the seconds until the next fires, 0 if any did, None without one."""
     now, seconds_left = writer.clock(), None
     for timer in tuple(state.timers()):
-        if timer.due <= now:
+        seconds = max(timer.due - now, 0) / 1e6
+        if seconds == 0:
             record(_fired(timer))
-            return 0.0
-        seconds = (timer.due - now) / 1e6
         seconds_left = seconds if seconds_left is None else min(seconds_left, seconds)
     return seconds_left
 
