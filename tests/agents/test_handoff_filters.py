@@ -46,11 +46,30 @@ def test_only_the_messages_of_the_user() -> None:
     assert texts(only_user_messages(TALK)) == ["hello", "more"]
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, 2), (2, 2), (3, 3), (4, 4), (5, 6), (6, 6), (7, 7), (99, 7)])
-def test_the_last_messages_never_begin_with_a_result(count: int, kept: int) -> None:
+@pytest.mark.parametrize(("count", "kept"), [(1, 3), (2, 3), (3, 3), (4, 7), (5, 7), (6, 7), (7, 7), (99, 7)])
+def test_the_last_messages_begin_with_one_of_the_user(count: int, kept: int) -> None:
     seen = LastMessages(count)(TALK)
     assert seen == TALK[len(TALK) - kept :]
+    assert seen[0].role == "user"
     assert not list(faults(seen))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 6, 99])
+def test_where_no_message_of_the_user_is_before_the_last_messages_they_begin_with_a_later_one(
+    count: int,
+) -> None:
+    greeted = [Message("assistant", (Text("Welcome."),)), Message("assistant", (Text("Well?"),)), *TALK[4:]]
+    assert LastMessages(count)(greeted) == TALK[4:]
+
+
+def test_the_last_messages_of_nothing_are_none() -> None:
+    assert LastMessages(3)([]) == []
+
+
+def test_a_conversation_without_the_user_names_the_filter_that_cannot_begin_it() -> None:
+    problem = r"the filter of the handoff failed: .*LastMessages\(2\) finds no message of the user among 3"
+    with pytest.raises(ModelError, match=problem):
+        filtered(TALK[1:4], [LastMessages(2)], "handoff")
 
 
 @pytest.mark.parametrize("count", [0, True, "3"])
@@ -60,7 +79,13 @@ def test_a_number_of_messages_is_from_one_up(count: Any) -> None:
 
 
 def test_filters_are_applied_in_order() -> None:
-    assert texts(filtered(TALK, [without_tool_calls, LastMessages(2)], "handoff")) == ["There.", "more"]
+    assert texts(filtered(TALK, [without_tool_calls, LastMessages(2)], "handoff")) == [
+        "hello",
+        "I look.",
+        "There.",
+        "more",
+    ]
+    assert texts(filtered(TALK, [only_user_messages, LastMessages(1)], "handoff")) == ["more"]
 
 
 def broken(messages: Any) -> Any:

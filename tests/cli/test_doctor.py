@@ -1,6 +1,20 @@
 """`doctor`: what is wrong with an installation, a store or the agents."""
 
+import tomllib
+from pathlib import Path
+
 import apsw
+
+from treadle.cli.doctor import EXTRAS
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def test_doctor_knows_each_extra_and_which_are_installed(treadle):
+    declared = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(declared)
+    extras = treadle("doctor", "--json").document["extras"]
+    assert (extras["mcp"], extras["http"], extras["otel"]) == (True, True, True)
 
 
 def test_doctor_names_keys_without_values_and_hints_at_undeclared_tools(treadle, monkeypatch):

@@ -1,6 +1,7 @@
 """What an agent sees of a conversation that moved to it, as that grows and is taken back."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from treadle import LastMessages, Message, Text, ToolCall, ToolResult, only_user_messages
 from treadle.core.messages import user
@@ -17,9 +18,11 @@ BEFORE = [
 TEAM = Team("b", 1, "a", "transfer_to_b", since=3)
 
 
-def view_of(filters: Sequence[object], messages: list[Message]) -> tuple[TaskState, AgentView]:
+def view_of(
+    filters: Sequence[object], messages: list[Message], since: int = 3
+) -> tuple[TaskState, AgentView]:
     state = TaskState("t", messages=messages)
-    return state, AgentView(state, TEAM, filters)  # type: ignore[arg-type]
+    return state, AgentView(state, replace(TEAM, since=since), filters)  # type: ignore[arg-type]
 
 
 def texts(view: AgentView) -> list[str]:
@@ -27,8 +30,8 @@ def texts(view: AgentView) -> list[str]:
 
 
 def test_only_what_was_before_the_handoff_is_filtered() -> None:
-    state, view = view_of([LastMessages(2)], [*BEFORE, user("and now?")])
-    assert texts(view) == ["I pass you on.", "tool", "and now?"]
+    state, view = view_of([LastMessages(2)], [user("old"), *BEFORE, user("and now?")], since=4)
+    assert texts(view) == ["hello", "I pass you on.", "tool", "and now?"]
     state.messages.append(Message("assistant", (Text("Well."),)))
     assert texts(view)[-1] == "Well."
 

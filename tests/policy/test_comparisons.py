@@ -66,7 +66,8 @@ def test_a_condition_errs_on_the_safe_side(
     ("when", "says"),
     [
         ("amount > 100", "must be a table of comparisons"),
-        ({"argument.amount": 5}, "did you mean 'arguments'"),
+        ({"argument.amount": 5}, "did you mean 'arguments.amount'?"),
+        ({"amount": 5}, 'an argument is written "arguments.amount"'),
         ({"amount": {"above": 5}}, '"arguments.amount"'),
         ({5: 5}, "cannot compare 5"),
         ({"arguments": {"amount": {"above": 100}}}, 'write "arguments.amount", in quotes'),

@@ -238,6 +238,27 @@ def test_hosts_are_allowed_by_name(allowed: tuple[str, ...], host: str, reached:
 
 
 @pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("file:///etc/passwd", "the scheme 'file' is not allowed"),
+        ("ftp://example.com/x", "the scheme 'ftp' is not allowed"),
+        ("/etc/passwd", "the URL '/etc/passwd' names no scheme"),
+    ],
+)
+async def test_a_scheme_that_is_refused_is_named_also_where_the_url_has_no_host(url: str, told: str) -> None:
+    async with http_client("*") as client:
+        with pytest.raises(ConnectionRefused, match=told):
+            await client.get(url)
+    with http_client_sync("*") as client, pytest.raises(ConnectionRefused, match=told):
+        client.get(url)
+
+
+async def test_a_path_is_one_of_the_base_url(site: str) -> None:
+    async with http_client("127.0.0.1", networks=["127.0.0.0/8"], base_url=site) as client:
+        assert (await client.get("/")).text == "hello"
+
+
+@pytest.mark.parametrize(
     "address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
 )
 def test_public_addresses_may_be_reached(address: str) -> None:

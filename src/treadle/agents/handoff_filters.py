@@ -38,10 +38,13 @@ def only_user_messages(messages: Sequence[Message]) -> list[Message]:
 
 @frozen
 class LastMessages:
-    """Keep the newest messages; a result is kept with its call.
+    """Keep the newest messages, from a message of the user on: providers refuse a conversation that begins otherwise.
+
+    Where the oldest of them is an answer or a result, the messages before it are kept too, back to the user's message
+    that it follows. If it follows none, the conversation is cut to the first message of the user after it.
 
     Args:
-        count: how many, from 1 up.
+        count: how many at least, from 1 up; each result of a tool is in a message, and each answer is one.
 
     Raises:
         ConfigurationError: the count is not valid.
@@ -58,10 +61,14 @@ class LastMessages:
         return f"LastMessages({self.count})"
 
     def __call__(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the newest messages."""
-        start = max(0, len(messages) - self.count)
-        while start and messages[start].role == "tool":
-            start -= 1
+        """Return the newest messages; raises `ModelError` if the user wrote none of them all."""
+        oldest = max(0, len(messages) - self.count)
+        earlier = (index for index in range(oldest, -1, -1) if messages[index].role == "user")
+        later = (index for index in range(oldest, len(messages)) if messages[index].role == "user")
+        start = next(earlier, next(later, None)) if messages else 0
+        if start is None:
+            text = f"{self.facts()} finds no message of the user among {len(messages)} to begin with"
+            raise ModelError(text, kind="invalid_request")
         return list(messages[start:])
 
 

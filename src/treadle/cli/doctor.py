@@ -33,6 +33,9 @@ EXTRAS: Final = {
     "chat": ("prompt_toolkit",),
     "postgres": ("psycopg",),
     "index": ("numpy",),
+    "http": ("httpx2",),
+    "mcp": ("mcp",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "testing": ("starlette", "uvicorn"),
 }
 """The packages of each extra: it is installed if all of them can be imported."""

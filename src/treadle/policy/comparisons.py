@@ -103,9 +103,10 @@ def _comparisons_of(subject: Any, condition: Any) -> list[Comparison]:
 def _check_subject(subject: Any, condition: Any) -> None:
     name, dot, path = str(subject).partition(".")
     if not isinstance(subject, str) or name not in SUBJECTS:
-        near = near_name(name, SUBJECTS)
-        advice = f"did you mean {near!r}?" if near else f"it may be about {', '.join(SUBJECTS)}"
-        raise Mistake(f'cannot compare {subject!r}: {advice}; an argument is written "arguments.{name}"')
+        if near := near_name(name, SUBJECTS):
+            raise Mistake(f"cannot compare {subject!r}: did you mean {near + dot + path!r}?")
+        argument = f'an argument is written "arguments.{path or name}"'
+        raise Mistake(f"cannot compare {subject!r}: it may be about {', '.join(SUBJECTS)}; {argument}")
     if name in WITH_NAME and (not dot or not all(path.split("."))):
         names = [*cast("Mapping[Any, Any]", condition)] if isinstance(condition, Mapping) else ["NAME"]
         raise Mistake(f'{subject!r} needs a name: write "{name}.{names[0] if names else "NAME"}", in quotes')

@@ -83,8 +83,7 @@ class Reach:
 
     def check_host(self, url: httpx2.URL) -> None:
         """Raise `ConnectionRefused` unless the scheme and host of a URL may be asked."""
-        if url.scheme not in ("http", "https"):
-            raise ConnectionRefused(f"the scheme {url.scheme!r} is not allowed: only http and https are")
+        _check_scheme(url)
         host = url.host.lower().rstrip(".")
         for allowed in self.hosts:
             name = allowed.lower()
@@ -117,6 +116,13 @@ class Reach:
 
 
 _HOST: Final = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*|[0-9A-Fa-f:.]+")
+
+
+def _check_scheme(url: httpx2.URL) -> None:
+    if not url.scheme:
+        raise ConnectionRefused(f"the URL {str(url)!r} names no scheme: begin it with https://")
+    if url.scheme not in ("http", "https"):
+        raise ConnectionRefused(f"the scheme {url.scheme!r} is not allowed: only http and https are")
 
 
 def _is_public(address: _Address) -> bool:
@@ -155,7 +161,7 @@ def http_client(
         ConfigurationError: a host or a network is none, or an argument would make the client reach something else.
     """
     transport = _AsyncTransport(Reach(hosts, networks), max_bytes)
-    return httpx2.AsyncClient(transport=transport, **_arguments(timeout, more))
+    return _AsyncClient(transport=transport, **_arguments(timeout, more))
 
 
 def http_client_sync(
@@ -167,7 +173,7 @@ def http_client_sync(
 ) -> httpx2.Client:
     """Return what `http_client` does for tools that are not `async`; its arguments and errors are the same."""
     transport = _SyncTransport(Reach(hosts, networks), max_bytes)
-    return httpx2.Client(transport=transport, **_arguments(timeout, more))
+    return _SyncClient(transport=transport, **_arguments(timeout, more))
 
 
 def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
@@ -178,6 +184,23 @@ def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
     headers = {"accept-encoding": "identity", **more.pop("headers", {})}
     more = {"follow_redirects": True, "max_redirects": MAX_REDIRECTS, **more}
     return {"trust_env": False, "timeout": timeout, "headers": headers, **more}
+
+
+# A client of `httpx2` takes a URL without a host, such as `file:///etc/passwd`, for a path of its `base_url`.
+
+
+class _AsyncClient(httpx2.AsyncClient):
+    def build_request(self, method: str, url: httpx2.URL | str, **more: Any) -> httpx2.Request:
+        if (whole := httpx2.URL(url)).scheme:
+            _check_scheme(whole)
+        return super().build_request(method, url, **more)
+
+
+class _SyncClient(httpx2.Client):
+    def build_request(self, method: str, url: httpx2.URL | str, **more: Any) -> httpx2.Request:
+        if (whole := httpx2.URL(url)).scheme:
+            _check_scheme(whole)
+        return super().build_request(method, url, **more)
 
 
 # Connections are not kept: one to an address would be used for another host of that address, whose certificate was not

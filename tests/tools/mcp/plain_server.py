@@ -1,10 +1,11 @@
 """An MCP server of the standard library alone, which starts fast: a desk that keeps notes in a file.
 
-    python plain_server.py NOTES [--modern] [--slow SECONDS] [--definition FILE] [--die-in-call] [--library]
+    python plain_server.py NOTES [--modern] [--slow SECONDS] [--definition FILE] [--die-in-call] [--noise] [--library]
 
 Each call of `add_note` appends a line to the file NOTES: the evidence of what was carried out. `--definition` names a
 JSON file whose fields replace those of the definition of `add_note`, read at each listing. `--die-in-call` ends the
-process after the line was written and before the answer. `--library` adds resources and prompts. `book` asks a person.
+process after the line was written and before the answer; with `--noise` much is logged before that, and also when
+another tool is called. `--library` adds resources and prompts. `book` asks a person.
 """
 
 import argparse
@@ -20,6 +21,7 @@ parser.add_argument("--modern", action="store_true")
 parser.add_argument("--slow", type=float, default=0.0)
 parser.add_argument("--definition", type=Path)
 parser.add_argument("--die-in-call", action="store_true")
+parser.add_argument("--noise", action="store_true")
 parser.add_argument("--library", action="store_true")
 options = parser.parse_args()
 
@@ -82,12 +84,16 @@ def call(name, arguments):
         with options.notes.open("a") as file:
             file.write(arguments["text"] + "\n")
         if options.die_in_call:
+            if options.noise:
+                print("it works on\n" * 2_000, file=sys.stderr)
             print("something broke", file=sys.stderr, flush=True)
             os._exit(3)
         return text("noted")
     if name == "read_notes":
         return text(options.notes.read_text() if options.notes.exists() else "")
     if name == "environment":
+        if options.noise:
+            print("this was another call", file=sys.stderr, flush=True)
         return text(os.environ.get(arguments["name"], "-"))
     return {**text("it is broken"), "isError": True}
 

@@ -85,6 +85,26 @@ async def test_a_writing_call_whose_server_died_is_unknown_and_a_person_settles_
     assert notes.read_text() == "milk\n"
 
 
+async def test_a_noisy_server_does_not_hide_how_it_ended(server, clerk):
+    script = [call("desk__add_note", text="milk"), text("done")]
+    async with Runner("memory:") as runner:
+        result = await runner.run(clerk(script, server("--die-in-call", "--noise")), "go")
+    (pending,) = result.pending
+    assert "the MCP server desk did not answer add_note: it ended with exit code 3" in pending.text
+    assert "something broke" in pending.text
+    assert pending.text.count("it works on") < 200
+
+
+async def test_what_a_server_logged_in_an_earlier_call_is_not_told_of_the_one_in_which_it_died(server, clerk):
+    script = [call("desk__environment", name="HOME"), call("desk__add_note", text="milk"), text("done")]
+    agent = clerk(script, server("--die-in-call", "--noise", effects={"environment": ["read_only"]}))
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "go")
+    (pending,) = result.pending
+    assert "something broke" in pending.text
+    assert "another call" not in pending.text
+
+
 async def test_a_reading_call_whose_server_died_has_failed_and_names_the_server(server, clerk, notes):
     desk = server("--die-in-call", effects={"*": ["read_only"]})
     async with Runner("memory:") as runner:

@@ -36,7 +36,7 @@ PATIENCE: Final = 2.0
 """Seconds until the next start that a call waits for; if it takes longer, the call fails."""
 
 SHOWN: Final = 2_000
-"""Characters of a reason that are shown."""
+"""Characters of a reason that are shown: as many of its beginning, which says what happened, as of its end."""
 
 
 def specs_of(
@@ -241,10 +241,16 @@ class ServerConnection:
 
     def _hidden(self, text: str) -> str:
         """Return what a server or its failure says, without secrets, hidden characters and length."""
-        return self._secrets.hide(clean(text)[-SHOWN:], deep=True)
+        # Cut wide first, since a cut secret is not recognised: what the first cut leaves of one, the second takes away.
+        return _cut(self._secrets.hide(_cut(clean(text), 4 * SHOWN), deep=True), SHOWN)
 
     async def _close(self) -> None:
         self._closed = True
         live, self._live = self._live, None
         if live is not None:
             await live.close()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text without its middle, if it is longer than some characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

@@ -84,14 +84,22 @@ class _Tail(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self._since = 0
+
+    def begin(self) -> None:
+        """Note that what comes now belongs to another request."""
+        self._since = 0
 
     def data_received(self, data: bytes) -> None:
+        self._since += len(data)
         self._data += data[-KEPT:]
         if len(self._data) > 2 * KEPT:
             del self._data[:-KEPT]
 
     def text(self) -> str:
-        return self._data[-KEPT:].decode(errors="replace").strip()
+        """Return the end of what was written since the last request began, or else before it."""
+        own = self._data[-min(self._since, KEPT) :].decode(errors="replace").strip() if self._since else ""
+        return own or self._data[-KEPT:].decode(errors="replace").strip()
 
 
 class _Input(asyncio.BaseProtocol):
@@ -173,6 +181,8 @@ class _Running:
         """Write what is sent to the server."""
         async with self.to_server:
             async for message in self.to_server:
+                if self._traffic.is_idle:
+                    self._errors.begin()
                 self._traffic.sent(message.message)
                 data = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._input.writable.wait()

@@ -33,6 +33,11 @@ class Traffic:
         self._open: set[RequestId] = set()
         self._bytes = self._requests = self._noise = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request to the server is open."""
+        return not self._open
+
     def sent(self, message: JSONRPCMessage) -> None:
         """Note a message to the server."""
         if isinstance(message, JSONRPCRequest):
