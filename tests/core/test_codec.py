@@ -340,3 +340,16 @@ def test_names_of_code_in_a_record_import_nothing() -> None:
 def test_usage_is_left_out_when_there_was_none() -> None:
     document = codec.fields_of(e.ModelReturned("s1", Message("assistant", (Text("4"),)), usage=Usage()))
     assert "usage" not in document
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "around", [lambda n: n, lambda n: {"a": n}, lambda n: [n], lambda n: {"a": [{"b": n}], "c": "é"}]
+)
+def test_a_number_that_json_cannot_hold_is_a_flaw_wherever_it_lies(number: float, around: Any) -> None:
+    assert codec.flaw(around(number)) == codec.NO_NUMBER
+
+
+@pytest.mark.parametrize("value", ["NaN", ["NaN é"], {"Infinity": [1.5, -0.0]}, [1e308], 2**70])
+def test_a_text_that_names_such_a_number_is_none(value: Any) -> None:
+    assert codec.flaw(value) is None

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -373,6 +374,54 @@ async def test_a_value_that_is_no_json_data_is_refused(runner: Runner) -> None:
 
     how, error = outcome(await runner.run(agent_of(asker), "Go."))
     assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
+
+
+@pytest.mark.parametrize("name", [17, None, ("a",), b"k", "caf\ud800"], ids=ascii)
+async def test_a_value_under_a_name_that_is_no_text_made_its_task_unreadable(
+    tmp_path: Path, name: Any
+) -> None:
+    ran: list[str] = []
+
+    @tool(read_only=True)
+    async def asker(ctx: ToolContext) -> Any:
+        return await ctx.once(name, lambda: ran.append("ran"))
+
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    async with Runner(store) as first:
+        result = await first.run(agent_of(asker), "Go.")
+    how, error = outcome(result)
+    assert (how, "once(name, ...) takes a text" in error, ran) == ("error", True, [])
+    async with Runner(store) as later:
+        assert (await later.get_task(result.task_id)).state == "completed"
+        await later.export_tasks(tmp_path / "tasks.jsonl", result.task_id)
+
+
+@pytest.mark.parametrize("value", ["caf\ud800", {"a": ["\udfff"]}, float("nan"), [float("-inf")]], ids=ascii)
+async def test_a_value_that_was_another_one_in_the_next_attempt_is_refused(
+    runner: Runner, value: Any
+) -> None:
+    @tool(read_only=True)
+    async def asker(ctx: ToolContext) -> Any:
+        return await ctx.once("it", lambda: value)
+
+    how, error = outcome(await runner.run(agent_of(asker), "Go."))
+    assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
+
+
+async def test_a_value_that_is_nested_too_deep_to_be_shown_is_refused(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def asker(ctx: ToolContext) -> Any:
+        return await ctx.once("it", lambda: nested(3_000))
+
+    how, error = outcome(await runner.run(agent_of(asker), "Go."))
+    assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 async def test_a_value_of_a_failed_attempt_is_there_in_its_retry(runner: Runner) -> None:

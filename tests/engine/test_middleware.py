@@ -1,8 +1,10 @@
 """Middleware around tools: its order, what it may change, and how calls end for all that it does."""
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -389,6 +391,41 @@ async def test_a_middleware_that_breaks_the_rules_fails_its_call_alone(
     assert (result.state, failed.outcome, other.outcome) == ("completed", "error", "ok")
     assert ran.count(1) == runs
     assert says in failed.error.message
+
+
+async def answers_nan(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    await next(call)
+    return ToolOutput(float("nan"))
+
+
+async def notes_nan(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    call.note("score", float("nan"))
+    return await next(call)
+
+
+async def notes_under_a_number(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    call.note(17, "x")  # type: ignore[arg-type]
+    return await next(call)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "says"),
+    [
+        (answers_nan, "the tool's output is a number that JSON cannot hold"),
+        (notes_nan, "it is a number that JSON cannot hold"),
+        (notes_under_a_number, "the name of a note must be a text, got 17"),
+    ],
+)
+async def test_what_a_middleware_gives_and_no_export_can_hold_is_refused(
+    tmp_path: Path, middleware: Any, says: str
+) -> None:
+    async with Runner(f"sqlite:///{tmp_path}/tasks.db") as runner:
+        result = await runner.run(agent_with(tool(look, middleware=[middleware])), "Go.")
+        await runner.export_tasks(tmp_path / "tasks.jsonl", result.task_id)
+    (execution,) = result.tool_executions
+    assert (execution.outcome, says in execution.error.message) == ("error", True)
+    for line in (tmp_path / "tasks.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
 
 
 async def test_the_error_of_a_tool_passes_through_as_it_is() -> None:

@@ -239,6 +239,21 @@ async def test_a_secret_in_the_error_of_a_tool_is_hidden_in_every_form(form: str
     assert written not in repr(result)
 
 
+async def test_a_value_was_lost_that_was_kept_under_a_name_with_a_secret() -> None:
+    ran: list[str] = []
+
+    @tool(read_only=True, secrets=("crm",))
+    async def keeps(ctx: ToolContext[Any]) -> Any:
+        """Keep a value."""
+        return await ctx.once(f"token {ctx.secret('crm')}", lambda: ran.append("ran"))
+
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        (execution,) = (await runner.run(agent_with(keeps), "Go.")).tool_executions
+    assert (execution.outcome, ran) == ("error", [])
+    assert "the name given to once(...) holds a secret" in execution.error.message
+    assert TOKEN not in execution.error.message
+
+
 async def test_an_error_is_searched_before_it_is_cut() -> None:
     @tool(secrets=("crm",))
     def look(ctx: ToolContext[Any]) -> None:

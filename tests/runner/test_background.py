@@ -307,6 +307,36 @@ async def test_what_cannot_be_stored_is_refused() -> None:
             await runner.fail(farm.tickets[0], bad)
 
 
+@pytest.mark.parametrize(
+    "value", [b"x", b"\xff", {"a": b"x"}, {1, 2}, {None: 1}, float("nan"), "\ud800"], ids=ascii
+)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_value_that_is_no_json_data_was_taken_for_a_fault_of_the_store(
+    tmp_path: Path, kind: str, value: Any
+) -> None:
+    farm = Farm()
+    agent = farm.agent()
+    store = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/tasks.db"
+    async with Runner(store, agents=[agent]) as runner:
+        await runner.run(agent, "two films")
+        for verb in (runner.progress, runner.complete):
+            with pytest.raises(ConfigurationError, match="value cannot be stored"):
+                await verb(farm.tickets[0], value)
+
+
+async def test_a_value_that_is_nested_too_deep_to_be_shown_is_refused() -> None:
+    farm = Farm()
+    agent = farm.agent()
+    value: Any = []
+    for _ in range(3_000):
+        value = [value]
+    async with Runner("memory:", agents=[agent]) as runner:
+        await runner.run(agent, "two films")
+        for verb in (runner.progress, runner.complete):
+            with pytest.raises(ConfigurationError, match="value cannot be stored"):
+                await verb(farm.tickets[0], value)
+
+
 async def test_progress_is_told_and_shown_until_the_call_ends() -> None:
     farm = Farm()
     agent = farm.agent()

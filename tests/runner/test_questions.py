@@ -145,6 +145,32 @@ async def test_what_is_no_json_data_is_no_answer(runner: Runner, hotel: Hotel) -
         await runner.answer(result.task_id, value=object())
 
 
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), {"a": [float("inf")]}, "\ud800", nested(3_000)],
+    ids=["nan", "infinity", "half a character", "nested deep"],
+)
+async def test_an_answer_that_no_export_could_hold_or_no_error_could_show_is_refused(
+    runner: Runner, value: Any
+) -> None:
+    @tool(read_only=True)
+    async def asker(ctx: ToolContext) -> Any:
+        return await ctx.ask("What?", Any)
+
+    agent = Agent(ScriptedModel([call("asker"), "Done."]), name="asker", tools=[asker])
+    result = await runner.run(agent, "Go.")
+    with pytest.raises(ConfigurationError, match="answer: value must be JSON data"):
+        await runner.answer(result.task_id, value=value)
+    assert await runner.list_pending(result.task_id) == result.pending
+
+
 async def test_the_same_answer_again_changes_nothing_and_another_is_refused(
     runner: Runner, hotel: Hotel
 ) -> None:

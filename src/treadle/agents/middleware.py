@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Generic, Literal, TypeAlias, cast
 
-from treadle.core.codec import plain
+from treadle.core.codec import is_text, storable
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.tools import EffectClass, ToolSpec
@@ -100,9 +100,11 @@ class ToolInvocation(Generic[ContextT_co]):
         """Note a fact of the call under a name: it is journalled with the call's end.
 
         Raises:
-            ValueError: the value is no JSON data.
+            ValueError: the value is no JSON data, or the name is no text.
         """
-        self.notes[name] = plain(value)
+        if not is_text(name):
+            raise ValueError(f"the name of a note must be a text, got {name!r:.80}")
+        self.notes[name] = storable(value)
 
 
 NextLayer: TypeAlias = Callable[[ToolInvocation[Any]], Awaitable[ToolOutput]]

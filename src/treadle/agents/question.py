@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from treadle.agents.output import AnswerType
-from treadle.core.codec import check_fit, flaw
+from treadle.core.codec import check_fit, is_text
 from treadle.core.data import frozen
 from treadle.core.events import QuestionAsked
 from treadle.core.messages import Json
@@ -57,7 +57,7 @@ def terms_of(where: str, question: Any, schema: Any, expires: Any, default: tupl
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
     """
-    if not isinstance(question, str) or not question.strip() or flaw(question) is not None:
+    if not is_text(question) or not question.strip():
         raise ConfigurationError(f"{where}: ask(question) takes a text, got {question!r:.80}")
     is_number = isinstance(expires, (int, float)) and not isinstance(expires, bool)
     if expires is not None and not (is_number and expires > 0 and math.isfinite(expires)):

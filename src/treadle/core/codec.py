@@ -22,6 +22,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
+from math import isfinite
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from treadle.core.data import mutable
@@ -44,7 +45,9 @@ NO_JSON: Final = "no JSON data"
 MAX_CHARACTERS: Final = 32_000_000
 """How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
 
-NUMBERS: Final = frozenset[type[Any]]({int, bool, float})
+NO_NUMBER: Final = "a number that JSON cannot hold (NaN or Infinity)"
+
+WHOLE_NUMBERS: Final = frozenset[type[Any]]({int, bool})
 
 FEW: Final = 100
 SHORT: Final = 10_000
@@ -341,9 +344,9 @@ def flaw(value: Any) -> str | None:
     """Return what keeps a value from being JSON data that any record can hold; None if nothing does.
 
     The one rule for all data that comes from outside: JSON types, at most `MAX_DEPTH` lists and objects in each other,
-    at most `MAX_CHARACTERS` in all, and no text with half a character (a lone surrogate).
+    at most `MAX_CHARACTERS` in all, no text with half a character (a lone surrogate), neither NaN nor Infinity.
     """
-    if value is None or type(value) in NUMBERS:
+    if value is None or type(value) in WHOLE_NUMBERS:
         return None
     if type(value) is str and value.isascii() and len(value) <= MAX_CHARACTERS:
         return None
@@ -360,7 +363,10 @@ def _is_plain(value: dict[Any, Any]) -> bool:
         if type(item) is str:
             if len(item) > SHORT or not item.isascii():
                 return False
-        elif item is not None and type(item) not in NUMBERS:
+        elif type(item) is float:
+            if not isfinite(item):
+                return False
+        elif item is not None and type(item) not in WHOLE_NUMBERS:
             return False
         if type(name) is not str or not name.isascii():
             return False
@@ -389,10 +395,31 @@ def _outgrown(value: Any) -> str | None:
 
 def _unwritable(value: Any) -> str | None:
     try:
-        _json().to_json(value, inf_nan_mode="constants")
+        written = _json().to_json(value, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:
         return "text with half a character" if "surrogate" in str(error) else NO_JSON
+    if b"NaN" in written or b"Infinity" in written:  # a text may say so too
+        try:
+            _json().from_json(written, allow_inf_nan=False)
+        except ValueError:
+            return NO_NUMBER
     return None
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text that a record can hold, so that it can be a name in one."""
+    return isinstance(value, str) and flaw(value) is None
+
+
+def storable(value: Any) -> Any:
+    """Return a value as plain JSON data that is the same when it comes back from a journal; see `plain`.
+
+    Raises `ValueError` for what no record can hold; the message says why.
+    """
+    data = plain(value)
+    if (wrong := flaw(data)) is not None:
+        raise ValueError(f"it is {wrong}")
+    return data
 
 
 def exact_copy(value: Any) -> Any:

@@ -16,6 +16,7 @@ answer to one question is never passed off as the answer to another.
 from __future__ import annotations
 
 import asyncio
+import reprlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -23,14 +24,14 @@ from typing import Any, TypeVar, cast
 from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.core import events as e
-from treadle.core.codec import plain
+from treadle.core.codec import is_text, storable
 from treadle.core.messages import copied
 from treadle.core.questions import AwaitingAnswer, Question, expires_at
 from treadle.core.steps import CallState
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.step_threads import in_thread, running_loop, wait_from_thread
-from treadle.errors import NotReproducible, ToolError
+from treadle.errors import ConfigurationError, NotReproducible, ToolError
 
 T = TypeVar("T")
 
@@ -128,6 +129,7 @@ class CallRequests:
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was first called under a name."""
         self._check_usable("once")
+        self._check_name(name)
         call = self._call
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in (call.values or ()):
@@ -135,12 +137,14 @@ class CallRequests:
                 if isinstance(value, Awaitable):
                     value = await cast("Awaitable[Any]", value)
                 try:
-                    kept = plain(value)
-                except ValueError:
+                    kept = storable(value)
+                except ValueError as error:
                     raise ToolError(
-                        f"{self._where()}: once({name!r:.80}, ...) must return JSON data, got {value!r:.200}"
+                        f"{self._where()}: once({name!r:.80}, ...) must return JSON data, got "
+                        f"{reprlib.repr(value)}: {error}"
                     ) from None
                 self._check_usable("once")
+                self._check_name(name)  # the function may have asked for a secret that the name holds
                 self._record(e.ValueKept(call.step, name, kept, call.id))
                 await self._context.durable()
         assert call.values is not None, "it was kept"
@@ -163,6 +167,16 @@ class CallRequests:
             )
         if self._is_over() or self._call.status != "begun" or self._call.attempt != self._attempt:
             raise ToolError(f"{self._where()}: ctx.{verb}(...) after the call has ended")
+
+    def _check_name(self, name: Any) -> None:
+        """Raise unless the journal holds a name as it is, so that its value is found again."""
+        if not is_text(name):
+            raise ConfigurationError(f"{self._where()}: once(name, ...) takes a text, got {name!r:.80}")
+        if self._context.vault.is_in(name):
+            raise ConfigurationError(
+                f"{self._where()}: the name given to once(...) holds a secret, which the journal does not keep: give "
+                "it a name without"
+            )
 
     def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
         """Raise unless the tool asks what it asked at this place when it ran before."""

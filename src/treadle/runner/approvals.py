@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import reprlib
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.core import events as e
-from treadle.core.codec import flaw, plain
+from treadle.core.codec import storable
 from treadle.core.data import frozen
 from treadle.core.ids import approval_id, approved_call, is_question
 from treadle.core.journal import events_with_epochs
@@ -381,12 +382,10 @@ def _exactly(value: Json) -> str:
 def _as_json(value: Any) -> Json:
     """Return an answer as JSON data; raises `ConfigurationError` for what has no such form."""
     try:
-        data = plain(value)
+        return storable(value)
     except ValueError as error:
-        raise ConfigurationError(f"answer: value must be JSON data, got {value!r:.80}") from error
-    if (wrong := flaw(data)) is not None:
-        raise ConfigurationError(f"answer: value is {wrong}, got {value!r:.80}")
-    return data
+        text = f"answer: value must be JSON data, got {reprlib.repr(value)}: {error}"
+        raise ConfigurationError(text) from error
 
 
 def _what_became_of(state: TaskState, call_id: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import reprlib
 from contextlib import suppress
 from typing import Any, Literal
 
 from treadle.core import events as e
-from treadle.core.codec import flaw
+from treadle.core.codec import exact_copy
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -92,8 +93,11 @@ class BackgroundVerbs(ControlVerbs):
     async def _tell(
         self, ticket: str, kind: _Kind, name: str, value: Json, task: Ref | None, by: str | None
     ) -> None:
-        if (problem := flaw(value)) is not None:
-            raise ConfigurationError(f"{kind}: {name} cannot be stored: it is {problem}, got {value!r:.80}")
+        try:
+            value = exact_copy(value)
+        except ValueError as error:
+            text = f"{kind}: {name} cannot be stored, got {reprlib.repr(value)}: it {error}"
+            raise ConfigurationError(text) from None
         task_id, digest = await self._task_of(ticket, task), digest_of_ticket(ticket)
         state, call = await self._holder(task_id, digest)
         if _is_closed(call):

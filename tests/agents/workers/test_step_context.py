@@ -225,3 +225,37 @@ async def test_a_key_gives_the_same_result_once_more(runner: Runner) -> None:
 
     result = await runner.run(agent_of(worker, double), "go")
     assert (result.output, len(result.tool_executions)) == ([2, 2, 2], 1)
+
+
+@pytest.mark.parametrize("key", [17, ("a",), b"k", "caf\ud800"], ids=ascii)
+@pytest.mark.parametrize("verb", ["once", "ask", "call_tool", "call_model"])
+async def test_a_key_that_is_no_text_is_refused_before_anything_runs(
+    runner: Runner, verb: str, key: Any
+) -> None:
+    ran: list[str] = []
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if verb == "once":
+            return last(await ctx.once(key, lambda: ran.append("ran")))
+        if verb == "ask":
+            return last(await ctx.ask("What?", key=key))
+        if verb == "call_tool":
+            return last(await ctx.call_tool("double", {"n": 1}, key=key))
+        return last((await ctx.call_model("Well?", key=key)).message.text)
+
+    result = await runner.run(agent_of(worker, double), "go")
+    assert result.error is not None
+    assert "a key is a text" in result.error.message
+    assert (ran, result.tool_executions, result.pending) == ([], (), ())
+
+
+@pytest.mark.parametrize("value", ["caf\ud800", [float("nan")]], ids=ascii)
+async def test_a_step_keeps_no_value_that_is_another_one_when_it_runs_again(
+    runner: Runner, value: Any
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(await ctx.once("it", lambda: value))
+
+    result = await runner.run(agent_of(worker), "go")
+    assert result.error is not None
+    assert "once('it', ...) must return JSON data" in result.error.message

@@ -16,6 +16,7 @@ same value again. A key that comes with other arguments raises `NotReproducible`
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import (
     Awaitable,
     Callable,
@@ -34,7 +35,7 @@ from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
-from treadle.core.codec import is_writable
+from treadle.core.codec import is_text, is_writable, storable
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.ids import request_id, sleep_id
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
@@ -45,6 +46,7 @@ from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState, ModelCall
 from treadle.errors import (
+    ConfigurationError,
     ModelError,
     NotReproducible,
     StepHasNoOutput,
@@ -454,17 +456,21 @@ class StepContext(Generic[ContextT_co]):
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was first called under a key; it has to be JSON data."""
         self._check_running()
+        self._check_key(key)
         memo_key = f"once:{key}"
         async with self._locks.setdefault(memo_key, self._services.new_lock()):
             if memo_key not in self._node.memo:
                 value: Any = fn()
                 if isinstance(value, Awaitable):
                     value = await cast("Awaitable[Any]", value)
-                if not is_writable(value):
+                try:
+                    kept = storable(value)
+                except ValueError as error:
                     raise WorkerError(
-                        f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
-                    )
-                await self._services.keep(e.ValueKept(self.step_id, memo_key, value))
+                        f"step {self.name!r}: once({key!r:.80}, ...) must return JSON data, got "
+                        f"{reprlib.repr(value)}: {error}"
+                    ) from None
+                await self._services.keep(e.ValueKept(self.step_id, memo_key, kept))
         return cast("T", copied(cast("MemoValue", self._node.memo[memo_key].done).value))
 
     async def now(self) -> float:
@@ -519,6 +525,8 @@ class StepContext(Generic[ContextT_co]):
     def _find(self, key: str | None, digest: str) -> tuple[MemoEntry | None, str]:
         """Return the memo's entry for a request, None for a new one, and its key in the memo."""
         self._check_running()
+        if key is not None:
+            self._check_key(key)
         memo_key = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
         entry = self._node.memo.get(memo_key)
         if entry is not None and entry.digest != digest:
@@ -581,6 +589,13 @@ class StepContext(Generic[ContextT_co]):
         if self._ended:
             raise WorkerError(
                 f"step {self.name!r} of task {self.task_id} has ended: it can make no more requests"
+            )
+
+    def _check_key(self, key: Any) -> None:
+        """Raise unless a request can be found again under a key."""
+        if not is_text(key):
+            raise ConfigurationError(
+                f"task {self.task_id}, step {self.step_id} ({self.name}): a key is a text, got {key!r:.80}"
             )
 
     def _check_conversation(self) -> None:
