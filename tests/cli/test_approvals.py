@@ -66,6 +66,47 @@ def test_an_approval_is_recorded_and_the_task_goes_on_at_the_next_resume(treadle
     assert treadle("approve", "order-17", "s1-0-ask1").code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"), [('{"cents": 7}', "order"), ('{"order": "17", "cents": "all"}', "cents")]
+)
+def test_an_approval_with_arguments_that_do_not_fit_the_tool_is_refused_and_its_request_stays_open(
+    treadle: Any, desk: Any, arguments: str, problem: str
+) -> None:
+    treadle("run", "one", "go", "--task-id", "order-17")
+    refused = treadle("approve", "order-17", "--arguments", arguments)
+    assert refused.code == 2
+    assert "approve: arguments do not fit the tool refund of call s1-0" in refused.err
+    assert problem in refused.err
+    (item,) = treadle("pending", "--json").document["items"]
+    assert item["arguments"] == {"order": "17", "cents": 500}
+    assert treadle("approve", "order-17", "--arguments", '{"order": "17", "cents": 7}').code == 0
+    assert treadle("resume", "order-17").code == 0
+    assert desk() == "17 7\n"
+
+
+@pytest.mark.parametrize("named", ["job", "job.s1-0"])
+def test_arguments_are_checked_against_the_tool_of_a_subagent_that_the_project_does_not_list(
+    treadle: Any, desk: Any, project: Path, named: str
+) -> None:
+    boss = '\nboss = Agent(ScriptedModel([call("one", input="go"), text("Paid.")]), name="boss", subagents=[one])\n'
+    (project / "desk.py").write_text(AGENTS + boss)
+    (project / "pyproject.toml").write_text('[tool.treadle]\nagents = ["desk:boss"]\n')
+    treadle("run", "boss", "go", "--task-id", "job")
+    assert "arguments do not fit" in treadle("approve", named, "--arguments", '{"cents": 7}').err
+    assert len(treadle("pending", "--json").document["items"]) == 1
+
+
+def test_an_answer_that_does_not_fit_the_argument_that_a_rule_wants_is_refused(
+    treadle: Any, desk: Any, project: Path
+) -> None:
+    rule = '[[rule]]\nid = "cents"\ntool = "refund"\nverdict = "ask"\nargument = "cents"\n'
+    (project / "policy.toml").write_text(rule)
+    treadle("run", "one", "go", "--task-id", "order-17", "--policy", "policy.toml")
+    assert "arguments do not fit" in treadle("answer", "order-17", "all").err
+    assert len(treadle("pending", "--json").document["items"]) == 1
+    assert treadle("answer", "order-17", "7").code == 0
+
+
 def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: Any) -> None:
     treadle("run", "two", "go", "--task-id", "both")
     refused = treadle("deny", "both", "--reason", "too much")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from treadle.cli.command import ByOption, Session, command, json_argument
-from treadle.cli.control import print_recorded
+from treadle.cli.control import print_recorded, register_agents
 from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_pending_item
 from treadle.cli.task_lookup import TaskArgument, find_task
@@ -71,13 +71,18 @@ async def approve(
     ] = "once",
     by: ByOption = None,
 ) -> int:
-    """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver."""
+    """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver.
+
+    Arguments are checked against the tool's schema if the code of the task's agent is found.
+    """
     value: Any = json_argument(arguments, "approve --arguments") if arguments is not None else None
     if arguments is not None and not isinstance(value, dict):
         raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
     async with session.runner() as runner:
         row = await find_task(runner, task)
         edited = cast("dict[str, Json] | None", value)
+        if edited is not None:
+            await register_agents(session, runner, row)
         await runner.approve(row.task_id, request, arguments=edited, scope=scope, by=by)
         await print_recorded(session, runner, row)
     return 0
@@ -126,6 +131,8 @@ async def answer(
         items = await runner.list_pending(row.task_id)
         asked = [item for item in items if item.kind == "question" and request in (None, item.request_id)]
         wanted = [item.arguments.get(item.argument) for item in items if item.argument is not None]
+        if wanted:
+            await register_agents(session, runner, row)
         values = values_of(written, wanted[0] if wanted else None)
         if asked:
             values = [read_answer(written, asked[0].schema if len(asked) == 1 else True)]

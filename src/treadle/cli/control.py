@@ -182,11 +182,7 @@ async def edit(
             value = json_argument(arguments, "edit")
             if not isinstance(value, dict):
                 raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
-            from treadle.cli.run import agent_of  # no other command of this module needs what it imports
-
-            code = await agent_of(runner, row, session.screen, agent, None)
-            if code is not None:
-                driver_of(runner).agents.register(code)
+            await register_agents(session, runner, row, agent)
             await runner.edit_call(row.task_id, call, cast("dict[str, Json]", value), by=by)
         else:
             await runner.edit_step(row.task_id, text_argument(input or ""), by=by)
@@ -239,6 +235,19 @@ async def settle(
         await runner.settle(row.task_id, request, verdict, by=by)
         await print_recorded(session, runner, row)
     return 0
+
+
+async def register_agents(
+    session: Session, runner: TaskRunner, row: TaskRow, option: str | None = None
+) -> None:
+    """Register the agents that the project lists, and that of a task, so that the runner checks new arguments."""
+    from treadle.cli import run  # commands that change no arguments do not need what it imports
+
+    for agent in run.agents.listed_agents().agents.values():
+        driver_of(runner).agents.register(agent)
+    code = await run.agent_of(runner, row, session.screen, option, None)
+    if code is not None:
+        driver_of(runner).agents.register(code)
 
 
 async def print_recorded(session: Session, runner: TaskRunner, row: TaskRow) -> None:
