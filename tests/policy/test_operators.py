@@ -49,7 +49,13 @@ LONG_PATH = "/srv/" + "a/" * 2_000 + "../" * 2_001 + "etc"
         (5, "contains", "5", None),
         (["a", "b"], "contains", "b", True),
         (["a", "b"], "contains", ["x", "b"], True),
-        ([True], "contains", 1, False),
+        ([True], "contains", 1, None),
+        ([5, None], "contains", 666, False),
+        ([5, "666"], "contains", 5, True),
+        (["666"], "is", [666], None),
+        (["a", "666"], "is", ["b", 666], False),
+        ([1, 2], "is", [1, 2], True),
+        ([1], "is", [1, 2], False),
         (["a"], "not_contains", "b", True),
         ("https://api.example.com/x", "host", "api.example.com", True),
         ("https://API.Example.COM./x", "host", "*.example.com", True),
@@ -118,3 +124,9 @@ def test_null_is_no_value_and_so_only_differs(operator: str):
 def test_an_operand_that_an_operator_does_not_take_is_a_mistake(operator: str, operand: Any, says: str):
     with pytest.raises(Mistake, match=says):
         OPERATORS[operator].check(operand)
+
+
+@pytest.mark.parametrize("accounts", [["666"], ["6_66"], [5, "666"], [True], [[666]], [{"id": 666}]])
+def test_an_item_of_another_type_does_not_evade_a_list(accounts: list[Any]) -> None:
+    assert OPERATORS["contains"].outcome(accounts, 666) is None
+    assert OPERATORS["not_contains"].outcome(accounts, 666) is None

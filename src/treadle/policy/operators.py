@@ -56,11 +56,20 @@ class Operator:
 def _is(value: Any, operand: Any) -> Known:
     if _kind(value) != _kind(operand):
         return None
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        outcomes = [_is(item, each) for item, each in zip(items, operand, strict=False)]
+        if len(items) != len(operand) or False in outcomes:
+            return False
+        return None if None in outcomes else True
     return value == operand
 
 
 def _is_in(value: Any, operand: Any) -> Known:
-    outcomes = [_is(value, each) for each in operand]
+    return _any([_is(value, each) for each in operand])
+
+
+def _any(outcomes: list[Known]) -> Known:
     return True if True in outcomes else None if None in outcomes else False
 
 
@@ -84,7 +93,8 @@ def _matches(value: Any, operand: Any) -> Known:
 def _contains(value: Any, operand: Any) -> Known:
     parts = cast("list[Any]", operand) if isinstance(operand, list) else [operand]
     if isinstance(value, list):
-        return any(_is(item, part) is True for item in cast("list[Any]", value) for part in parts)
+        items = [item for item in cast("list[Any]", value) if item is not None]
+        return _any([_is(item, part) for item in items for part in parts])
     if not isinstance(value, str) or not all(isinstance(part, str) for part in parts):
         return None
     return any(part in value for part in parts)
