@@ -249,10 +249,20 @@ def endless(request: GuardrailRequest) -> Rewrite:
     return Rewrite(request.text + "!")
 
 
+def exits(request: GuardrailRequest) -> None:
+    raise SystemExit(3)
+
+
+async def exits_in_the_loop(request: GuardrailRequest) -> None:
+    raise SystemExit(3)
+
+
 @pytest.mark.parametrize("on", ["input", "output", "result"])
 @pytest.mark.parametrize(
     ("function", "why"),
     [
+        (exits, "the guardrail failed: RuntimeError: it raised SystemExit: 3"),
+        (exits_in_the_loop, "the guardrail failed: RuntimeError: it raised SystemExit: 3"),
         (raising, "the guardrail failed: KeyError"),
         (slow, "the guardrail failed: it took longer than 0.05 s"),
         (nonsense, "the guardrail returned a str, which is no verdict"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from treadle.core.messages import Json
 from treadle.engine import in_flight
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, turn
+from treadle.tools import timed
 
 pytestmark = pytest.mark.anyio
 
@@ -355,6 +357,39 @@ async def returns_nothing(call: ToolInvocation, next: NextLayer) -> Any:
 
 async def passes_nothing(call: ToolInvocation, next: Any) -> ToolOutput:
     return await next(None)
+
+
+async def exits_before(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    raise SystemExit(2)
+
+
+async def exits_after(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    await next(call)
+    raise SystemExit(2)
+
+
+async def exits_in_a_thread(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    return await asyncio.to_thread(sys.exit, 2)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "runs", "when"),
+    [
+        (exits_before, 0, "before the tool ran"),
+        (exits_after, 1, "after the tool had run"),
+        (exits_in_a_thread, 0, "before the tool ran"),
+    ],
+)
+async def test_a_middleware_that_exits_fails_its_call_and_does_not_end_the_run(
+    middleware: Any, runs: int, when: str
+) -> None:
+    agent = agent_with(look, middleware=[timed(), middleware])
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "Go.")
+    (failed,) = result.tool_executions
+    assert (result.state, failed.outcome, len(ran)) == ("completed", "error", runs)
+    assert "raised SystemExit: 2" in failed.error.message
+    assert f"(raised by the middleware {middleware.__name__} {when}" in failed.error.message
 
 
 @pytest.mark.parametrize(

@@ -377,8 +377,11 @@ async def _called(call: Callable[[Any], Any], request: Any) -> Any:
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not."""
-    task = asyncio.ensure_future(work)
+    """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not.
+
+    What would end the process, such as a `SystemExit`, is raised as a `RuntimeError`; a `KeyboardInterrupt` is not.
+    """
+    task = asyncio.ensure_future(_contained(work))
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
@@ -389,6 +392,16 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
     task.cancel()
     task.add_done_callback(_collect)
     raise TimeoutError
+
+
+async def _contained(work: Awaitable[T]) -> T:
+    """Return what an awaitable returns; the event loop would raise a `SystemExit` of its task to all tasks."""
+    try:
+        return await work
+    except Exception:
+        raise
+    except (SystemExit, BaseExceptionGroup) as error:
+        raise RuntimeError(f"it raised {error_text(error)}") from error
 
 
 def _collect(task: asyncio.Future[Any]) -> None:

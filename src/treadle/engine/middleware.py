@@ -143,6 +143,14 @@ class Execution:
             if error not in inside:
                 _say_where(error, layer, self.reached, bool(inside))
             raise
+        except SystemExit as error:
+            if error in inside:
+                raise
+            failure = MiddlewareError(
+                f"the middleware {layer.name} of tool {call.name!r} raised {error_text(error)}"
+            )
+            _say_where(failure, layer, self.reached, bool(inside))
+            raise failure from error
         if not isinstance(result, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise MiddlewareError(
                 f"the middleware {layer.name} of tool {call.name!r} returned a {type(result).__name__}, not a "

@@ -126,7 +126,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             ends = self._cut_by_middleware(str(cut))
         except ToolOutcomeUnknown as error:
             ends = self._lost(context.vault.error_text(error))
-        except (Exception, BaseExceptionGroup, AwaitingAnswer) as error:  # noqa: BLE001  what a tool raises is the call's error
+        except (Exception, BaseExceptionGroup, AwaitingAnswer, SystemExit) as error:  # noqa: BLE001  what a tool raises is the call's error
             ends = self._failed(context.vault.error_text(error))
         if self._requests is not None and self._requests.asked:
             return [
