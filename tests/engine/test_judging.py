@@ -1,9 +1,13 @@
 """What a policy is asked of a call, and how long its functions may take."""
 
 import asyncio
+from datetime import date
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field
 
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.data import frozen
@@ -152,3 +156,72 @@ async def test_a_preview_that_fails_is_told_to_the_approver() -> None:
     async with Runner("memory:") as runner:
         (pending,) = (await runner.run(agent, "Go.")).pending
     assert pending.preview == "[no preview: RuntimeError: no database]"
+
+
+class Command(BaseModel):
+    model_config = ConfigDict(str_strip_whitespace=True, str_to_lower=True, populate_by_name=True)
+
+    name: str
+    host: str = Field(alias="h", default="local")
+
+
+KEY = "12345678-1234-5678-1234-56781234567a"
+
+
+@tool
+def act(
+    key: UUID | None = None, day: date | None = None, sum: Decimal | None = None, do: Command | None = None
+) -> str:
+    """Act."""
+    return "acted"
+
+
+async def outcome(rule: Rule, arguments: dict[str, Any], default: Any) -> str:
+    agent = Agent(ScriptedModel([call("act", **arguments), "Done."]), tools=[act])
+    async with Runner("memory:", policy=Policy(rule, default=default)) as runner:
+        result = await runner.run(agent, "Go.")
+    return result.tool_executions[0].outcome
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments"),
+    [
+        ({"arguments.key": KEY}, {"key": KEY.upper()}),
+        ({"arguments.key": KEY}, {"key": KEY.replace("-", "")}),
+        ({"arguments.key": [KEY]}, {"key": "{" + KEY + "}"}),
+        ({"arguments.day": "2026-01-01"}, {"day": "2026-01-01T00:00:00"}),
+        ({"arguments.day": "2026-01-01"}, {"day": "1767225600"}),
+        ({"arguments.sum": "666"}, {"sum": "0666"}),
+        ({"arguments.do.name": "rm"}, {"do": {"name": " RM "}}),
+        ({"arguments.do.name": {"matches": "r*"}}, {"do": {"name": " RM "}}),
+        ({"arguments.do.h": "evil"}, {"do": {"name": "rm", "host": "evil"}}),
+        ({"arguments.do.h": {"exists": True}}, {"do": {"name": "rm", "host": "evil"}}),
+    ],
+)
+async def test_another_spelling_of_what_a_rule_denies_does_not_evade_it(
+    condition: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    assert await outcome(Rule("no", "deny", tool="act", when=condition), arguments, "allow") == "denied"
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments", "expected"),
+    [
+        ({"arguments.day": {"is_not": "2026-01-01"}}, {"day": "2026-01-01T00:00:00"}, "denied"),
+        ({"arguments.day": {"is_not": "2026-01-01"}}, {"day": "2026-01-02"}, "ok"),
+        ({"arguments.key": {"not_in": [KEY]}}, {"key": KEY.upper()}, "denied"),
+        ({"arguments.key": KEY}, {"key": KEY}, "ok"),
+        ({"arguments.sum": {"below": 100}}, {"sum": 5}, "ok"),  # though its JSON is a text
+        ({"arguments.sum": {"below": 100}}, {"sum": 500}, "denied"),
+        ({"arguments.do.name": "ls"}, {"do": {"name": "ls"}}, "ok"),
+    ],
+)
+async def test_a_rule_that_allows_wants_both_spellings_good(
+    condition: dict[str, Any], arguments: dict[str, Any], expected: str
+) -> None:
+    assert await outcome(Rule("yes", "allow", tool="act", when=condition), arguments, "deny") == expected
+
+
+async def test_a_replacement_is_judged_in_the_form_that_the_tool_gets() -> None:
+    replaced = Rule("fix", "replace", tool="act", when={"arguments.key": KEY}, arguments={"key": None})
+    assert await outcome(replaced, {"key": KEY.upper()}, "allow") == "ok"

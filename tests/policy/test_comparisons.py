@@ -1,5 +1,6 @@
 """Conditions of rules: which hold, and what is told of those that are written wrong."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,3 +106,22 @@ def test_a_condition_that_is_written_wrong_is_told_with_what_to_write(when: Any,
 )
 def test_a_condition_reads_as_a_clause(when: dict[str, Any], says: str):
     assert [str(each) for each in conditions(when)] == [says]
+
+
+@pytest.mark.parametrize(
+    ("taken", "of_a_restriction", "of_a_permission"),
+    [
+        (None, False, False),
+        ({}, False, False),
+        ({"note": "x"}, True, False),
+        ({"note": "y"}, False, False),
+        ({"note": 5}, False, False),  # not comparable: what the model wrote decides alone
+    ],
+)
+def test_what_the_tool_makes_of_an_argument_is_compared_beside_it(
+    taken: Any, of_a_restriction: bool, of_a_permission: bool
+) -> None:
+    request = replace(a_call(note="X"), taken=taken)
+    (comparison,) = conditions({"arguments.note": "x"})
+    assert comparison.holds(request, restricts=True) is of_a_restriction
+    assert comparison.holds(request, restricts=False) is of_a_permission

@@ -1,12 +1,13 @@
 """What a comparison finds in a request: arguments by path, defaults of the schema, and what is not there."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.policy.requests import a_call, an_effect
 from treadle import EffectRequest, ToolSpec
-from treadle.policy.subjects import ABSENT, LEFT_OUT, declared_effects, subject_values
+from treadle.policy.subjects import ABSENT, LEFT_OUT, declared_effects, subject_values, taken_values
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,15 @@ from treadle.policy.subjects import ABSENT, LEFT_OUT, declared_effects, subject_
 )
 def test_an_argument_is_found_by_its_path(arguments: dict[str, Any], subject: str, values: list[Any]):
     assert subject_values(a_call(**arguments), subject) == values
+
+
+def test_what_a_tool_makes_of_an_argument_is_found_without_defaults():
+    request = replace(a_call(amount="5"), taken={"amount": 5, "order": {"total": 3}})
+    assert taken_values(request, "arguments.amount") == [5]
+    assert taken_values(request, "arguments.order.total") == [3]
+    assert taken_values(request, "arguments.note") == []
+    assert taken_values(request, "agent") == []
+    assert taken_values(a_call(amount="5"), "arguments.amount") == []
 
 
 def test_of_a_tool_without_a_known_schema_only_what_was_passed_is_there():

@@ -27,7 +27,6 @@ from treadle.core.observation import error_text
 from treadle.core.permits import Permit, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.core.tools import ToolSpec
 from treadle.engine.approval_binding import definition_of, may_decide
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
@@ -115,7 +114,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         tool = context.runtime.tools[call.name]
         verdict: PolicyVerdict | None = None
         if context.judges:
-            request = self._request(tool.spec)
+            request = self._request(tool)
             verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
             if isinstance(verdict, AskPerson):
@@ -126,13 +125,15 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             verdict = await self._told_by_tool(tool) or verdict
         return verdict
 
-    def _request(self, spec: ToolSpec) -> EffectRequest:
-        context, call = self.context, self.effect.call
+    def _request(self, tool: Tool) -> EffectRequest:
+        context, call, spec = self.context, self.effect.call, tool.spec
         rules, around = context.runtime.rules, surroundings(context)
         if call.name in rules.handoffs:
             return handoff_request(context.state, call, spec, rules.handoffs[call.name], around)
         kind: EffectKind = "subagent" if call.name in rules.agents else "tool"
-        return call_request(context.state, call, spec, kind, around)
+        as_taken: Any = getattr(tool, "as_taken", None)
+        taken = as_taken(call.arguments) if as_taken is not None else None
+        return call_request(context.state, call, spec, kind, around, taken)
 
     def _changes_nothing(self, verdict: PolicyVerdict | None) -> bool:
         """Whether a verdict replaces the arguments of the call by the same ones."""

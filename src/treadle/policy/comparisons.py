@@ -7,6 +7,7 @@ A comparison is true, false or *unknown*: an argument that the tool has and the 
 number is compared, gives no answer. What an unknown comparison comes to depends on what the rule does, so that no rule
 is evaded by an odd value: a rule that restricts applies, a rule that allows does not. For the same reason a list is
 compared item by item: a rule that restricts applies if any item gives cause, one that allows only if every item does.
+Where the form is known in which the tool gets an argument, both that and what the model wrote are compared.
 An argument that the tool does not have makes the comparison false. Null, a label that is not set and an absent entry of
 the state are no value: they *are not* what they are compared with.
 """
@@ -20,7 +21,15 @@ from treadle.core.data import frozen
 from treadle.core.unknown_names import near_name
 from treadle.policy.operators import OPERATORS, Known, Mistake
 from treadle.policy.patterns import texts
-from treadle.policy.subjects import ABSENT, EFFECTS, LEFT_OUT, SUBJECTS, WITH_NAME, subject_values
+from treadle.policy.subjects import (
+    ABSENT,
+    EFFECTS,
+    LEFT_OUT,
+    SUBJECTS,
+    WITH_NAME,
+    subject_values,
+    taken_values,
+)
 from treadle.policy.verdicts import EffectRequest
 
 
@@ -54,6 +63,9 @@ class Comparison:
             for outcome in self._outcomes(value)
         ]  # fmt: skip
         known = [restricts if outcome is None else outcome for outcome in outcomes]
+        for value in taken_values(request, self.subject):
+            # What the tool makes of an argument counts too where it can be compared: a Decimal, say, is a text in JSON.
+            known += [outcome for outcome in self._outcomes(value) if outcome is not None]
         return any(known) if restricts else bool(known) and all(known)
 
     def _outcomes(self, value: Any) -> list[Known]:

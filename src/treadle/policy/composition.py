@@ -42,7 +42,7 @@ def replacement(rules: Iterable[CompiledRule], request: EffectRequest) -> Replac
             _put(arguments, path.split("."), copied(value), _parameters(request))
         if arguments != present.arguments:
             made.append(each.rule)
-            present = replace(present, arguments=arguments)
+            present = replace(present, arguments=arguments, taken=None)
     if present.arguments == request.arguments:
         return None
     reasons = [rule.reason for rule in made if rule.reason]

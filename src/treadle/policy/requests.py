@@ -9,7 +9,7 @@ from typing import Any
 from treadle.core.data import frozen
 from treadle.core.handoffs import agent_of
 from treadle.core.ids import base_call_id
-from treadle.core.messages import ToolCall
+from treadle.core.messages import Json, ToolCall
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
@@ -94,7 +94,12 @@ class Surroundings:
 
 
 def call_request(
-    state: TaskState, call: CallState, spec: ToolSpec | None, kind: EffectKind, around: Surroundings
+    state: TaskState,
+    call: CallState,
+    spec: ToolSpec | None,
+    kind: EffectKind,
+    around: Surroundings,
+    taken: dict[str, Json] | None = None,
 ) -> EffectRequest:
     """Return what a policy is asked of an open call, with its present arguments.
 
@@ -104,9 +109,11 @@ def call_request(
         spec: what its tool declares; None if that is not known.
         kind: `tool`, or `subagent` if it calls an agent.
         around: what the state does not tell.
+        taken: the arguments in the form that the tool gets them, as JSON; None if that is not known.
     """
     place = {"step": call.step, "call": base_call_id(call.id)}
-    return _request(state, around, kind=kind, name=call.name, arguments=call.arguments, spec=spec, **place)
+    about: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "taken": taken, "spec": spec}
+    return _request(state, around, kind=kind, **about, **place)
 
 
 def handoff_request(

@@ -89,6 +89,15 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
             return [getattr(request, root)]
 
 
+def taken_values(request: EffectRequest, subject: str) -> list[Any]:
+    """Return the values of an argument in the form that the tool gets it; none if that is not known or not there."""
+    root, _, path = subject.partition(".")
+    if request.taken is None or root != "arguments":
+        return []
+    found = _at(dict(request.taken), path.split("."), None, None)
+    return [value for value in found if not isinstance(value, NoValue)]
+
+
 def declared_effects(spec: ToolSpec) -> list[str]:
     """Return what a tool declares, by the names of `EFFECTS`."""
     names = [name for name in EFFECTS[:-1] if getattr(spec, name)]

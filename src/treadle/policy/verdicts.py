@@ -34,7 +34,8 @@ class EffectRequest:
     Args:
         kind: what it is.
         name: of the tool, of the model as `provider:model`, or of the agent that a conversation moves to.
-        arguments: of a call, as they would be executed.
+        arguments: of a call, as a model, an approver or a rule wrote them.
+        taken: the same in the form that the tool gets them, as JSON, without defaults; None if that is not known.
         spec: what the tool declares, or the tool by which a conversation moves; None for a model.
         task_id, thread_id, step, call: where it happens.
         agent: the agent of the task.
@@ -67,6 +68,7 @@ class EffectRequest:
     tokens: int = 0
     state: Mapping[str, Json] = field(default_factory=dict[str, Json])
     context: Any = field(default=None, repr=False, compare=False)
+    taken: Mapping[str, Json] | None = None
 
 
 @frozen

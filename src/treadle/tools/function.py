@@ -26,7 +26,7 @@ from typing import (
 )
 
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
-from treadle.core.messages import Json, ToolCall
+from treadle.core.messages import Json, ToolCall, copied
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
@@ -182,6 +182,13 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             return self._validate(arguments)
         except Exception as error:
             raise self._arguments.problems(error, arguments) from error
+
+    def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json] | None:
+        """Return arguments as JSON in the form that the function is given; None if JSON has no form for them."""
+        try:
+            return self._arguments.as_taken(copied(arguments))
+        except Exception:  # noqa: BLE001  a type without a JSON form is judged as the model wrote it
+            return None
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext[ContextT_contra]) -> ToolOutput:
         try:

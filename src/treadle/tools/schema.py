@@ -22,7 +22,7 @@ from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
 
 if TYPE_CHECKING:
-    from pydantic_core import SchemaValidator
+    from pydantic_core import SchemaSerializer, SchemaValidator
 
 _SECTIONS = re.compile(
     r"^\s*(:(param|type|arg|argument|returns?|rtype|raises)\b|[\w ]+:\s*$|(-{3,}|={3,})\s*$)", re.MULTILINE
@@ -38,6 +38,7 @@ class Arguments:
         description: the docstring without its sections.
         context: the name of the parameter that wants the `ToolContext`, or None.
         validator: checks and converts arguments; it leaves out optional ones that were not passed.
+        serializer: writes converted arguments as JSON.
         context_type: X if that parameter is a `ToolContext[X]`; None if it names no type.
     """
 
@@ -45,7 +46,15 @@ class Arguments:
     description: str
     context: str | None
     validator: SchemaValidator
+    serializer: SchemaSerializer
     context_type: Any = None
+
+    def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json]:
+        """Return arguments as they are once converted, as JSON; without defaults that were not passed."""
+        converted = self.validator.validate_python(arguments)
+        return self.serializer.to_python(
+            converted, mode="json", by_alias=True, exclude_unset=True, warnings=False
+        )
 
     def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
         """Return a compact form of the validator's error about these arguments."""
@@ -92,12 +101,12 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
             raise ToolDefinitionError(
                 f"tool {name!r}: parameters {context!r} and {parameter.name!r} are both a ToolContext"
             )
-    validator, parameters = _compiled(fields, name)
+    validator, serializer, parameters = _compiled(fields, name)
     description, described = _docstring(inspect.getdoc(_target(fn)) or "")
     for parameter, text in described.items():
         if parameter in parameters["properties"]:
             parameters["properties"][parameter].setdefault("description", text)
-    return Arguments(parameters, description, context, validator, context_type)
+    return Arguments(parameters, description, context, validator, serializer, context_type)
 
 
 # ------------------------------------------------------------------------------------------- parameters
@@ -218,8 +227,8 @@ def _field(hint: Any, default: Any) -> Any:
     return NotRequired[Annotated[hint, Field(default=default)]]
 
 
-def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[str, Json]]:
-    """Return validator and JSON schema of keyword arguments; a typed dict takes any name a parameter may have."""
+def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, SchemaSerializer, dict[str, Json]]:
+    """Return what checks, writes and describes keyword arguments; a typed dict takes any name a parameter may have."""
     from pydantic import ConfigDict, TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
     from pydantic.json_schema import GenerateJsonSchema
@@ -233,15 +242,15 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
         def field_title_should_be_set(self, schema: Any) -> bool:
             return False
 
-    def build(fields: dict[str, Any]) -> tuple[SchemaValidator, dict[str, Json]]:
+    def build(fields: dict[str, Any]) -> tuple[SchemaValidator, SchemaSerializer, dict[str, Json]]:
         shape: Any = TypedDict("Arguments", fields)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
         shape.__pydantic_config__ = ConfigDict(extra="forbid")
         adapter = TypeAdapter[Any](shape)
         schema = adapter.json_schema(schema_generator=Compact)
-        return cast("SchemaValidator", adapter.validator), schema
+        return cast("SchemaValidator", adapter.validator), adapter.serializer, schema
 
     try:
-        validator, schema = build(fields)
+        validator, serializer, schema = build(fields)
     except Exception as error:
         for parameter, field in fields.items():
             try:
@@ -257,7 +266,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
         raise ToolDefinitionError(f"tool {name!r}: no JSON schema: {error_text(error, 300)}") from error
     schema.pop("title", None)
     schema.setdefault("additionalProperties", False)
-    return validator, schema
+    return validator, serializer, schema
 
 
 # -------------------------------------------------------------------------------------------- docstrings
