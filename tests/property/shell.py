@@ -195,7 +195,7 @@ class Shell:
                 self.record(e.ArgumentsRewritten(call.step, call.id, call.attempt, {"n": 9}, ("m",)))
             if spec.effect != "read" or spec.background:
                 self.commit()
-            self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect))
+            self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect, attempt=call.attempt))
         elif isinstance(effect, JudgeCall):
             if self.is_invalid(effect.call):
                 return
@@ -377,13 +377,14 @@ class Shell:
         if choice % 3 == 0 and "kept" not in (call.values or ()):
             self.fired["kept"] += 1
             self.record(e.ValueKept(call.step, "kept", choice, call.id))
-        if not call.values and not call.questions and not call.slept:
-            # A tool asks before its first effect.
-            self.ledger = [entry for entry in self.ledger if entry.call != call.id]
         first = 1 + len(call.questions)
         if call.questions and choice % 7 == 0:
             self.fired["asked anew"] += 1
             first = 1 + choice % len(call.questions)
+        if first == 1 and not call.values and not call.slept:
+            # A tool asks before its first effect, also where it asks anew.
+            here = call.id, call.attempt
+            self.ledger = [entry for entry in self.ledger if (entry.call, entry.attempt) != here]
         count = 2 if choice % 4 == 0 and first > len(call.questions) else 1
         for place in range(first, first + count):
             self.fired["question asked"] += 1
