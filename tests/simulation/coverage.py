@@ -67,8 +67,8 @@ def missing(fired: Mapping[str, int], runs: int) -> list[str]:
     least |= {f"state {state}": runs // 200 for state in STATES}
     least |= {f"call {outcome}": runs // 400 for outcome in OUTCOMES}
     least |= {f"event {event}": runs // 1000 for event in EVENTS}
-    least |= dict.fromkeys(MOMENTS, runs // 25)
-    least |= dict.fromkeys(TREES, runs // 50)
+    least |= dict.fromkeys(MOMENTS, runs // 50)
+    least |= dict.fromkeys(TREES, runs // 100)
     least |= dict.fromkeys(GRANTS, runs // 200)
     least["fenced commit"] = runs // 100  # the rarest: about 1 of 20 runs, several in one, none in many
     return [

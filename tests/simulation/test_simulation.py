@@ -24,7 +24,7 @@ from treadle.engine import agent_calls
 from treadle.engine.tool_calls import ToolCallInFlight
 from treadle.stores.memory import MemoryStore
 
-RUNS = 200
+RUNS = 100
 
 
 def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:

@@ -14,7 +14,7 @@ from treadle.errors import ConfigurationError, ToolsetUnavailable
 from treadle.models import call, text
 from treadle.tools.mcp import connection
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(5)]
 
 ERAS = pytest.mark.parametrize("era", [(), ("--modern",)], ids=["handshake", "2026"])
 

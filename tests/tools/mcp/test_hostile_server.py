@@ -16,7 +16,7 @@ from treadle.errors import ToolsetUnavailable
 from treadle.models import call, text
 from treadle.tools.mcp import connection
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(8)]
 
 HOSTILE = Path(__file__).with_name("hostile_server.py")
 

@@ -17,7 +17,7 @@ from treadle import MCPServer, Runner
 from treadle.errors import ToolsetUnavailable
 from treadle.models import call, text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(5)]
 
 TOKEN = "tok-4f9a8b7c6d5e4f3a2b1c"
 

@@ -15,7 +15,7 @@ from tests.tools.mcp.killed_driver import agent
 from tests.tools.test_processes import assert_gone, is_running
 from treadle import Happened, NotHappened, Runner
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(1)]
 
 DRIVER = Path(__file__).with_name("killed_driver.py")
 ROOT = Path(__file__).parents[3]
