@@ -433,6 +433,11 @@ async def answers_nan(call: ToolInvocation, next: NextLayer) -> ToolOutput:
     return ToolOutput(float("nan"))
 
 
+async def names_nan_as_a_source(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    await next(call)
+    return ToolOutput("found", sources=[{"score": float("nan")}])
+
+
 async def notes_nan(call: ToolInvocation, next: NextLayer) -> ToolOutput:
     call.note("score", float("nan"))
     return await next(call)
@@ -447,6 +452,7 @@ async def notes_under_a_number(call: ToolInvocation, next: NextLayer) -> ToolOut
     ("middleware", "says"),
     [
         (answers_nan, "the tool's output is a number that JSON cannot hold"),
+        (names_nan_as_a_source, "a source is no JSON data: it is a number that JSON cannot hold"),
         (notes_nan, "it is a number that JSON cannot hold"),
         (notes_under_a_number, "the name of a note must be a text, got 17"),
     ],

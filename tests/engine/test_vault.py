@@ -20,6 +20,8 @@ from treadle import (
     Rule,
     Runner,
     ScriptedModel,
+    StepContext,
+    StepResult,
     ToolContext,
     ToolInvocation,
     ToolOutput,
@@ -252,6 +254,30 @@ async def test_a_value_was_lost_that_was_kept_under_a_name_with_a_secret() -> No
     assert (execution.outcome, ran) == ("error", [])
     assert "the name given to once(...) holds a secret" in execution.error.message
     assert TOKEN not in execution.error.message
+
+
+@pytest.mark.parametrize("verb", ["once", "call_tool"])
+async def test_a_step_lost_what_it_requested_under_a_key_with_a_secret(verb: str) -> None:
+    ran: list[str] = []
+
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        ran.append("ran")
+        return "seen"
+
+    async def worker(ctx: StepContext) -> StepResult:
+        await ctx.call_tool("ask_crm")  # from here on the secret is known
+        if verb == "once":
+            return StepResult(await ctx.once(f"token {TOKEN}", lambda: ran.append("ran")), is_last=True)
+        return StepResult(await ctx.call_tool("look", key=f"token {TOKEN}"), is_last=True)
+
+    agent = Agent(ScriptedModel([]), name="desk", tools=[ask_crm, look], worker=worker)
+    async with Runner("memory:", secrets={"crm": crm}) as runner:
+        result = await runner.run(agent, "Go.")
+    assert result.error is not None
+    assert (result.state, ran) == ("failed", [])
+    assert "a key holds a secret" in result.error.message
 
 
 async def test_an_error_is_searched_before_it_is_cut() -> None:

@@ -330,7 +330,7 @@ class TaskDriver:
             from treadle.engine.step_requests import StepRequests
 
             headless = options.interaction == "headless"
-            effects.step_requests = StepRequests(state, writer.clock, headless=headless)
+            effects.step_requests = StepRequests(state, writer.clock, effects.vault, headless=headless)
             effects.step_requests.guarded_tools = spec.rules.guarded_tools
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)

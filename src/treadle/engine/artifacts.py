@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from treadle.core.codec import is_writable, plain
+from treadle.core.codec import is_writable, storable
 from treadle.core.data import frozen
 from treadle.core.messages import File, Image, Json, copied
 from treadle.core.steps import CallState, StepState
@@ -34,7 +34,7 @@ def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
     """Return sources as they are journalled; raises `TypeError` for what is no list of JSON data."""
     try:
         if isinstance(sources, (list, tuple)):
-            return tuple(plain(sources))
+            return tuple(storable(sources))
     except ValueError as error:
         raise TypeError(f"a source is no JSON data: {error}") from error
     raise TypeError(f"sources must be a list, each of JSON data, got {sources!r:.200}")

@@ -14,6 +14,7 @@ from treadle.core.questions import expires_at
 from treadle.core.state import TaskState
 from treadle.engine import step_threads
 from treadle.engine.journal_writer import Recorder
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import WorkerError
 
 T = TypeVar("T")
@@ -25,11 +26,15 @@ class StepRequests:
     Args:
         state: of the task.
         clock: returns microseconds since 1970, UTC.
+        vault: the secrets that keys must not hold.
         headless: whether no person is there to be asked.
     """
 
-    def __init__(self, state: TaskState, clock: Callable[[], int], *, headless: bool = False) -> None:
+    def __init__(
+        self, state: TaskState, clock: Callable[[], int], vault: Vault = NO_VAULT, *, headless: bool = False
+    ) -> None:
         self._state = state
+        self._vault = vault
         self._clock = clock
         self._headless = headless
         self._loop = asyncio.get_running_loop()
@@ -88,6 +93,10 @@ class StepRequests:
         from random import random  # most processes need none
 
         return random()  # noqa: S311  no secret
+
+    def holds_secret(self, text: str) -> bool:
+        """Whether a text holds a secret that this process knows."""
+        return self._vault.is_in(text)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait in a thread for what the event loop does."""

@@ -96,8 +96,7 @@ class BackgroundVerbs(ControlVerbs):
         try:
             value = exact_copy(value)
         except ValueError as error:
-            text = f"{kind}: {name} cannot be stored, got {reprlib.repr(value)}: it {error}"
-            raise ConfigurationError(text) from None
+            raise ConfigurationError(f"{kind}: {name} {error}, got {reprlib.repr(value)}") from None
         task_id, digest = await self._task_of(ticket, task), digest_of_ticket(ticket)
         state, call = await self._holder(task_id, digest)
         if _is_closed(call):

@@ -259,3 +259,13 @@ async def test_a_step_keeps_no_value_that_is_another_one_when_it_runs_again(
     result = await runner.run(agent_of(worker), "go")
     assert result.error is not None
     assert "once('it', ...) must return JSON data" in result.error.message
+
+
+@pytest.mark.parametrize("output", [float("nan"), {"a": ["caf\ud800"]}], ids=ascii)
+async def test_a_step_gives_no_output_that_no_export_can_hold(runner: Runner, output: Any) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(output)
+
+    result = await runner.run(agent_of(worker), "go")
+    assert result.error is not None
+    assert "output must be JSON data" in result.error.message

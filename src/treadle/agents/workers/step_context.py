@@ -102,6 +102,10 @@ class StepServices(Protocol):
         """Return a number from 0 up to 1."""
         ...
 
+    def holds_secret(self, text: str) -> bool:
+        """Whether a text holds a secret, which the journal would not keep."""
+        ...
+
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable in a thread that is not the event loop's."""
         ...
@@ -470,6 +474,7 @@ class StepContext(Generic[ContextT_co]):
                         f"step {self.name!r}: once({key!r:.80}, ...) must return JSON data, got "
                         f"{reprlib.repr(value)}: {error}"
                     ) from None
+                self._check_key(key)  # its secret may have become known meanwhile
                 await self._services.keep(e.ValueKept(self.step_id, memo_key, kept))
         return cast("T", copied(cast("MemoValue", self._node.memo[memo_key].done).value))
 
@@ -596,6 +601,11 @@ class StepContext(Generic[ContextT_co]):
         if not is_text(key):
             raise ConfigurationError(
                 f"task {self.task_id}, step {self.step_id} ({self.name}): a key is a text, got {key!r:.80}"
+            )
+        if self._services.holds_secret(key):
+            raise ConfigurationError(
+                f"task {self.task_id}, step {self.step_id} ({self.name}): a key holds a secret, which the journal does "
+                "not keep: give the request a key without"
             )
 
     def _check_conversation(self) -> None:

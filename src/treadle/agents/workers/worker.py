@@ -11,7 +11,7 @@ from treadle.agents.context_type import ContextNeed, type_named_by
 from treadle.agents.decide import step_functions
 from treadle.agents.decide.lifecycle import DecideFunction
 from treadle.agents.workers.step_context import StepContext
-from treadle.core.codec import is_writable, plain
+from treadle.core.codec import is_writable, storable
 from treadle.core.data import frozen
 from treadle.core.events import NextStep
 from treadle.core.graph import Graph
@@ -164,7 +164,7 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     if not isinstance(result, StepResult):
         raise WorkerError(f"{where} must return a StepResult, got {result!r:.200}")
     try:
-        output = plain(result.output)
+        output = storable(result.output)
     except ValueError:
         raise WorkerError(f"{where}: output must be JSON data, got {result.output!r:.200}") from None
     node = graph.nodes[ctx.step_id]
@@ -206,7 +206,7 @@ def checked_steps(where: str, steps: tuple[Any, ...], names: Container[str]) -> 
 
 def _input(where: str, step: NextStep) -> Json:
     try:
-        return plain(step.input)
+        return storable(step.input)
     except ValueError:
         raise WorkerError(
             f"{where}: the input of step {step.name!r} must be JSON data, got {step.input!r:.200}"
