@@ -4,8 +4,8 @@
 
 Each call of `add_note` appends a line to the file NOTES: the evidence of what was carried out. `--definition` names a
 JSON file whose fields replace those of the definition of `add_note`, read at each listing. `--die-in-call` ends the
-process after the line was written and before the answer; with `--noise` much is logged before that, and also when
-another tool is called. `--library` adds resources and prompts. `book` asks a person.
+process after the line was written and before the answer; with `--noise` much is logged before that. `environment`
+logs a line. `--library` adds resources and prompts. `book` asks a person.
 """
 
 import argparse
@@ -92,8 +92,7 @@ def call(name, arguments):
     if name == "read_notes":
         return text(options.notes.read_text() if options.notes.exists() else "")
     if name == "environment":
-        if options.noise:
-            print("this was another call", file=sys.stderr, flush=True)
+        print("this was another call", file=sys.stderr, flush=True)
         return text(os.environ.get(arguments["name"], "-"))
     return {**text("it is broken"), "isError": True}
 

@@ -97,7 +97,7 @@ async def test_a_noisy_server_does_not_hide_how_it_ended(server, clerk):
 
 async def test_what_a_server_logged_in_an_earlier_call_is_not_told_of_the_one_in_which_it_died(server, clerk):
     script = [call("desk__environment", name="HOME"), call("desk__add_note", text="milk"), text("done")]
-    agent = clerk(script, server("--die-in-call", "--noise", effects={"environment": ["read_only"]}))
+    agent = clerk(script, server("--die-in-call", effects={"environment": ["read_only"]}))
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "go")
     (pending,) = result.pending
