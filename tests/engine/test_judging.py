@@ -158,6 +158,17 @@ async def test_a_preview_that_fails_is_told_to_the_approver() -> None:
     assert pending.preview == "[no preview: RuntimeError: no database]"
 
 
+async def test_a_preview_that_no_export_can_hold_is_none() -> None:
+    def preview(text: str) -> dict[str, float]:
+        return {"price": float("nan")}
+
+    asking = tool(save, needs_approval=True, preview=preview)
+    agent = Agent(ScriptedModel([call("save", text="x"), "Done."]), tools=[asking])
+    async with Runner("memory:") as runner:
+        (pending,) = (await runner.run(agent, "Go.")).pending
+    assert "[no preview: ValueError: it is a number that JSON cannot hold" in str(pending.preview)
+
+
 class Command(BaseModel):
     model_config = ConfigDict(str_strip_whitespace=True, str_to_lower=True, populate_by_name=True)
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 from treadle.core import events as e
-from treadle.core.codec import plain
+from treadle.core.codec import plain, storable
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
@@ -193,7 +193,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return None
         try:
             ctx = read_only_context(self, call, "preview=")
-            return plain(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
+            return storable(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
         except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
             return f"[no preview: {_error(error, TOOL_SECONDS)}]"
 
