@@ -187,7 +187,7 @@ def act(
     return "acted"
 
 
-async def outcome(rule: Rule, arguments: dict[str, Any], default: Any) -> str:
+async def outcome(rule: Rule, arguments: dict[str, Any], default: Any) -> str | None:
     agent = Agent(ScriptedModel([call("act", **arguments), "Done."]), tools=[act])
     async with Runner("memory:", policy=Policy(rule, default=default)) as runner:
         result = await runner.run(agent, "Go.")
