@@ -176,12 +176,17 @@ class Command(BaseModel):
     host: str = Field(alias="h", default="local")
 
 
+TAGS: Any = Field(default_factory=list)
 KEY = "12345678-1234-5678-1234-56781234567a"
 
 
 @tool
 def act(
-    key: UUID | None = None, day: date | None = None, sum: Decimal | None = None, do: Command | None = None
+    key: UUID | None = None,
+    day: date | None = None,
+    sum: Decimal | None = None,
+    do: Command | None = None,
+    tags: list[str] = TAGS,
 ) -> str:
     """Act."""
     return "acted"
@@ -225,6 +230,7 @@ async def test_another_spelling_of_what_a_rule_denies_does_not_evade_it(
         ({"arguments.sum": {"below": 100}}, {"sum": 5}, "ok"),  # though its JSON is a text
         ({"arguments.sum": {"below": 100}}, {"sum": 500}, "denied"),
         ({"arguments.do.name": "ls"}, {"do": {"name": "ls"}}, "ok"),
+        ({"arguments.tags": {"exists": False}}, {"key": KEY}, "ok"),  # though the function has a default
     ],
 )
 async def test_a_rule_that_allows_wants_both_spellings_good(

@@ -6,13 +6,15 @@ import dataclasses
 import enum
 import json
 import warnings
+from collections.abc import Iterable
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from treadle import RequestContext, RunContext, StepContext
@@ -338,3 +340,26 @@ def test_the_context_of_something_else_is_refused_with_the_one_that_tools_get(ot
     price.__annotations__["ctx"] = other
     with pytest.raises(ToolDefinitionError, match=r"'price'.*'ctx' is a \w+Context.*ToolContext"):
         tool(price)
+
+
+class Odd:
+    """A type that JSON has no form for."""
+
+
+def test_arguments_are_written_as_the_function_gets_them_and_left_as_they_were() -> None:
+    @tool
+    def act(key: UUID, items: Iterable[int], note: str = "none") -> None:
+        """Act."""
+
+    arguments: dict[str, Any] = {"key": "12345678123456781234567812345678", "items": ["1", 2]}
+    assert act.as_taken(arguments) == {"key": "12345678-1234-5678-1234-567812345678", "items": [1, 2]}
+    assert arguments == {"key": "12345678123456781234567812345678", "items": ["1", 2]}
+
+
+def test_of_a_type_without_a_json_form_it_is_not_known_what_the_function_gets() -> None:
+    made = Annotated[Any, BeforeValidator(lambda _: Odd()), WithJsonSchema({"type": "string"})]
+
+    def act(odd: made) -> None:  # pyright: ignore[reportInvalidTypeForm]
+        """Act."""
+
+    assert tool(act).as_taken({"odd": "x"}) is None

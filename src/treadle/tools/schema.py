@@ -52,9 +52,12 @@ class Arguments:
     def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json]:
         """Return arguments as they are once converted, as JSON; without defaults that were not passed."""
         converted = self.validator.validate_python(arguments)
-        return self.serializer.to_python(
+        written = self.serializer.to_python(
             converted, mode="json", by_alias=True, exclude_unset=True, warnings=False
         )
+        if arguments.keys() - self.parameters["properties"].keys():
+            return written  # an argument was passed under another name than that of the schema
+        return {name: value for name, value in written.items() if name in arguments}
 
     def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
         """Return a compact form of the validator's error about these arguments."""
