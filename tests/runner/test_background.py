@@ -1,4 +1,4 @@
-"""Calls in the background: each result is delivered once, whatever else happens to the task meanwhile."""
+"""Calls in the background: each result is delivered once, beside all that happens to the task meanwhile."""
 
 import asyncio
 from collections.abc import Callable
@@ -666,3 +666,32 @@ async def test_a_node_of_a_pipeline_waits_for_its_tool_and_others_go_on() -> Non
         result = await runner.resume(result.task_id)
         assert (result.state, result.final_text, log) == ("completed", "film a and poster", ["poster"])
         assert await audit_store(runner.store) == []
+
+
+def hanging_up(runner: Runner, told: list[asyncio.Task[Any]], ticks: int) -> Agent[Any]:
+    """Return an agent whose tool has its call completed, and fails so many turns of the event loop later."""
+
+    @tool(background=True)
+    async def render(ctx: ToolContext[Any]) -> Any:
+        """Render a film."""
+        told.append(asyncio.create_task(runner.complete(ctx.ticket, "the film")))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        raise ToolError("the farm hung up")
+
+    return Agent(ScriptedModel([call("render"), text("Done.")]), tools=[render])
+
+
+async def test_a_completion_holds_against_a_tool_that_fails_at_the_same_moment() -> None:
+    """The error of the tool was recorded after the completion, and the result that was acknowledged was lost."""
+    held = 0
+    for ticks in range(40):
+        told: list[asyncio.Task[Any]] = []
+        async with Runner("memory:") as runner:
+            result = await runner.run(hanging_up(runner, told, ticks), "go")
+            (refused,) = await asyncio.gather(*told, return_exceptions=True)
+            (execution,) = result.tool_executions
+            assert (execution.outcome == "ok") == (refused is None), (ticks, execution.outcome, refused)
+            held += refused is None
+            assert await audit_store(runner.store) == []
+    assert held

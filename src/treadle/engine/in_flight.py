@@ -308,7 +308,14 @@ class EffectsInFlight:
         is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
         if not was_asked and (is_stop or not ends):  # a reconciliation that is stopped leaves no event
             return in_flight.broken("CancelledError: it cancelled itself")
+        if type(first) is e.ToolEnded and first.outcome != "ok" and self._is_completed(first.call):
+            # Its ticket was completed after its tool had failed, and before that was recorded.
+            return [e.ToolStopped(first.step, first.call, "error", first.error)]
         return ends
+
+    def _is_completed(self, call_id: str) -> bool:
+        call = self._state.open_call(call_id)
+        return call is not None and call.ticket is not None and call.ticket.completion is not None
 
     def _submit_soon(self) -> None:
         """Submit what is recorded once the effects have begun, unless one of them has ended by then."""
