@@ -39,8 +39,8 @@ def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:
 
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
-    digests = [simulate(seed).digest for seed in range(8)]
-    assert [simulate(seed).digest for seed in range(8)] == digests
+    digests = [simulate(seed).digest for seed in range(5)]
+    assert [simulate(seed).digest for seed in range(5)] == digests
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.simulation", "--seed", "4"]
     env = {**os.environ, "PYTHONHASHSEED": "1"}

@@ -21,7 +21,7 @@ from treadle.core.steps import CallState, StepState
 LONGEST: Final = 8
 """The longest circle, in calls, that is detected."""
 
-_NEAR: Final = 4 * LONGEST
+_NEAR: Final = 2 * LONGEST
 """The newest call is among those of so many steps before, if it is part of a circle; some steps may have no calls."""
 
 _SHOWN: Final = 200
