@@ -39,7 +39,7 @@ async def main(journal: Path, *rest: str) -> None:
                 await asyncio.sleep(0.5)
                 (connection,) = runner._driver._toolsets._connections.values()
                 print(connection._live.process.pid, flush=True)
-        await handle
+        await handle.result()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interruptible import interruptible
 from tests.tools.mcp.conftest import PLAIN
 from tests.tools.mcp.killed_driver import agent
 from tests.tools.test_processes import assert_gone, is_running
@@ -23,14 +24,15 @@ ROOT = Path(__file__).parents[3]
 
 async def kill_in_call(number: int, journal: Path, *rest: str) -> None:
     """Run a driver until its call has begun, end it by a signal, and see that its server ends, too."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(DRIVER),
-        str(journal),
-        *rest,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    with interruptible():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(DRIVER),
+            str(journal),
+            *rest,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
     assert process.stdout is not None
     pid = int(await asyncio.wait_for(process.stdout.readline(), 150))
     assert is_running(pid)
