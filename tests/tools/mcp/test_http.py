@@ -3,16 +3,14 @@
 import asyncio
 import logging
 import socket
-import threading
-import time
 from contextlib import contextmanager
 
 import httpx2
 import pytest
-import uvicorn
 from mcp.server import MCPServer as Library
 
 from tests.tools.mcp.hostile_server import served
+from tests.tools.mcp.serving import listening, served_at
 from treadle import MCPServer, Runner
 from treadle.errors import ToolsetUnavailable
 from treadle.models import call, text
@@ -50,21 +48,8 @@ def library():
                 return
         await inner(scope, receive, send)
 
-    probe = socket.socket()
-    probe.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on"))
-    thread = threading.Thread(target=server.run, args=([probe],), daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 20
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{probe.getsockname()[1]}/mcp", seen
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        probe.close()
+    with listening() as (bound, address), served_at(bound, app):
+        yield f"{address}/mcp", seen
 
 
 @pytest.mark.parametrize(

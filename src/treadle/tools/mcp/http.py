@@ -70,27 +70,43 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _Guarded(httpx2.AsyncBaseTransport):
-    """Sends requests; a request of the protocol that failed is answered here, so that no other one suffers."""
-
-    def __init__(self, address: ServerAddress, on_refusal: Callable[[], None]) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=100), trust_env=True)
-        self._token: Token | None = None if isinstance(address.auth, httpx2.Auth) else address.auth
-        self._held: str | None = None
-        self._on_refusal = on_refusal
+class _Bounding(httpx2.AsyncHTTPTransport):
+    """Sends requests, those of an authorization too; the body of each answer is bounded."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_Bounded(response.stream),
+            extensions=response.extensions,
+        )
+
+
+class _Guarded(httpx2.AsyncClient):
+    """Sends requests; a request of the protocol that failed is answered here, so that no other one suffers.
+
+    It stands outside of the authorization, which has to see that a server refuses a request.
+    """
+
+    def __init__(self, on_refusal: Callable[[], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._on_refusal = on_refusal
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
-            return self._bounded(await self._authorized(request))
+            return await super().send(request, **options)
         asks = _is_request(request)
         try:
-            response = await self._authorized(request)
+            response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return self._refusal(request, NOT_SENT, f"cannot be reached: {_words(error)}")
         except httpx2.TransportError as error:
             return self._refusal(request, ANSWER_LOST, f"did not answer: {_words(error)}")
         except _TokenFailed as error:
             return self._refusal(request, NOT_SENT, str(error))
+        except Exception as error:  # noqa: BLE001  an authorization of others may raise anything, and says it in secrets
+            return self._refusal(request, NOT_SENT, f"was not asked: auth= raised {type(error).__name__}")
         kind = response.headers.get("content-type", "").lower()
         status, is_json = response.status_code, kind.startswith("application/json")
         refusal = None
@@ -105,39 +121,35 @@ class _Guarded(httpx2.AsyncBaseTransport):
         elif asks and status == 200 and not is_json and not kind.startswith("text/event-stream"):
             refusal = ANSWER_LOST, f"answered with the content type {kind[:80]!r}"
         if refusal is None:
-            return self._bounded(response)
+            return response
         await response.aclose()
         return self._refusal(request, *refusal)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def _authorized(self, request: httpx2.Request) -> httpx2.Response:
-        if self._token is None:
-            return await self._inner.handle_async_request(request)
-        for attempt in (1, 2):
-            if self._held is None:
-                self._held = await _told(self._token)
-            request.headers["authorization"] = f"Bearer {self._held}"
-            response = await self._inner.handle_async_request(request)
-            if response.status_code != 401 or attempt == 2:
-                break
-            await response.aclose()
-            self._held = None
-        return response  # pyright: ignore[reportPossiblyUnboundVariable]
-
-    def _bounded(self, response: httpx2.Response) -> httpx2.Response:
-        return httpx2.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=_Bounded(response.stream),
-            extensions=response.extensions,
-        )
 
     def _refusal(self, request: httpx2.Request, code: int, why: str) -> httpx2.Response:
         self._on_refusal()
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
         return httpx2.Response(400, json=error, request=request)
+
+
+class _Bearer(httpx2.Auth):
+    """Sends the token that a function of the user returns, and asks for another one when a server refuses it."""
+
+    def __init__(self, token: Token) -> None:
+        self._token = token
+        self._held: str | None = None
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        held = self._held = self._held or await _told(self._token)
+        request.headers["authorization"] = f"Bearer {held}"
+        if (yield request).status_code != 401:
+            return
+        if self._held == held:  # else another request has asked for a token meanwhile
+            self._held = None
+        self._held = self._held or await _told(self._token)
+        request.headers["authorization"] = f"Bearer {self._held}"
+        yield request
 
 
 class _TokenFailed(Exception):
@@ -182,12 +194,13 @@ async def http_transport(
         on_refusal: is called when a request did not reach it, was refused, or had no answer.
     """
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=address.read_seconds, write=address.read_seconds)
-    auth = address.auth if isinstance(address.auth, httpx2.Auth) else None
-    client = httpx2.AsyncClient(
+    auth = address.auth
+    client = _Guarded(
+        on_refusal,
         headers=dict(address.headers),
         timeout=timeout,
-        auth=auth,
-        transport=_Guarded(address, on_refusal),
+        auth=auth if auth is None or isinstance(auth, httpx2.Auth) else _Bearer(auth),
+        transport=_Bounding(limits=httpx2.Limits(max_connections=100), trust_env=True),
         follow_redirects=False,
     )
     traffic = Traffic()
