@@ -140,3 +140,55 @@ async def test_a_task_that_waits_for_its_toolset_is_released_when_its_runner_clo
         while (await runner.get_task(handle.task_id)).state != "completed":
             assert time.monotonic() < deadline, "another driver adopts it"
             await asyncio.sleep(0.05)
+
+
+def handing_over(to: Agent[Any]) -> Agent[Any]:
+    """Return an agent that hands its conversation over at once."""
+    return Agent(ScriptedModel([call(f"transfer_to_{to.name}")]), name="desk", handoffs=[to])
+
+
+@pytest.mark.parametrize(
+    ("verb", "word"), [("cancel", "cancelled"), ("pause", "paused"), ("interrupt", "interrupted")]
+)
+async def test_a_task_obeys_commands_while_the_agent_it_is_handed_to_waits_for_its_toolset(
+    verb: str, word: str
+) -> None:
+    shelf = SlowShelf(count)
+    clerk = Agent(ScriptedModel([call("shelf__count"), text("7")]), name="clerk", tools=[shelf])
+    desk = handing_over(clerk)
+    async with Runner("memory:", agents=[desk]) as runner:
+        handle = await runner.start(desk, "go")
+        await shelf.asked.wait()
+        await asyncio.wait_for(getattr(runner, verb)(handle.task_id), 5)
+        assert (await asyncio.wait_for(handle.result(), 5)).state == word
+        if verb != "cancel":
+            shelf.ready.set()
+            result = await runner.resume(handle.task_id)
+            assert (result.state, result.agent, result.output) == ("completed", "clerk", "7")
+
+
+async def test_a_message_does_not_end_the_wait_of_a_task_that_is_handed_over() -> None:
+    shelf = SlowShelf(count)
+    clerk = Agent(ScriptedModel([text("done")]), name="clerk", tools=[shelf])
+    desk = handing_over(clerk)
+    async with Runner("memory:", agents=[desk]) as runner:
+        handle = await runner.start(desk, "go")
+        await shelf.asked.wait()
+        await runner.send(handle.task_id, "hurry")
+        shelf.asked.clear()
+        await asyncio.wait_for(shelf.asked.wait(), 5)
+        shelf.ready.set()
+        result = await asyncio.wait_for(handle.result(), 5)
+    assert (result.state, result.agent) == ("completed", "clerk")
+
+
+async def test_a_task_is_handed_over_once_the_toolset_of_the_next_agent_is_to_be_had() -> None:
+    shelf = Shelf()
+    clerk = Agent(ScriptedModel([call("shelf__count"), text("7")]), name="clerk", tools=[shelf])
+    desk = handing_over(clerk)
+    async with Runner("memory:", agents=[desk]) as runner:
+        with pytest.raises(ToolsetUnavailable, match="the shelf is empty"):
+            await runner.run(desk, "go", task_id="t1")
+        shelf.listed = (count,)
+        result = await runner.resume("t1")
+    assert (result.state, result.agent) == ("completed", "clerk")

@@ -240,9 +240,17 @@ class TaskDriver:
         return spec, effect_context
 
     async def _hand_over(
-        self, owned: OwnedTask, terms: _Terms, present: Agent[Any], record: Recorder
-    ) -> tuple[DriveSpec, EffectContext | None]:
-        """Record that the conversation moved to the agent that it is to move to; return what the drive goes on with."""
+        self,
+        owned: OwnedTask,
+        terms: _Terms,
+        present: Agent[Any],
+        record: Recorder,
+        is_called: Callable[[], bool],
+    ) -> tuple[DriveSpec, EffectContext | None] | None:
+        """Record that the conversation moved to the agent that it is to move to; return what the drive goes on with.
+
+        None if the drive is called for something else while a toolset of that agent begins.
+        """
         state = owned.state
         wanted = state.team.next if state.team is not None else None
         assert wanted is not None, "the last step asked for it"
@@ -251,7 +259,14 @@ class TaskDriver:
         agent = self.agents.member(state, present, wanted.agent)
         check_takes_over(agent)
         if agent.toolsets:
-            agent = await self._toolsets.bind(agent)
+
+            async def is_commanded() -> bool:
+                return is_called()
+
+            bound = await self._toolsets.bind_unless_stopped(agent, state.task_id, is_commanded)
+            if isinstance(bound, str):
+                return None
+            agent = bound
         step = state.steps[-1].id
         record(e.AgentChanged(step, wanted.call, agent.name, state.agent, agent.fingerprint))
         return await self._prepare(owned, agent, terms)

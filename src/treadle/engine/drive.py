@@ -88,8 +88,13 @@ PARKED_STATES: Final = {
 """In which state a task is released, by the reason why nothing can be done; for other reasons its state tells."""
 
 
-HandOver: TypeAlias = Callable[[Agent[Any], Recorder], Awaitable[tuple[DriveSpec, EffectContext | None]]]
-"""Records that the conversation moved away from an agent, and returns what the drive goes on with."""
+HandOver: TypeAlias = Callable[
+    [Agent[Any], Recorder, Callable[[], bool]], Awaitable[tuple[DriveSpec, EffectContext | None] | None]
+]
+"""Records that the conversation moved away from an agent, and returns what the drive goes on with.
+
+The third argument says whether the drive is wanted for something else. Then nothing is recorded, and None is returned.
+"""
 
 
 class DriveLoop:
@@ -359,7 +364,10 @@ class DriveLoop:
 
     async def _go_on_with_next_agent(self, hand_over: HandOver, agent: Agent[Any]) -> None:
         """Move the conversation: from now on, the drive decides and acts by the rules of the next agent."""
-        spec, context = await hand_over(agent, self._record)
+        moved = await hand_over(agent, self._record, self._is_called)
+        if moved is None:
+            return  # it waited for a toolset of the next agent; the next turn looks what it is called for
+        spec, context = moved
         if context is None:
             return
         self._agent = context.runtime.agent
