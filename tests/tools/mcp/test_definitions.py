@@ -2,19 +2,15 @@
 
 import pytest
 
+from treadle.tools.definitions import MAX_DESCRIPTION, MAX_SCHEMA, clean, cleaned, problems_of
 from treadle.tools.mcp.definitions import (
-    MAX_DESCRIPTION,
-    MAX_SCHEMA,
     MAX_TOOLS,
     ToolDefinition,
     WrongDefinition,
     check_names,
     checked_definitions,
     chosen,
-    clean,
-    cleaned,
     declared_effects,
-    problems_of,
     spec_of,
     tool_name,
 )

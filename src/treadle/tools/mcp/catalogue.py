@@ -10,7 +10,8 @@ from mcp import Client
 from treadle.core.messages import Json
 from treadle.errors import ToolError
 from treadle.ports import ToolOutput
-from treadle.tools.mcp.definitions import WrongDefinition, cleaned
+from treadle.tools.definitions import cleaned
+from treadle.tools.mcp.definitions import WrongDefinition
 from treadle.tools.mcp.results import output_of_prompt, output_of_resource
 
 MAX_ENTRIES: Final = 1_000

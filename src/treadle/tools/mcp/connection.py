@@ -15,8 +15,9 @@ from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
 from treadle.errors import ToolError, ToolOutcomeUnknown, ToolsetUnavailable
 from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.tools.definitions import clean
 from treadle.tools.mcp.background_loop import in_background
-from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, clean, reading_specs, spec_of
+from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, reading_specs, spec_of
 from treadle.tools.mcp.pins import Change, Pins
 from treadle.tools.mcp.tool import MCPTool
 

@@ -13,7 +13,7 @@ from treadle.core.messages import Json
 from treadle.core.redaction import Secrets, url_secrets
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, MissingExtra
-from treadle.tools.mcp.definitions import FLAGS
+from treadle.tools.definitions import checked_effects
 
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 """The era of the protocol: with a handshake (2024-11-05 to 2025-11-25), or without (2026-07-28 on)."""
@@ -64,7 +64,7 @@ class ServerDeclaration:
         self.cwd = os.fspath(cwd) if cwd is not None else None
         self.auth, self.sampling = auth, sampling
         self.only = self._texts("only", only)
-        self.effects = self._checked_effects(effects)
+        self.effects = checked_effects(effects, self._refuse)
         self.roots = tuple(Path(root).absolute() for root in roots)
         self.pins = Path(pins) if pins is not None else None
         self.protocol: Protocol = self._choice("protocol", protocol, get_args(Protocol))
@@ -144,19 +144,6 @@ class ServerDeclaration:
             if value in choices
             else self._refuse(field, f"must be {' or '.join(choices)}, got {value!r}")
         )
-
-    def _checked_effects(self, effects: Any) -> Mapping[str, tuple[str, ...]]:
-        if effects is None:
-            return {}
-        if not isinstance(effects, Mapping):
-            self._refuse("effects", f"must map patterns of names to lists of effects, got {effects!r}")
-        pairs = cast("Mapping[Any, Any]", effects).items()
-        checked = {str(pattern): self._texts("effects", flags) for pattern, flags in pairs}
-        for pattern, flags in checked.items():
-            wrong = next((flag for flag in flags if flag not in FLAGS), None)
-            if wrong is not None:
-                self._refuse("effects", f"for {pattern!r} has {wrong!r}; they are {', '.join(FLAGS)}")
-        return checked
 
 
 def _check_installed(name: str) -> None:

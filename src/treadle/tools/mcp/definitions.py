@@ -1,11 +1,9 @@
-"""What servers list, as tools for models: names, texts without hidden characters, declared effects, digests. Pure."""
+"""What servers list, as tools for models: names, declared effects, digests. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -14,23 +12,10 @@ from typing import Any, Final, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
+from treadle.tools.definitions import FLAGS, MAX_SCHEMA, clean, cleaned, described, effects_of, plain_name
 
 MAX_TOOLS: Final = 1_000
 """How many tools of one server an agent may have."""
-
-MAX_DESCRIPTION: Final = 8_000
-"""Characters of a description that a model sees."""
-
-MAX_SCHEMA: Final = 200_000
-"""Characters of the JSON of a schema."""
-
-MAX_NAME: Final = 64
-
-FLAGS: Final = (
-    *("read_only", "idempotent", "destructive", "open_world"),
-    *("sends", "spends", "executes", "private"),
-)
-"""The effects that may be declared for a tool."""
 
 
 class WrongDefinition(Exception):
@@ -88,11 +73,7 @@ def chosen(definitions: Sequence[ToolDefinition], only: Sequence[str]) -> tuple[
 
 def tool_name(server: str, name: str) -> str:
     """Return what models call a tool of a server: `server__name`, in the letters that all providers take."""
-    plain = f"{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
-    if len(plain) <= MAX_NAME:
-        return plain
-    mark = hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:8]
-    return f"{plain[: MAX_NAME - 9]}_{mark}"
+    return plain_name(f"{server}__{name}", name)
 
 
 def check_names(server: str, definitions: Sequence[ToolDefinition]) -> None:
@@ -133,12 +114,9 @@ def spec_of(
     schema: Any = cleaned(facts.get("inputSchema"))
     if isinstance(schema, dict) and cast("dict[str, Any]", schema).get("type", "object") == "object":
         parameters |= cast("dict[str, Json]", schema)
-    description = clean(str(facts.get("description") or facts.get("title") or ""))
-    if len(description) > MAX_DESCRIPTION:
-        description = f"{description[:MAX_DESCRIPTION]} [cut after {MAX_DESCRIPTION:,} characters]"
     return ToolSpec(
         name=tool_name(server, definition.name),
-        description=description,
+        description=described(str(facts.get("description") or facts.get("title") or "")),
         parameters=parameters,
         timeout=timeout,
         declared=flags is not None,
@@ -152,9 +130,8 @@ def declared_effects(
     definition: ToolDefinition, *, trusted: bool, effects: Mapping[str, Sequence[str]]
 ) -> frozenset[str] | None:
     """Return what is declared of a tool's effects: by the user, else by a trusted server; None for nothing."""
-    for pattern, flags in effects.items():
-        if fnmatchcase(definition.name, pattern):
-            return frozenset(flags)
+    if (told := effects_of(definition.name, effects)) is not None:
+        return told
     annotations: Any = definition.definition.get("annotations")
     if not trusted or not isinstance(annotations, dict):
         return None
@@ -206,80 +183,3 @@ def reading_specs(server: str, *, resources: bool, prompts: bool, timeout: float
                 timeout=timeout,
             )
     return specs
-
-
-_KEPT_CONTROLS: Final = "\n\t"
-
-
-def clean(text: str) -> str:
-    """Return a text without characters that people do not see: controls, zero-width, bidirectional marks, tags."""
-    return "".join(
-        letter
-        for letter in text
-        if letter in _KEPT_CONTROLS or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-    )
-
-
-def cleaned(value: Any, depth: int = 64) -> Any:
-    """Return JSON data with all its texts cleaned; what is nested deeper than `depth` is left out."""
-    if isinstance(value, str):
-        return clean(value)
-    if depth == 0:
-        return None
-    if isinstance(value, Mapping):
-        pairs = cast("Mapping[str, Any]", value).items()
-        return {clean(name): cleaned(inner, depth - 1) for name, inner in pairs}
-    if isinstance(value, (list, tuple)):
-        return [cleaned(inner, depth - 1) for inner in cast("Sequence[Any]", value)]
-    return value
-
-
-# ------------------------------------------------------------------------------------------- arguments
-
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
-}
-
-
-def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
-    """Return what is wrong with the arguments of a call, as far as the top of its schema tells.
-
-    Patterns and nested schemas are left to the server: they are its text, and checking them could take any time.
-    """
-    properties: Any = schema.get("properties")
-    known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-    required: Any = schema.get("required")
-    names = cast("list[Any]", required) if isinstance(required, list) else []
-    problems = [f"{name}: missing" for name in names if isinstance(name, str) and name not in arguments]
-    if schema.get("additionalProperties") is False:
-        problems += [f"{name}: there is no such argument" for name in arguments if name not in known]
-    for name, value in arguments.items():
-        wanted: Any = known.get(name)
-        if not isinstance(wanted, dict):
-            continue
-        facts = cast("dict[str, Any]", wanted)
-        kinds: Any = facts.get("type")
-        kinds = [kinds] if isinstance(kinds, str) else kinds
-        if isinstance(kinds, list) and not any(_is_of(value, kind) for kind in cast("list[Any]", kinds)):
-            problems.append(f"{name}: must be of type {' or '.join(map(str, cast('list[Any]', kinds)))}")
-        choices: Any = facts.get("enum")
-        if isinstance(choices, list) and value not in cast("list[Any]", choices):
-            problems.append(
-                f"{name}: must be one of {', '.join(map(repr, cast('list[Any]', choices)))[:200]}"
-            )
-    return problems
-
-
-def _is_of(value: Json, kind: Any) -> bool:
-    types = _TYPES.get(kind) if isinstance(kind, str) else None
-    if types is None:
-        return True
-    if isinstance(value, bool):
-        return bool in types
-    return isinstance(value, types) or (kind == "integer" and isinstance(value, float) and value.is_integer())

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, create_model
 from treadle.core.questions import AwaitingAnswer
 from treadle.errors import QuestionUnanswered, ToolError
 from treadle.ports import ToolContext
-from treadle.tools.mcp.definitions import clean
+from treadle.tools.definitions import clean
 
 _log = logging.getLogger("treadle.mcp")
 

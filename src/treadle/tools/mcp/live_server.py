@@ -23,6 +23,7 @@ from treadle.core.observation import error_text
 from treadle.core.redaction import hidden_in_logs
 from treadle.errors import ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.definitions import clean
 from treadle.tools.mcp.catalogue import OPERATIONS
 from treadle.tools.mcp.definitions import (
     ServerLost,
@@ -31,7 +32,6 @@ from treadle.tools.mcp.definitions import (
     check_names,
     checked_definitions,
     chosen,
-    clean,
 )
 from treadle.tools.mcp.elicitation import CallQuestions, Suspended
 from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport

@@ -9,7 +9,8 @@ from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.errors import ToolArgumentsInvalid, ToolError
 from treadle.ports import ToolContext, ToolOutput
-from treadle.tools.mcp.definitions import ToolDefinition, problems_of
+from treadle.tools.definitions import problems_of
+from treadle.tools.mcp.definitions import ToolDefinition
 
 Call = Callable[[dict[str, Json], ToolContext[Any]], Awaitable[ToolOutput]]
 

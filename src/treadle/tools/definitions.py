@@ -1,0 +1,162 @@
+"""Tools that others define: their names, texts, schemas and effects, as Treadle's. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, NoReturn, cast
+
+from treadle.core.messages import Json
+
+MAX_DESCRIPTION: Final = 8_000
+"""Characters of a description that a model sees."""
+
+MAX_SCHEMA: Final = 200_000
+"""Characters of the JSON of a schema."""
+
+MAX_NAME: Final = 64
+
+FLAGS: Final = (
+    *("read_only", "idempotent", "destructive", "open_world"),
+    *("sends", "spends", "executes", "private"),
+)
+"""The effects that may be declared for a tool."""
+
+
+def plain_name(name: str, whole: str | None = None) -> str:
+    """Return a name in the letters that all providers take; where it is too long, cut, with a mark that tells it apart.
+
+    Args:
+        name: as it is defined.
+        whole: what the mark is made of; by default the name.
+    """
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if len(plain) <= MAX_NAME:
+        return plain
+    mark = hashlib.sha256((whole or name).encode("utf-8", "backslashreplace")).hexdigest()[:8]
+    return f"{plain[: MAX_NAME - 9]}_{mark}"
+
+
+# --------------------------------------------------------------------------------------------- effects
+
+
+def checked_effects(effects: Any, refuse: Callable[[str, str], NoReturn]) -> Mapping[str, tuple[str, ...]]:
+    """Return what is declared of tools: effects by patterns of their names.
+
+    Args:
+        effects: such as `{"get_*": ["read_only"]}`; None for nothing.
+        refuse: raises an error about `effects`, which it is told, and what is wrong with it.
+    """
+    if effects is None:
+        return {}
+    if not isinstance(effects, Mapping):
+        refuse("effects", f"must map patterns of names to lists of effects, got {effects!r}")
+    checked: dict[str, tuple[str, ...]] = {}
+    for pattern, flags in cast("Mapping[Any, Any]", effects).items():
+        if not isinstance(flags, (list, tuple)):
+            refuse("effects", f"must be a list of texts, got {flags!r}")
+        listed = tuple(cast("Sequence[Any]", flags))
+        wrong = next((flag for flag in listed if flag not in FLAGS), None)
+        if wrong is not None:
+            refuse("effects", f"for {pattern!r} has {wrong!r}; they are {', '.join(FLAGS)}")
+        checked[str(pattern)] = listed
+    return checked
+
+
+def effects_of(name: str, effects: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
+    """Return what is declared of a tool by the first pattern that its name matches; None for nothing."""
+    for pattern, flags in effects.items():
+        if fnmatchcase(name, pattern):
+            return frozenset(flags)
+    return None
+
+
+# ----------------------------------------------------------------------------------------------- texts
+
+
+def described(text: str) -> str:
+    """Return a description as models see it: without hidden characters, and of a length that leaves room for others."""
+    text = clean(text)
+    if len(text) > MAX_DESCRIPTION:
+        return f"{text[:MAX_DESCRIPTION]} [cut after {MAX_DESCRIPTION:,} characters]"
+    return text
+
+
+_KEPT_CONTROLS: Final = "\n\t"
+
+
+def clean(text: str) -> str:
+    """Return a text without characters that people do not see: controls, zero-width, bidirectional marks, tags."""
+    return "".join(
+        letter
+        for letter in text
+        if letter in _KEPT_CONTROLS or unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    )
+
+
+def cleaned(value: Any, depth: int = 64) -> Any:
+    """Return JSON data with all its texts cleaned; what is nested deeper than `depth` is left out."""
+    if isinstance(value, str):
+        return clean(value)
+    if depth == 0:
+        return None
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {clean(name): cleaned(inner, depth - 1) for name, inner in pairs}
+    if isinstance(value, (list, tuple)):
+        return [cleaned(inner, depth - 1) for inner in cast("Sequence[Any]", value)]
+    return value
+
+
+# ------------------------------------------------------------------------------------------- arguments
+
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
+    """Return what is wrong with the arguments of a call, as far as the top of its schema tells.
+
+    Patterns and nested schemas are left to what runs the tool: they are not our text, and checking could take any time.
+    """
+    properties: Any = schema.get("properties")
+    known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    required: Any = schema.get("required")
+    names = cast("list[Any]", required) if isinstance(required, list) else []
+    problems = [f"{name}: missing" for name in names if isinstance(name, str) and name not in arguments]
+    if schema.get("additionalProperties") is False:
+        problems += [f"{name}: there is no such argument" for name in arguments if name not in known]
+    for name, value in arguments.items():
+        wanted: Any = known.get(name)
+        if not isinstance(wanted, dict):
+            continue
+        facts = cast("dict[str, Any]", wanted)
+        kinds: Any = facts.get("type")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if isinstance(kinds, list) and not any(_is_of(value, kind) for kind in cast("list[Any]", kinds)):
+            problems.append(f"{name}: must be of type {' or '.join(map(str, cast('list[Any]', kinds)))}")
+        choices: Any = facts.get("enum")
+        if isinstance(choices, list) and value not in cast("list[Any]", choices):
+            problems.append(
+                f"{name}: must be one of {', '.join(map(repr, cast('list[Any]', choices)))[:200]}"
+            )
+    return problems
+
+
+def _is_of(value: Json, kind: Any) -> bool:
+    types = _TYPES.get(kind) if isinstance(kind, str) else None
+    if types is None:
+        return True
+    if isinstance(value, bool):
+        return bool in types
+    return isinstance(value, types) or (kind == "integer" and isinstance(value, float) and value.is_integer())
