@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# keys, aimock, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# keys, injection, aimock, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys aimock aimock-package docs site postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package docs site postgres environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -54,6 +54,12 @@ provider-faults: .venv
 
 keys: .venv
 	$(RUN)/python -m tests.llm.key_matrix
+
+# Published cases of prompt injection, which are no part of this project: of a folder outside of it.
+injection: .venv
+	@test -n "$(TREADLE_INJECTION_CASES)" || { echo "make injection needs TREADLE_INJECTION_CASES: the folder of the cases"; exit 1; }
+	$(RUN)/python -m tests.attack.injection --wordings 5
+	$(RUN)/pytest -q -s -m "full or not full" tests/attack/test_injection.py
 
 # An independent provider, of npm: into a folder outside of the repository, at the version of its lock.
 aimock-package:
