@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.agents.agent import Agent
 from treadle.agents.context import RunContext
+from treadle.core.labels import Label
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import (
     ModelAnswer,
@@ -117,6 +118,7 @@ __all__ = [
     "Handoff",
     "Happened",
     "Image",
+    "Label",
     "LastMessages",
     "Limits",
     "MCPServer",

@@ -385,6 +385,8 @@ class ToolOutput:
         sources: the sources of the result, each JSON data of the tool's choosing, such as `{"title", "url"}`.
         artifacts: files that the call made, stored with the task and shown to no model: each a `File` (or an `Image`)
             with a name, from a local path (read now), a URL, or bytes.
+        origin: where the result comes from, such as `web:example.org`, where that is not the tool itself. A result with
+            an origin is untrusted, also that of a tool that is declared as trusted.
     """
 
     output: Json
@@ -392,6 +394,7 @@ class ToolOutput:
     display: str | None = None
     sources: Sequence[Json] = ()
     artifacts: Sequence[File | Image] = ()
+    origin: str | None = None
 
 
 @frozen

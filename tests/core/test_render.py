@@ -1,9 +1,10 @@
 """Input and results of calls as messages of a conversation."""
 
 from treadle.core import events as e
+from treadle.core.labels import OBSERVATION, RUNNER, Label
 from treadle.core.messages import Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT
-from treadle.core.render import results, spoken
+from treadle.core.render import late_result, results, spoken
 from treadle.core.steps import CallState
 
 
@@ -25,6 +26,8 @@ def test_results_answer_calls_in_their_order_under_the_ids_the_model_used() -> N
         CallState("s1-2", "s1", "say", {}, outcome="ok", output="long", observation=(Text("short"),)),
         CallState("s1-3", "s1", "wait", {}, outcome="ok", output=""),
     ]
+    for call in calls:
+        call.attempt = 1
     assert results(calls) == Message(
         "tool",
         (
@@ -34,3 +37,28 @@ def test_results_answer_calls_in_their_order_under_the_ids_the_model_used() -> N
             ToolResult("s1-3", "wait", (Text(EMPTY_OUTPUT),), False),
         ),
     )
+
+
+def test_a_result_has_the_label_of_its_call_and_that_of_no_tool_if_it_never_began() -> None:
+    clock = Label("tool:clock", "trusted")
+    told = CallState("s1-0", "s1", "clock", {}, attempt=1, outcome="ok", output="noon", label=clock)
+    refused = CallState("s1-1", "s1", "put", {}, outcome="denied", error=e.Failure("tool", "denied", "no"))
+    assert [part.label for part in results([told, refused]).parts if isinstance(part, ToolResult)] == [
+        clock,
+        RUNNER,
+    ]
+
+
+def test_what_is_observed_is_untrusted_by_part() -> None:
+    mail = Label("mail", "untrusted")
+    parts = spoken(
+        e.InputReceived((Text("it rains"), Text("dear friend", label=mail)), observation=True)
+    ).parts
+    labels = {part.text: part.label for part in parts if isinstance(part, Text)}
+    assert (labels["it rains"], labels["dear friend"]) == (OBSERVATION, mail)
+
+
+def test_a_late_result_keeps_the_label_of_its_call() -> None:
+    late = CallState("s1-0", "s1", "scan", {}, attempt=1, outcome="ok", output="all clear")
+    head, result = late_result(late)
+    assert (head.label, result.label) == (RUNNER, Label("tool:scan", "untrusted"))

@@ -123,6 +123,7 @@ class HandoffTool:
             parameters=_REASON if self._input is None else self._input.schema,
             read_only=True,  # the conversation moves when the step has ended, not by the call
             declared=True,
+            trusted=True,
         )
 
     def validate(self, arguments: dict[str, Json]) -> Any:

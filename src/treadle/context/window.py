@@ -190,7 +190,7 @@ def _excerpt(message: Message, tokens: int, count: Count) -> tuple[Message, int]
 
 def _excerpt_of(part: Part, chars: int) -> Part:
     if isinstance(part, Text):
-        return Text(bounded(part.text, chars), part.meta)
+        return Text(bounded(part.text, chars), part.meta, part.label)
     if isinstance(part, ToolResult):
         parts: tuple[Content, ...] = observation(part.parts, call_id=part.call_id, limit=chars)
         return replace(part, parts=parts)

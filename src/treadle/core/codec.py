@@ -256,9 +256,9 @@ PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
 
 def encode_part(part: Any) -> Any:
     """Return a message part as JSON data."""
-    # Most parts are text without meta: they are written as plain strings.
+    # Most parts are text without meta and label: they are written as plain strings.
     kind = type(typing.cast("object", part))
-    if kind is Text and part.meta is None:
+    if kind is Text and part.meta is None and part.label is None:
         return part.text
     return _plan(kind).encode(part, {"p": PART_TAGS[kind]})
 

@@ -38,6 +38,7 @@ def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDefer
     ticket = call.ticket
     ticket.seq, ticket.expires, ticket.details = event.seq, event.expires, event.details
     call.status, call.output, call.cut_off = "deferred", event.details, 0
+    call.label = event.label or call.label
     state.deferred[call.id] = call
     if state.graph is None:
         del step.open[call.id]

@@ -375,6 +375,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
+    call.label = event.label
     if event.child is None or event.child != call.child:
         call.rewritten = None  # a task keeps the input that it began with
     if not call.started:
@@ -485,6 +486,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if event.label is not None:
+        call.label = event.label
     if event.report is not None:
         call.report = event.report
     if event.changes is not None:
@@ -609,7 +612,8 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
     event.tool_name = call.name
-    new = ToolResult(base_call_id(call.id), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
+    text = Text(as_text(event.output) or EMPTY_OUTPUT)
+    new = ToolResult(base_call_id(call.id), call.name, (text,), label=call.label)
     state.messages = guardrails.with_result(state.messages, new)
     if state.graph is not None:
         node = state.graph.nodes[call.step]

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from treadle.core.data import frozen
+from treadle.core.labels import Label
 from treadle.core.unknown_names import explains_arguments, explains_names
 
 Json: TypeAlias = Any
@@ -23,10 +24,14 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @frozen
 class Text:
-    """Words. `meta` is the provider's own data about this part, carried back to it unread."""
+    """Words. `meta` is the provider's own data about this part, carried back to it unread.
+
+    `label` says where the content of a part comes from and whether it is trusted, if the role of its message does not.
+    """
 
     text: str
     meta: Json = None
+    label: Label | None = None
 
 
 @explains_arguments
@@ -39,6 +44,7 @@ class Image:
         url: an address the provider fetches.
         data: the bytes themselves.
         media_type: such as `image/png`; guessed from path or URL when left out.
+        label: where it comes from and whether it is trusted, if the role of its message does not say that.
     """
 
     path: str | None = None
@@ -46,6 +52,7 @@ class Image:
     data: bytes | None = None
     media_type: str | None = None
     meta: Json = None
+    label: Label | None = None
 
 
 @explains_arguments
@@ -59,6 +66,7 @@ class File:
     media_type: str | None = None
     name: str | None = None
     meta: Json = None
+    label: Label | None = None
 
 
 @frozen
@@ -89,12 +97,13 @@ class ToolCall:
 
 @frozen
 class ToolResult:
-    """What the model sees of a finished call: the observation."""
+    """What the model sees of a finished call: the observation. Without `label` it is untrusted, from `tool:<name>`."""
 
     call_id: str
     name: str
     parts: tuple[Text | Image | File, ...]
     is_error: bool = False
+    label: Label | None = None
 
     @property
     def text(self) -> str:

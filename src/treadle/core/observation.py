@@ -61,7 +61,7 @@ def observation(
             if part.text:
                 kept.append(part)
         else:
-            kept.append(Text(_cut(part.text, left, f"; full output: call {call_id}"), part.meta))
+            kept.append(Text(_cut(part.text, left, f"; full output: call {call_id}"), part.meta, part.label))
             left = 0
     return tuple(kept) or (Text(EMPTY_OUTPUT),)
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from treadle.core.events import InputReceived
 from treadle.core.ids import base_call_id
+from treadle.core.labels import OBSERVATION, RUNNER, inside, label_of
 from treadle.core.messages import Content, Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
 from treadle.core.steps import CallState
 
 
 def spoken(received: InputReceived) -> Message:
-    """Return received input as a message."""
+    """Return received input as a message; an observation is untrusted, except for what a trusted tool said."""
     if not received.observation:
         return Message(received.role, received.parts)
-    return Message("user", framed(received.parts))
+    labelled = [
+        part if part.label is not None else replace(part, label=OBSERVATION) for part in received.parts
+    ]
+    return Message("user", framed(labelled))
 
 
 def results(calls: Iterable[CallState]) -> Message:
@@ -26,7 +31,10 @@ def results(calls: Iterable[CallState]) -> Message:
 def late_result(call: CallState) -> tuple[Content, ...]:
     """Return the result of a call that went on in the background, for a message of its own."""
     text = f"{call.name} ({base_call_id(call.id)}), which went on in the background, ended: {call.outcome}\n"
-    return (Text(text), *_result(call).parts)
+    result = _result(call)
+    label = label_of("tool", result)
+    parts = [replace(part, label=inside(label, part.label)) for part in result.parts]
+    return (Text(text, label=RUNNER), *parts)
 
 
 def _result(call: CallState) -> ToolResult:
@@ -38,7 +46,8 @@ def _result(call: CallState) -> ToolResult:
     elif call.status == "deferred":
         text = f"{call.name} goes on in the background. Its result will be sent to you once it is there."
         parts = (Text(text if call.output is None else f"{text} About it: {as_text(call.output)}"),)
-        return ToolResult(base_call_id(call.id), call.name, parts, False)
+        return ToolResult(base_call_id(call.id), call.name, parts, False, call.label)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok")
+    label = call.label if call.attempt else RUNNER  # what never began was said by no tool
+    return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label)

@@ -23,6 +23,7 @@ from treadle.core.events import (
     TypedAnswer,
 )
 from treadle.core.ids import repeated_call_id, sleep_id
+from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.permits import Permit
@@ -179,6 +180,9 @@ class CallState:
     """what the tool itself returned, if guardrails replaced it"""
 
     observation: tuple[Content, ...] | None = None
+    label: Label | None = None
+    """of its result; None for that which any tool's result has"""
+
     display: str | None = None
     error: Failure | None = None
     sources: tuple[Json, ...] = ()

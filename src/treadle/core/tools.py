@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 from treadle.core.data import frozen
+from treadle.core.labels import Label
 from treadle.core.messages import Json
 
 EffectClass = Literal["read", "idempotent", "write", "agent"]
@@ -39,6 +40,9 @@ class ToolSpec:
         previews: it can tell an approver what a call would do.
         background: it may return with work left in the background, which ends the call by its ticket.
         secrets: names of the secrets that it may ask for.
+        trusted: what it says is the developer's own, such as a time or a sum: no text of strangers. Results of other
+            tools are untrusted.
+        origin: where its results come from, such as `mcp:files`; `tool:<name>` if it is empty.
         declared: the author said something about its effects.
     """
 
@@ -63,6 +67,15 @@ class ToolSpec:
     background: bool = False
     declared: bool = False
     secrets: tuple[str, ...] = ()
+    trusted: bool = False
+    origin: str = ""
+
+    @property
+    def label(self) -> Label | None:
+        """The label of its results, where it is not the one of any tool: untrusted, from `tool:<name>`."""
+        if not self.trusted and not self.origin:
+            return None
+        return Label(self.origin or f"tool:{self.name}", "trusted" if self.trusted else "untrusted")
 
     @property
     def effect(self) -> EffectClass:

@@ -380,5 +380,6 @@ def _renamed_part(part: Part, version: int) -> Part:
             id_in_thread(version, part.id), part.name, part.arguments, part.raw, part.problem, part.meta
         )
     if type(part) is ToolResult:
-        return ToolResult(id_in_thread(version, part.call_id), part.name, part.parts, part.is_error)
+        call_id = id_in_thread(version, part.call_id)
+        return ToolResult(call_id, part.name, part.parts, part.is_error, part.label)
     return part

@@ -17,6 +17,7 @@ from treadle.core.effects import CallTool, Reconcile, UndoCall
 from treadle.core.ends import failed_end, not_begun, withheld_end
 from treadle.core.hiding import Pieces
 from treadle.core.ids import base_call_id
+from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
@@ -87,7 +88,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         spec = tool.spec
         self.timeout = spec.timeout
         self._ticket = issue_ticket(context.state, call, record) if spec.background else ""
-        record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
+        started = e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable)
+        started.label = spec.label
+        record(started)
         return True
 
     async def run(self) -> list[e.Event]:
@@ -107,7 +110,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             else:
                 result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
             if self._left is not None and type(result) is not Background:
-                result = Background(result.output, expires=self._left.expires)  # no middleware takes it back
+                # No middleware takes it back.
+                result = Background(result.output, origin=result.origin, expires=self._left.expires)
             if context.vault.hide_in is not None:
                 # Before it is cut: half a secret is hard to recognise.
                 result = context.vault.known.hide_data(result)
@@ -242,9 +246,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             raise ToolError(f"{call.name} returned Background, and does not declare background=True")
         if (beyond := flaw(result.output)) is not None:
             raise ToolError(f"what {call.name} says of its work in the background is {beyond}")
-        return e.CallDeferred(
-            call.step, call.id, self.context.clock() + int(result.expires * 1e6), result.output
-        )
+        expires = self.context.clock() + int(result.expires * 1e6)
+        label = None if result.origin is None else Label(result.origin, "untrusted")
+        return e.CallDeferred(call.step, call.id, expires, result.output, label=label)
 
     def _is_completed(self) -> bool:
         """Whether the ticket of the call was completed while its tool still ran."""
@@ -442,6 +446,7 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
     """Return the end of a call that returned; what the model sees of it has at most `max_chars` characters."""
     _check_output(result)
     seen: Sequence[Content] | None
+    origin = result.origin
     if result.observation is None:
         text = as_text(result.output)
         seen = (Text(text),) if len(text) > max_chars else None  # the model sees the output itself
@@ -449,6 +454,9 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
         seen = (Text(result.observation),)
     else:
         seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
+        if origin is None and call.label is not None and call.label.integrity == "trusted":
+            # A part that the tool itself does not trust makes the whole untrusted.
+            origin = next(filter(None, (untrusted_origin(part.label) for part in seen)), None)
     return e.ToolEnded(
         call.step,
         call.id,
@@ -459,6 +467,7 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
         None,
         checked_sources(result.sources) if result.sources else (),
         checked_artifacts(result.artifacts) if result.artifacts else (),
+        label=None if origin is None else Label(origin, "untrusted"),
     )
 
 
@@ -468,6 +477,8 @@ def _check_output(result: ToolOutput) -> None:
         raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
     if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
+    if result.origin is not None and (not isinstance(result.origin, str) or flaw(result.origin)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the tool's origin is no text but of type {type(result.origin).__name__}")
     seen = result.observation
     if seen is None or isinstance(seen, str):
         return

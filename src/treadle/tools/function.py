@@ -66,6 +66,8 @@ class ToolOptions(TypedDict, total=False):
         preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
             approver sees it.
         secrets: names of the secrets that the tool may ask for, by `ctx.secret(name)`.
+        trusted: whether all that the tool says is the developer's own, such as a time, a sum or one of a few words:
+            nothing that a stranger may have written. Results of other tools are untrusted.
         middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
             and of the agent.
     """
@@ -89,6 +91,7 @@ class ToolOptions(TypedDict, total=False):
     needs_approval: bool | Callable[..., bool | Awaitable[bool]]
     preview: Callable[..., Any] | None
     secrets: Sequence[str]
+    trusted: bool
     middleware: Sequence[ToolMiddleware]
 
 
@@ -102,7 +105,7 @@ _EFFECTS = (
     "executes",
     "private",
 )
-_FLAGS = (*_EFFECTS, "return_direct", "background")
+_FLAGS = (*_EFFECTS, "return_direct", "background", "trusted")
 
 
 @explains_names("tool")
@@ -146,7 +149,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
             secrets=tuple(options.get("secrets", ())),
-            **{flag: cast("bool", options.get(flag, False)) for flag in _FLAGS},
+            **cast("Any", {flag: options.get(flag, False) for flag in _FLAGS}),
         )
         self._validate = self._arguments.validator.validate_python
         self._context = self._arguments.context

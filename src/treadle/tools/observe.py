@@ -100,9 +100,13 @@ def _checked(output: ToolOutput) -> ToolOutput:
         if not _is_content(observation) and not _is_texts(observation):
             raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
         observation = _parts(observation)
+    origin = output.origin
+    if origin is not None and (not isinstance(origin, str) or not origin):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolError("ToolOutput.origin must be text, such as 'web:example.org'")
     if isinstance(output, Background):
-        return Background(data, expires=output.expires)
-    return ToolOutput(data, observation, display, _sources(output.sources), _artifacts(output.artifacts))
+        return Background(data, origin=origin, expires=output.expires)
+    faces = (data, observation, display, _sources(output.sources), _artifacts(output.artifacts))
+    return ToolOutput(*faces, None if origin is None else _text(origin))
 
 
 def _sources(value: Any) -> tuple[Json, ...]:
@@ -177,7 +181,7 @@ def _parts(value: Any) -> list[Content]:
 
 def _part(part: Content) -> Content:
     if isinstance(part, Text):
-        return Text(_text(part.text), _plain(part.meta, [], _Budget()))
+        return Text(_text(part.text), _plain(part.meta, [], _Budget()), part.label)
     kind = _type(part).__name__
     meta = _plain(part.meta, [], _Budget())
     if sum(source is not None for source in (part.path, part.url, part.data)) != 1:
@@ -197,8 +201,9 @@ def _part(part: Content) -> Content:
     except OSError as error:
         raise ToolError(f"{kind} cannot be read: {error}") from error
     if isinstance(part, Image):
-        return Image(data=data, media_type=media_type, meta=meta)
-    return File(data=data, media_type=media_type, name=part.name or path.name, meta=meta)
+        return Image(data=data, media_type=media_type, meta=meta, label=part.label)
+    name = part.name or path.name
+    return File(data=data, media_type=media_type, name=name, meta=meta, label=part.label)
 
 
 def _guessed(path: str | None) -> str | None:

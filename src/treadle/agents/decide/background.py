@@ -12,6 +12,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Wait
 from treadle.core.ends import expired_end, withdrawn_end
+from treadle.core.labels import Label
 from treadle.core.observation import as_text, observation
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -29,12 +30,20 @@ def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
 def _end(call: CallState, completion: Completion, max_chars: int) -> e.ToolEnded:
     if isinstance(completion, e.TicketExpired):
         return expired_end(call)
+    label = delivered_label(call)
     if isinstance(completion, e.TicketFailed):
         failure = e.Failure("tool", "error", completion.error, call.id)
-        return e.ToolEnded(call.step, call.id, "error", call.output, error=failure)
+        return e.ToolEnded(call.step, call.id, "error", call.output, error=failure, label=label)
     text = as_text(completion.output)
     seen = observation(text, call_id=call.id, limit=max_chars) if len(text) > max_chars else None
-    return e.ToolEnded(call.step, call.id, "ok", completion.output, seen)
+    return e.ToolEnded(call.step, call.id, "ok", completion.output, seen, label=label)
+
+
+def delivered_label(call: CallState) -> Label | None:
+    """Return the label of what the holder of a ticket delivers: untrusted, also where the tool itself is trusted."""
+    if call.label is None or call.label.integrity == "untrusted":
+        return None  # as it has it already
+    return Label(call.label.origin, "untrusted")
 
 
 def at_end(state: TaskState, rules: Rules) -> Wait | e.ToolEnded | None:

@@ -13,7 +13,9 @@ from treadle.core.events.occurrence import (
     Failure,
     StateChange,
     StopReason,
+    format_of_label,
 )
+from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json
 from treadle.core.tools import EffectClass
 
@@ -27,6 +29,7 @@ class ToolStarted(Event, CallOccurrence):
     """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
 
     The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
+    `label` is that of all that the tool says, where it declares another one than tools have by default.
     """
 
     says = "{it.tool} began ({it.call}), attempt {it.attempt}"
@@ -38,6 +41,8 @@ class ToolStarted(Event, CallOccurrence):
     undo: bool = False
     undoes: str | None = None
     child: str | None = None
+    label: Label | None = None
+    format = format_of_label
 
 
 def _needed_to_know(event: Any) -> int:
@@ -105,8 +110,8 @@ class CallReport:
 
 
 def _reads_end(event: Any) -> int:
-    """Return the journal format of a call's end: older versions cannot read one with a report."""
-    if event.report is not None:
+    """Return the journal format of a call's end: older versions cannot read one with a report or a label."""
+    if event.report is not None or event.label is not None:
         return 5
     return 1 if event.changes is None else 3
 
@@ -121,7 +126,8 @@ class ToolEnded(Event, CallOccurrence):
     `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
     call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
     `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`, and
-    `report` tells of the part that middleware had.
+    `report` tells of the part that middleware had. `label` says where the result comes from and whether it is trusted,
+    where that is not what the call began with.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -140,6 +146,7 @@ class ToolEnded(Event, CallOccurrence):
     unseen: int = 0
     changes: StateChange | None = None
     report: CallReport | None = None
+    label: Label | None = None
     format = _format_of_end
 
 

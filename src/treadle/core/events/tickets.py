@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.core.data import mutable
 from treadle.core.events.calls import CallReport
 from treadle.core.events.occurrence import CallOccurrence, Event, StateChange
+from treadle.core.labels import Label
 from treadle.core.messages import Json
 
 
@@ -30,7 +31,7 @@ class CallDeferred(Event, CallOccurrence):
 
     Not completed until `expires`, in microseconds since 1970, UTC, it ends as one that took too long. `details` are
     what the tool says of the work, `changes` what it changed in the task's `extra_state`, `report` what its middleware
-    did.
+    did, and `label` as in `ToolEnded`.
     """
 
     says = "{it.tool} goes on in the background ({it.call})"
@@ -42,6 +43,7 @@ class CallDeferred(Event, CallOccurrence):
     details: Json = None
     changes: StateChange | None = None
     report: CallReport | None = None
+    label: Label | None = None
 
 
 @mutable
