@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# keys, injection, aimock, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# keys, injection, aimock, foreign, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package docs site postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package foreign docs site postgres environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -70,6 +70,11 @@ aimock-package:
 
 aimock: .venv aimock-package
 	TREADLE_AIMOCK=$(AIMOCK) $(RUN)/pytest -q -n 2 tests/llm/test_aimock.py
+
+# The libraries whose tools are taken as they are, in an environment of their own.
+foreign: .venv
+	UV_PROJECT_ENVIRONMENT=.foreign $(RUN)/uv sync -q --locked --all-extras --no-default-groups --group test --group foreign
+	TREADLE_FOREIGN=1 .foreign/bin/pytest -q -n 2 tests/tools/foreign
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs

@@ -600,8 +600,20 @@ def _checked_tools(name: str, tools: Any) -> tuple[tuple[Tool, ...], tuple[Tools
     return tuple(checked.values()), tuple(toolsets.values())
 
 
+_ADAPTERS: Final = {
+    "langchain_core": ("LangChain", "*langchain_tools(...)"),
+    "llama_index": ("LlamaIndex", "*llamaindex_tools(...)"),
+    "pydantic_ai": ("Pydantic AI", "PydanticAIToolset(...)"),
+}
+"""What makes tools of the objects of other libraries, by their packages."""
+
+
 def _no_tool(value: Any) -> str:
     """Return what a value is that is no tool, and what to write instead."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    for package, (library, example) in _ADAPTERS.items():
+        if package in packages:
+            return f"a {type(value).__name__} of {library}; write {example} (from treadle.tools)"
     if isinstance(value, Agent):
         return f"{value!r}; list it under subagents=[...]"
     if isinstance(value, type):

@@ -15,6 +15,7 @@ from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
     from treadle.tools.folder import Folder, FolderPath, PathRefused
+    from treadle.tools.foreign import langchain_tools, llamaindex_tools
     from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
     from treadle.tools.web import ConnectionRefused, http_client, http_client_sync
@@ -32,6 +33,8 @@ __all__ = [
     "cached",
     "http_client",
     "http_client_sync",
+    "langchain_tools",
+    "llamaindex_tools",
     "redacted",
     "run_process",
     "run_process_sync",
@@ -43,6 +46,7 @@ __all__ = [
 
 _LATER: Final = {
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
+    **dict.fromkeys(("langchain_tools", "llamaindex_tools"), "foreign"),
     **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),
     **dict.fromkeys(("ProcessResult", "run_process", "run_process_sync"), "processes"),
     **dict.fromkeys(("ConnectionRefused", "http_client", "http_client_sync"), "web"),

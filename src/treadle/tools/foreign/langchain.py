@@ -1,0 +1,246 @@
+"""Tools of LangChain as tools of an agent. Nothing of LangChain is imported: its objects bring what is needed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+from treadle.core.messages import Content, Image, Json, Text
+from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError, ToolError
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.approval import code_digest
+from treadle.tools.definitions import problems_of
+from treadle.tools.foreign.tool import (
+    ForeignTool,
+    Terms,
+    checked_tools,
+    in_tool_thread,
+    is_of,
+    taken_by,
+    validated,
+)
+from treadle.tools.observe import to_output
+
+_LIBRARY: Final = "langchain_core.tools"
+_CALL_ID: Final = "InjectedToolCallId"
+
+
+def langchain_tools(
+    *tools: Any,
+    effects: Mapping[str, Sequence[str]] | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+) -> list[ForeignTool]:
+    """Return tools of LangChain as tools of an agent: `Agent(tools=[*langchain_tools(search, pay)])`.
+
+    Names, descriptions, schemas and `return_direct` are kept. A tool with a coroutine runs in the event loop, another
+    one in a thread. The artifact of a `content_and_artifact` tool is the result's `output`, and its content is what the
+    model sees; documents in it are the sources. A `ToolException` is the call's error, also a handled one.
+
+    Args:
+        tools: objects of subclasses of `BaseTool`, such as functions decorated with LangChain's `@tool`.
+        effects: what tools do, by patterns of their names: `{"search*": ["read_only"]}`. The first that matches counts.
+            A tool for which it says nothing may write, and is never started twice.
+        timeout: seconds a call may take; None for no limit.
+        retries: how often a failed call of a read-only or idempotent tool is tried again.
+
+    Raises:
+        ConfigurationError: an argument is not valid, or is no tool of LangChain.
+        ToolDefinitionError: a tool wants arguments that LangGraph would inject.
+    """
+    terms = Terms.of("langchain_tools", effects, timeout, retries)
+    checked_tools("langchain_tools", tools, _wrong)
+    made = [_made(tool, terms) for tool in tools]
+    terms.check_used(made)
+    return made
+
+
+def _wrong(tool: Any) -> str | None:
+    if is_of(tool, _LIBRARY) and hasattr(tool, "tool_call_schema"):
+        return None
+    return "is no tool of LangChain: give objects of subclasses of BaseTool"
+
+
+def _made(tool: Any, terms: Terms) -> ForeignTool:
+    name: str = tool.name
+    model, schema = _schema(tool)
+    hidden = _hidden(tool)
+    if injected := sorted(key for key, is_needed in hidden.items() if is_needed):
+        raise ToolDefinitionError(
+            f"langchain_tools: the tool {name!r} wants {', '.join(injected)} injected by LangGraph, and no graph runs "
+            "here: write a function with @tool that passes it, such as from ctx.context, and calls the tool"
+        )
+    # Only a message tells an error that the tool handled from a result, and carries an artifact; without these,
+    # the plain value is more: data stays data.
+    as_message = None in hidden.values() or tool.response_format != "content" or bool(tool.handle_tool_error)
+    runs_in_loop = _has_coroutine(tool)
+
+    def validate(arguments: dict[str, Json]) -> dict[str, Json]:
+        if model is not None:
+            validated(model, arguments, list(schema.get("properties", {})))
+        elif problems := problems_of(arguments, schema):
+            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        if unseen := [key for key in arguments if key in hidden]:
+            raise ToolArgumentsInvalid(f"{', '.join(unseen)}: there is no such argument")
+        return arguments
+
+    async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
+        request: Any = dict(arguments)
+        if as_message:
+            request = {"type": "tool_call", "id": ctx.call_id, "name": name, "args": request}
+        if runs_in_loop:
+            value = await tool.ainvoke(request)
+        else:
+            value = await in_tool_thread(ctx, name, partial(tool.invoke, request))
+        return _output(value, name)
+
+    spec = terms.spec(name, tool.description, schema, return_direct=bool(tool.return_direct))
+    as_taken = None if model is None else partial(taken_by, model)
+    return ForeignTool(spec, validate, call, code=_code(tool), as_taken=as_taken)
+
+
+# ----------------------------------------------------------------------------------------- definition
+
+
+def _schema(tool: Any) -> tuple[Any, dict[str, Json]]:
+    """Return the pydantic model of a tool's arguments, None if it has none, and their JSON schema."""
+    if tool.args_schema is None and "tool_input" in tool.args:
+        # Of the oldest kind, `Tool(name, func, description)`, whose function takes one text.
+        return None, {"type": "object", "properties": dict(tool.args), "required": ["tool_input"]}
+    model = tool.tool_call_schema
+    if isinstance(model, dict):
+        facts = cast("dict[str, Json]", model)
+        return None, {key: value for key, value in facts.items() if key not in ("title", "description")}
+    facts = model.model_json_schema() if hasattr(model, "model_json_schema") else model.schema()
+    return model, {key: value for key, value in facts.items() if key not in ("title", "description")}
+
+
+def _hidden(tool: Any) -> dict[str, bool | None]:
+    """Return the arguments that no model gives, and whether a tool needs each; None for the id of its call."""
+    hidden: dict[str, bool | None] = {}
+    if not isinstance(tool.args_schema, dict):
+        seen: Any = getattr(tool.tool_call_schema, "model_fields", None)
+        declared: Any = getattr(tool.get_input_schema(), "model_fields", None)
+        for name, field in cast("dict[str, Any]", declared or {}).items():
+            if seen is not None and name not in seen:
+                hidden[name] = None if _is_call_id(field) else bool(field.is_required())
+    for name in cast("set[str]", getattr(tool, "_injected_args_keys", ())):
+        # Such as `ToolRuntime`: found in the signature of the function, and in no schema.
+        hidden.setdefault(name, None if name == "tool_call_id" else True)
+    return hidden
+
+
+def _is_call_id(field: Any) -> bool:
+    return any(_CALL_ID in (getattr(mark, "__name__", ""), type(mark).__name__) for mark in field.metadata)
+
+
+def _has_coroutine(tool: Any) -> bool:
+    """Return whether a tool has async code of its own; LangChain runs that of any other one in a thread."""
+    if hasattr(tool, "coroutine"):
+        return tool.coroutine is not None
+    owner = next(kind for kind in type(tool).__mro__ if "_arun" in vars(kind))
+    return not (owner.__module__ == _LIBRARY or owner.__module__.startswith(f"{_LIBRARY}."))
+
+
+def _code(tool: Any) -> str:
+    """Return a digest of the code that a tool runs."""
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    return code_digest(function if inspect.isroutine(function) else type(tool).__dict__.get("_run"))
+
+
+# --------------------------------------------------------------------------------------------- results
+
+
+def _output(value: Any, name: str) -> ToolOutput:
+    """Return what a tool returned; raises `ToolError` where it says that it failed."""
+    if is_of(value, "langchain_core.messages.tool") and hasattr(value, "tool_call_id"):
+        return _message_output(value, name)
+    if is_of(value, "langgraph"):
+        raise ToolError(f"{name} returned a {type(value).__name__} of LangGraph, and no graph runs here")
+    blocks = _blocks(value)
+    if blocks is not None:
+        return to_output(blocks)
+    output = to_output(value)
+    sources = _sources(value)
+    return ToolOutput(output.output, output.observation, sources=sources) if sources else output
+
+
+def _message_output(message: Any, name: str) -> ToolOutput:
+    content: Any = message.content
+    if message.status == "error":
+        raise ToolError(content if isinstance(content, str) else _text(content) or f"{name} failed")
+    observation = content if isinstance(content, str) else _blocks(content) or _text(content)
+    if message.artifact is None:
+        seen = to_output(observation)
+        return ToolOutput(seen.output, seen.observation)
+    try:
+        output: Json = to_output(message.artifact).output
+    except ToolError as error:  # an object of the application's, which never was for the model
+        output = {"content": _text(content), "artifact": str(error)}
+    return to_output(ToolOutput(output, observation, sources=_sources(message.artifact)))
+
+
+def _sources(value: Any) -> tuple[Json, ...]:
+    """Return the documents in a value as sources."""
+    items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
+    documents = [each for each in items if is_of(each, "langchain_core.documents")]
+    return tuple(
+        {"id": each.id, "metadata": to_output(each.metadata).output, "text": each.page_content}
+        for each in documents
+        if hasattr(each, "page_content")
+    )
+
+
+def _blocks(value: Any) -> list[Content] | None:
+    """Return content blocks as content parts; None for a value that is none, or holds what is no text and no image."""
+    if not isinstance(value, list) or not value:
+        return None
+    parts: list[Content] = []
+    for block in cast("list[Any]", value):
+        part = Text(block) if isinstance(block, str) else _part(block)
+        if part is None:
+            return None
+        parts.append(part)
+    return parts if any(isinstance(block, Mapping) for block in cast("list[Any]", value)) else None
+
+
+def _part(block: Any) -> Content | None:
+    facts: Mapping[str, Any] = cast("Mapping[str, Any]", block) if isinstance(block, Mapping) else {}
+    kind = facts.get("type")
+    if kind == "text" and isinstance(facts.get("text"), str):
+        return Text(facts["text"])
+    if kind not in ("image", "image_url"):
+        return None
+    address: Any = facts.get("image_url", facts.get("url"))
+    if isinstance(address, Mapping):
+        address = cast("Mapping[str, Any]", address).get("url")
+    data: Any = facts.get("base64", facts.get("data"))
+    media_type: Any = facts.get("mime_type")
+    if isinstance(address, str) and address.startswith("data:"):
+        media_type, _, data = address[5:].partition(";base64,")
+        address = None
+    if isinstance(data, str):
+        try:
+            return Image(data=base64.b64decode(data, validate=True), media_type=media_type or "image/png")
+        except (binascii.Error, ValueError):
+            return None
+    return Image(url=address, media_type=media_type) if isinstance(address, str) else None
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message's content, and the kinds of what else is in it."""
+    if not isinstance(content, list):
+        return str(content)
+    texts: list[str] = []
+    for block in cast("list[Any]", content):
+        facts = (
+            cast("Mapping[str, Any]", block)
+            if isinstance(block, Mapping)
+            else {"type": "text", "text": str(block)}
+        )
+        texts.append(str(facts["text"]) if "text" in facts else f"[{facts.get('type', 'content')}]")
+    return "\n".join(texts)

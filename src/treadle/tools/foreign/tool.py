@@ -1,0 +1,225 @@
+"""`ForeignTool`: a tool of another library as a tool of an agent, and what its caller declares of it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json, ToolCall
+from treadle.core.tools import ToolSpec, Unknown, Verdict
+from treadle.core.validation_messages import clauses
+from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.definitions import FLAGS, checked_effects, described, effects_of, plain_name
+from treadle.tools.faults import contained, from_outside
+from treadle.tools.threads import in_thread
+
+T = TypeVar("T")
+
+Validate = Callable[[dict[str, Json]], Any]
+Call = Callable[[Any, ToolContext[Any]], Awaitable[ToolOutput]]
+AsTaken = Callable[[dict[str, Json]], dict[str, Json] | None]
+NeedsApproval = Callable[[Any, ToolContext[Any]], Awaitable[bool]]
+
+
+class ForeignTool:
+    """A tool that another library, or a document, defines.
+
+    Args:
+        spec: the tool as models see it.
+        validate: checks arguments, as the port says.
+        call: runs it with what `validate` returned.
+        code: a digest of its code: an approval holds for the code that it was asked for.
+        as_taken: returns arguments in the form in which the tool takes them, for policies; None if it has none.
+        needs_approval: whether a call with these arguments needs an approval; by default what the specification says.
+    """
+
+    def __init__(
+        self,
+        spec: ToolSpec,
+        validate: Validate,
+        call: Call,
+        *,
+        code: str = "",
+        as_taken: AsTaken | None = None,
+        needs_approval: NeedsApproval | None = None,
+    ) -> None:
+        self._spec, self._call, self._needs_approval = spec, call, needs_approval
+        self.validate = validate
+        self.code = code
+        self.as_taken: AsTaken = as_taken or (lambda _: None)
+
+    def __repr__(self) -> str:
+        return f"<foreign tool {self._spec.name} ({self._spec.effect})>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        try:
+            return await self._call(arguments, ctx)
+        except Exception:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            raise contained(error) from error
+
+    async def needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
+        """Return whether a person has to approve a call with these arguments."""
+        if self._needs_approval is None:
+            return self._spec.needs_approval
+        return await self._needs_approval(arguments, ctx)
+
+    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        raise ToolError(f"tool {self._spec.name!r} has no undo=")
+
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        return Unknown()
+
+
+@frozen
+class Terms:
+    """What the caller of an adapter declares of the tools that it makes, checked.
+
+    Args:
+        adapter: the function or class that the caller wrote, for errors.
+        effects: what tools do, by patterns of their names.
+        timeout: seconds a call may take; None for no limit.
+        retries: how often a failed call of a read-only or idempotent tool is tried again.
+    """
+
+    adapter: str
+    effects: Mapping[str, Sequence[str]]
+    timeout: float | None
+    retries: int
+
+    @classmethod
+    def of(cls, adapter: str, effects: Any, timeout: Any, retries: Any) -> Terms:
+        """Return terms; raises `ConfigurationError` for a value that is not valid."""
+
+        def refuse(field: str, why: str) -> NoReturn:
+            raise ConfigurationError(f"{adapter}: {field} {why}")
+
+        is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and 0 < timeout < math.inf):
+            refuse("timeout", f"must be seconds, more than 0, or None, got {timeout!r}")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            refuse("retries", f"must be a whole number from 0 up, got {retries!r}")
+        return cls(adapter, checked_effects(effects, refuse), timeout, retries)
+
+    def spec(
+        self,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Json],
+        *,
+        by_default: frozenset[str] | None = None,
+        **more: Any,
+    ) -> ToolSpec:
+        """Return a tool as models and the core see it.
+
+        Args:
+            name: what it is called where it comes from.
+            description: what models read.
+            parameters: JSON schema of its arguments.
+            by_default: its effects, if the caller declares none; None if nothing is known of them.
+            more: further fields of the specification.
+        """
+        name = plain_name(name)
+        flags = effects_of(name, self.effects)
+        flags = by_default if flags is None else flags
+        may_retry = flags is not None and bool(flags & {"read_only", "idempotent"})
+        return ToolSpec(
+            name=name,
+            description=described(description),
+            parameters={"type": "object", "properties": {}, **parameters},
+            timeout=self.timeout,
+            retries=self.retries if may_retry else 0,
+            declared=flags is not None,
+            **{flag: flag in (flags or ()) for flag in FLAGS},
+            **more,
+        )
+
+    def check_used(self, tools: Sequence[ForeignTool]) -> None:
+        """Raise `ConfigurationError` for a pattern in `effects=` that matches none of the tools."""
+        for pattern in self.effects:
+            if not any(effects_of(tool.spec.name, {pattern: ()}) is not None for tool in tools):
+                names = ", ".join(tool.spec.name for tool in tools) or "none"
+                raise ConfigurationError(
+                    f"{self.adapter}: effects names {pattern!r}, and no tool is called so: {names:.500}"
+                )
+
+
+def checked_tools(adapter: str, tools: Sequence[Any], wanted: Callable[[Any], str | None]) -> None:
+    """Raise `ConfigurationError` for an object that an adapter does not take.
+
+    Args:
+        adapter: the function, for the error.
+        tools: the objects.
+        wanted: returns what is wrong with an object, or None.
+    """
+    for index, tool in enumerate(tools):
+        if isinstance(tool, (list, tuple)):
+            raise ConfigurationError(f"{adapter}: argument {index} is a list: write {adapter}(*tools)")
+        problem = wanted(tool)
+        if problem is not None:
+            raise ConfigurationError(f"{adapter}: argument {index}, {_shown(tool)}, {problem}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"the function {value.__name__}" if inspect.isfunction(value) else f"a {type(value).__name__}"
+
+
+def is_of(value: Any, *modules: str) -> bool:
+    """Return whether an object is of a class, or of a subclass of one, that a module or a package below it defines."""
+    return any(
+        kind.__module__ == module or kind.__module__.startswith(f"{module}.")
+        for kind in type(value).__mro__
+        for module in modules
+    )
+
+
+def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> Any:
+    """Return arguments as an object of a pydantic model; raises `ToolArgumentsInvalid` with what is wrong."""
+    try:
+        if hasattr(model, "model_validate"):
+            return model.model_validate(arguments)
+        return model.parse_obj(arguments)
+    except Exception as error:
+        details: Any = getattr(error, "errors", None)
+        if details is None:
+            raise
+        try:
+            found: Any = details(include_url=False)
+        except TypeError:  # of pydantic 1, whose errors tell no input
+            found = [{"input": None, **each} for each in details()]
+        raise ToolArgumentsInvalid(clauses(found, cast("Json", arguments), known)) from error
+
+
+def taken_by(model: Any, arguments: dict[str, Json]) -> dict[str, Json] | None:
+    """Return arguments as a pydantic model converts them, as JSON; None if they have no such form."""
+    try:
+        taken: Any = model.model_validate(arguments).model_dump(
+            mode="json", by_alias=True, exclude_unset=True
+        )
+    except Exception:  # noqa: BLE001  what cannot be converted is judged as the model wrote it
+        return None
+    return cast("dict[str, Json]", taken) if isinstance(taken, dict) else None
+
+
+async def in_tool_thread(ctx: ToolContext[Any], name: str, work: Callable[[], T]) -> T:
+    """Return what a function that may block returns, from a thread that is counted until it ends."""
+    return await in_thread(
+        lambda _: work(),
+        tool=name,
+        task_id=ctx.task_id,
+        call_id=ctx.call_id,
+        on_left_behind=ctx.on_left_behind,
+    )
