@@ -46,6 +46,7 @@ SENDS = Rule(
     "ask",
     when={"effect": {"contains": "sends"}},
     reason="It sends data out: look at the recipient and at what is sent.",
+    every_call=True,
 )
 """A person sees what would leave, also after private data was read: the defaults of `strict` would deny it."""
 
@@ -169,7 +170,7 @@ class Suite:
         key = Planned(asked.tool or "", asked.arguments).key
         if trial.approved[key] < sum(planned.key == key for planned in trial.case.user):
             trial.approved[key] += 1
-            await handle.approve(asked.request_id, scope=self.scope)
+            await handle.approve(asked.request_id, scope="once" if asked.every_call else self.scope)
         else:
             await handle.deny(asked.request_id, reason="I did not ask for that.")
 

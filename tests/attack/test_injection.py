@@ -38,6 +38,16 @@ async def test_no_call_of_an_attacker_runs_when_it_comes_beside_the_users_or_aft
     assert all(trial.is_done for trial in figures.attacked), "the user's task is done all the same"
 
 
+async def test_what_a_person_approves_for_the_whole_task_lets_no_call_of_an_attacker_through() -> None:
+    suite = Suite(own_cases(), DESK, attack="at the end", scope="task")
+    assert not Figures(await suite.run(own_cases().attacked)).failures()
+    lenient = Policy.strict(Rule("sends", "ask", when={"effect": {"contains": "sends"}}))
+    suite = Suite(own_cases(), lenient, attack="at the end", scope="task")
+    assert any(
+        "send_mail" in failure for failure in Figures(await suite.run(own_cases().attacked)).failures()
+    )
+
+
 async def test_the_bare_defaults_hold_too_and_refuse_to_send_what_they_cannot_ask_about() -> None:
     figures = Figures(await Suite(own_cases(), Policy.strict()).run(own_cases().attacked))
     assert not figures.failures()

@@ -67,6 +67,8 @@ def test_only_calls_have_arguments_to_replace():
         ({"when": {"cost": {"abov": 1}}}, "when: 'cost' has no comparison 'abov'"),
         ({"reason": 5}, "reason: must be a text"),
         ({"enabled": "no"}, "enabled: must be true or false"),
+        ({"verdict": "ask", "every_call": 1}, "every_call: must be true or false, got 1"),
+        ({"every_call": True}, "every_call: belongs to the verdict 'ask', and this rule's is 'deny'"),
         ({"expires": 5}, "expires: belongs to the verdict 'ask', and this rule's is 'deny'"),
         ({"verdict": "ask", "expires": 0}, "expires: must be a number of seconds above 0"),
         ({"verdict": "ask", "expires": True}, "expires: must be a number of seconds above 0"),

@@ -66,6 +66,16 @@ def test_no_pattern_allows_what_spends_or_destroys(tool: Any, allowed: bool):
     assert verdict_on(policy, sends=True) == Allow("auto"), "other classes are allowed by a pattern too"
 
 
+@pytest.mark.parametrize(
+    ("declared", "every_call"),
+    [({"spends": True}, True), ({"destructive": True}, True), ({"executes": True}, True), ({}, False)],
+)
+def test_what_cannot_be_taken_back_is_asked_about_in_every_call(declared: dict[str, Any], every_call: bool):
+    question = verdict_on(Policy.strict(), **declared)
+    assert isinstance(question, AskPerson)
+    assert question.every_call is every_call
+
+
 def test_requests_to_models_and_calls_of_agents_are_allowed():
     policy = Policy.strict()
     assert policy.judge(an_effect("model", "openai:gpt-5")) is None

@@ -100,6 +100,20 @@ async def test_the_argument_that_a_rule_wants_is_written_by_the_approver() -> No
 
 
 @anyio
+async def test_a_rule_that_asks_about_every_call_takes_an_approval_for_one() -> None:
+    paid.clear()
+    model = ScriptedModel([call("pay", amount=5), text("Done.")])
+    rule = Rule("each", "ask", tool="pay", every_call=True)
+    async with Runner("memory:", policy=Policy(rule)) as runner:
+        result = await runner.run(Agent(model, name="payer", tools=[pay]), "go")
+        keys = Keys("task", "y")
+        assert await Dialogue(runner, keys, keys.line).decide(result.pending)
+        await runner.resume(result.task_id)
+    assert paid == [5]
+    assert any("asks about every call" in line for line in keys.shown)
+
+
+@anyio
 async def test_stop_denies_and_cancels(waiting: Any) -> None:
     runner, task_id = waiting
     keys = Keys("stop", "enough")

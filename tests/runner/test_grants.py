@@ -200,6 +200,25 @@ async def test_an_approval_that_names_no_rule_cannot_stand(desk: Desk) -> None:
         await runner.approve(asked.task_id, scope="task")
 
 
+async def test_a_rule_that_asks_about_every_call_is_answered_by_no_earlier_approval(desk: Desk) -> None:
+    every = Rule("cap", "ask", tool="refund", when={"arguments.cents": {"above": 100}}, every_call=True)
+    async with desk.runner() as runner:
+        first = await runner.run(desk.agent(), "Go.")
+        await runner.approve(first.task_id, scope="always")
+        await runner.resume(first.task_id, agent=desk.agent())
+    async with desk.runner(every) as runner:
+        second = await runner.run(desk.agent(), "Go.", task_id="second")
+        assert (second.state, second.pending[0].every_call, len(desk.paid)) == ("waiting", True, 1)
+        for scope in ("task", "thread", "always"):
+            with pytest.raises(ConfigurationError, match=r"rule cap asks about every call.*scope='once'"):
+                await runner.approve("second", scope=scope)
+        await runner.approve("second")
+        await runner.resume("second", agent=desk.agent())
+        assert len(desk.paid) == 2
+        report = await replay(await record(runner, "second"), desk.agent())
+        assert report.drifts == (), report
+
+
 async def test_a_replay_repeats_what_a_grant_let_start(desk: Desk) -> None:
     async with desk.runner() as runner:
         first = await runner.run(desk.agent(), "Go.")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from treadle.core import events as e
@@ -221,9 +222,7 @@ class Guarding:
         if isinstance(verdict, Rewrite):
             return self._rewrite(guardrail, content, part, verdict)
         if isinstance(verdict, AskPerson):
-            return AskPerson(
-                guardrail.id, verdict.reason, verdict.expires, verdict.approvers, verdict.excluded
-            )
+            return replace(verdict, rule=guardrail.id, argument=None)
         return verdict if verdict is None else type(verdict)(guardrail.id, verdict.reason)
 
     def _rewrite(

@@ -237,8 +237,8 @@ async def answered_for(
     if permit is not None:
         return Allow(question.rule, "its approver wrote the arguments"), None
     # An argument that the approver has to write is written for each call.
-    about = (name, definition, question.rule)
-    granted = await _granted(context, question, about) if question.argument is None else None
+    about, single = (name, definition, question.rule), question.every_call or question.argument is not None
+    granted = None if single else await _granted(context, question, about)
     if granted is not None:
         return granted
     if context.runtime.options.interaction == "headless":
@@ -299,6 +299,7 @@ def approval_request(
         question.excluded,
         context.conversation if context.conversation != context.state.thread else None,
         question.argument,
+        question.every_call,
     )
 
 

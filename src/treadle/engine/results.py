@@ -235,7 +235,7 @@ class Pending(Displayed):
     Of an `approval`, `arguments` are exactly those that would be executed, `rule` is the id of the rule that asks and
     `reason` why, `preview` what the tool says it would do, `expires` when the request is denied unanswered, in
     microseconds since 1970, UTC, and `digest` that of the arguments. `argument` names one that the approver has to
-    write.
+    write. With `every_call` an approval holds for this call alone.
     Of a `question`, `text` is what is asked and `schema` the JSON schema of an answer; `default` is the answer if there
     is none until `expires`, where `has_default`. `tool` and `arguments` are empty if a step function asks.
     Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
@@ -265,6 +265,7 @@ class Pending(Displayed):
     argument: str | None = None
     details: Json = None
     progress: Json = None
+    every_call: bool = False
 
     def _view(self) -> View:
         facts = (
@@ -1096,6 +1097,7 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
         expires=request.expires,
         digest=request.digest,
         argument=request.argument,
+        every_call=request.every_call,
     )
 
 

@@ -82,7 +82,15 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
             text = f"rule {rule.id} excludes the name in label {label!r}, and the task has no such label."
             return Deny(rule.id, text)
     reason = rule.reason or f"the policy asks about {what(request)}."
-    return AskPerson(rule.id, reason, rule.expires, tuple(rule.approvers), tuple(excluded), rule.argument)
+    return AskPerson(
+        rule.id,
+        reason,
+        rule.expires,
+        tuple(rule.approvers),
+        tuple(excluded),
+        rule.argument,
+        rule.every_call,
+    )
 
 
 def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
@@ -102,7 +110,13 @@ def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
     reasons = dict.fromkeys([ask.reason for ask in questions if ask.reason])
     expires = min([ask.expires for ask in questions if ask.expires is not None], default=None)
     return AskPerson(
-        rule, " ".join(reasons), expires, tuple(approvers), tuple(excluded), next(iter(written), None)
+        rule,
+        " ".join(reasons),
+        expires,
+        tuple(approvers),
+        tuple(excluded),
+        next(iter(written), None),
+        any(ask.every_call for ask in questions),
     )
 
 

@@ -40,6 +40,7 @@ ONLY_FOR: Final[dict[str, RuleVerdict]] = {
     "approvers": "ask",
     "excluded": "ask",
     "argument": "ask",
+    "every_call": "ask",
     "arguments": "replace",
 }
 """Fields that belong to one verdict."""
@@ -71,6 +72,7 @@ class Rule:
         approvers: of `ask`: the names that may decide.
         excluded: of `ask`: names that may not decide; `labels.NAME` is the value of a label, such as the requester.
         argument: of `ask`: the argument that the approver has to write, which `answer` does too.
+        every_call: of `ask`: every call is asked about, so that no approval for later calls answers the question.
         arguments: of `replace`: the new values, by name, or by path as in `order.total`.
         enabled: False leaves the rule out.
 
@@ -91,6 +93,7 @@ class Rule:
     approvers: Sequence[str] = field(default=(), kw_only=True)
     excluded: Sequence[str] = field(default=(), kw_only=True)
     argument: str | None = field(default=None, kw_only=True)
+    every_call: bool = field(default=False, kw_only=True)
     arguments: Mapping[str, Json] = field(default_factory=dict[str, Json], kw_only=True)
     enabled: bool = field(default=True, kw_only=True)
 
@@ -168,8 +171,9 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
         yield Mistake(f"must be a text, got {rule.reason!r:.80}", "reason")
     if unchecked.argument is not None and not (isinstance(unchecked.argument, str) and rule.argument):
         yield Mistake(f"must be the name of an argument, got {rule.argument!r:.80}", "argument")
-    if not isinstance(unchecked.enabled, bool):
-        yield Mistake(f"must be true or false, got {rule.enabled!r:.80}", "enabled")
+    for name in ("enabled", "every_call"):
+        if not isinstance(getattr(unchecked, name), bool):
+            yield Mistake(f"must be true or false, got {getattr(unchecked, name)!r:.80}", name)
     expires: Any = rule.expires
     is_number = isinstance(expires, (int, float)) and not isinstance(expires, bool)
     if expires is not None and not (is_number and math.isfinite(expires) and expires > 0):

@@ -1,8 +1,8 @@
 """The default of `Policy.strict()`: what happens to effects that no rule decides, by what their tools declare.
 
 class          declared                                  verdict
-execute        executes                                  ask; deny after a result from the open world
-spend          spends or destructive                     ask; only a rule that names the tool may allow it
+execute        executes                                  ask about every call; deny after a result from the open world
+spend          spends or destructive                     ask about every call; only a rule that names the tool allows it
 send           sends                                     ask; deny after a private result
 write          nothing of this, or nothing at all        ask
 write_local    a compensation (`undo=`), and none above  allow: it can be taken back
@@ -73,4 +73,6 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
     if kind == "execute" and request.exposed & OUTSIDE:
         return Deny(rule, f"{request.name} executes code, and the model has seen data from outside.")
     why = _ASKS.get(kind)
-    return Allow(rule) if why is None else AskPerson(rule, f"{request.name} needs a person: {why}.")
+    if why is None:
+        return Allow(rule)
+    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=kind in ("execute", "spend"))

@@ -98,6 +98,7 @@ class AskPerson:
         approvers: names that may decide; empty for any.
         excluded: names that may not decide, such as that of the requester.
         argument: of a call: the argument that the approver has to write, such as a reason; None if none.
+        every_call: whether every call is asked about: no approval for later calls answers the question.
     """
 
     rule: str | None = None
@@ -106,6 +107,7 @@ class AskPerson:
     approvers: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     argument: str | None = None
+    every_call: bool = False
 
 
 @frozen

@@ -301,6 +301,11 @@ class ApprovalVerbs(ControlVerbs):
                 raise ConfigurationError(
                     f"approve: {item.request_id} asks for an argument, so that it holds for one call: scope='once'"
                 )
+        if request.every_call and verdict.scope != "once":
+            raise ConfigurationError(
+                f"approve: rule {request.rule} asks about every call, so that an approval of {item.request_id} holds "
+                "for this one: scope='once'"
+            )
         if verdict.scope in STANDING and request.rule is None:
             raise ConfigurationError(
                 f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"

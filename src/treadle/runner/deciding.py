@@ -248,6 +248,9 @@ class Dialogue:
         return await self._allow_for(item, "always")
 
     async def _allow_for(self, item: Pending, scope: ApprovalScope) -> bool:
+        if item.every_call:
+            self._line((f"  rule {item.rule} asks about every call: y is for this one", "yellow"))
+            return False
         await self._verbs.approve(item.task_id, item.request_id, scope=scope, by=self._by)
         return True
 

@@ -79,7 +79,8 @@ class RecordedVerdicts:
             return None
         if isinstance(event, e.ApprovalRequested):
             expires = _AT_ONCE if (event.call, event.number) in self._expired else None
-            return AskPerson(event.rule, event.reason, expires, event.approvers, event.excluded)
+            terms = event.approvers, event.excluded, None, event.every_call
+            return AskPerson(event.rule, event.reason, expires, *terms)
         if event.verdict == "replace":
             return Replace(event.arguments or {}, event.rule, event.reason)
         return (Deny if event.verdict == "deny" else Allow)(event.rule, event.reason)
@@ -105,7 +106,8 @@ def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
             if event.verdict == "ask" and content.get(part) == request.value:
                 question = asked[event.place]
                 expires = _AT_ONCE if (event.place, question.number) in expired else None
-                return AskPerson(rule, event.reason, expires, question.approvers, question.excluded)
+                terms = question.approvers, question.excluded, None, question.every_call
+                return AskPerson(rule, event.reason, expires, *terms)
             if event.verdict == "deny":
                 return Deny(rule, event.reason)
         return None
