@@ -160,6 +160,9 @@ class Terminal:
     ) -> None:
         self.screen = Screen(columns, rows)
         self._bytes = b""
+        self.written = ""
+        """all that it wrote, before it was drawn"""
+
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color" if color else "xterm-mono", **env}
@@ -207,6 +210,7 @@ class Terminal:
         self._bytes += data
         whole = self._bytes.decode("utf-8", "ignore")
         self._bytes = self._bytes[len(whole.encode()) :]
+        self.written += whole
         self.screen.feed(whole)
         while self.screen.replies:
             self.press(self.screen.replies.pop(0))

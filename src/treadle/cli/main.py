@@ -19,6 +19,7 @@ from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
+from treadle.core.display import clean
 from treadle.errors import (
     ConfigurationError,
     ContextFailed,
@@ -138,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     # The store reports a lost session itself.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Cleaned())
     screen = Screen(json="--json" in options)
     code = None
     try:
@@ -151,6 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not code and not isinstance(error, BrokenPipeError):
             screen.note(("error: ", "red"), _system_message(error))
         return CODES["failed"]
+
+
+class _Cleaned(logging.Formatter):
+    """Writes a log record for a terminal: what it tells of tools and models commands nothing there."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record, with control characters visible."""
+        return clean(super().format(record))
 
 
 def _open_closed_streams() -> None:

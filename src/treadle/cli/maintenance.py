@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from treadle.cli.command import Session, command
 from treadle.cli.screen import some
 from treadle.cli.task_lookup import find_task
+from treadle.core.display import seen_json
 from treadle.errors import ConfigurationError
 
 
@@ -39,6 +41,23 @@ async def verify(
     return 1 if report.findings else 0
 
 
+class _Shown:
+    """A terminal, on which JSON text is written with escapes for what a terminal would obey or not show."""
+
+    def __init__(self, terminal: BinaryIO) -> None:
+        self._terminal = terminal
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def write(self, data: bytes) -> int:
+        """Write JSON text, of which the end may be missing."""
+        self._terminal.write(seen_json(self._decode(data)).encode())
+        return len(data)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._terminal.flush()
+
+
 @command
 async def export(
     session: Session,
@@ -58,7 +77,8 @@ async def export(
         )
     async with session.runner() as runner:
         task_ids = [(await find_task(runner, task)).task_id for task in tasks or ()]
-        report = await runner.export_tasks(sys.stdout.buffer if out is None else out, *task_ids)
+        shown: Any = _Shown(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
+        report = await runner.export_tasks(shown if out is None else out, *task_ids)
     screen.document(report)
     counts = (
         f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')}, {some(report.bytes, 'byte')}"

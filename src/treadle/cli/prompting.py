@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from treadle.core.display import clean, exact_text
 from treadle.drivers.terminal import TerminalLines, drop_typed, echoing, readable
 
 HISTORY = "chat-history"
@@ -101,7 +102,7 @@ class LinePrompt:
             line = input()  # noqa: ASYNC250
         finally:
             signal.signal(signal.SIGINT, handler)
-        print(f"{mark}{line}")
+        print(f"{mark}{clean(line)}")
         return line
 
     def interrupt(self) -> bool:
@@ -111,7 +112,7 @@ class LinePrompt:
     async def answer(self, mark: str, default: str = "") -> str:
         if not self._echo:
             if default:
-                print(f"    now: {default}")
+                print(f"    now: {exact_text(default)}")
             drop_typed()
         return await self.ask(mark, default)
 

@@ -10,6 +10,8 @@ from typing import Final
 from rich.cells import cell_len
 from rich.console import Console
 
+from treadle.core.display import clean
+
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DELAY: Final = 0.3
 """Seconds of silence before it is shown: a call that answers at once shows none."""
@@ -36,7 +38,8 @@ class Spinner:
             return
         self.stop()
         self._text, self._stopped = text, Event()
-        self._thread = Thread(target=self._draw, args=(text, self._stopped), daemon=True)
+        line = " ".join(clean(text).split())
+        self._thread = Thread(target=self._draw, args=(line, self._stopped), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

@@ -152,12 +152,18 @@ def exact_text(text: str) -> str:
 
 def exact_json(value: Any) -> str:
     """Return JSON on one line in which every character is seen: it reads back as the same value."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return seen_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def seen_json(text: str) -> str:
+    """Return JSON text in which every character but a line end is seen: it reads back as the same values."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
         [
-            character if _is_seen(character) else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
+            character
+            if character == "\n" or _is_seen(character)
+            else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")
             for character in text
         ]
     )
