@@ -40,6 +40,7 @@ TreadleError
     ├── QuestionUnanswered          no person answered a question in time, and it has no default
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     │   └── SubagentFailed          an agent that a step ran did not
+    ├── HostUnavailable             what a tool is to run in cannot be had, so it did not run
     ├── MiddlewareError             a middleware broke the rules, as by calling `next` twice
     ├── SecretRefused               the tool does not declare the secret that it asks for
     ├── SecretUnavailable           a secret has no source, or its source does not give it
@@ -463,6 +464,10 @@ class SubagentFailed(ToolCallFailed):
 
 class ToolDefinitionError(ToolError, ConfigurationError):
     """A function cannot be made a tool."""
+
+
+class HostUnavailable(ToolError):
+    """The declared host of a tool cannot be had here, so the tool did not run; the text says what is missing."""
 
 
 class MiddlewareError(ToolError):

@@ -215,6 +215,8 @@ class ToolContext(Generic[ContextT_co]):
         open_secret: returns the value of a secret by its name; for tests of a tool, a function such as `{...}.get`.
         on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
             cannot be ended, with a function that says whether that work still runs.
+        on_start: for custom tool classes with `spec.host`: a tool calls it when its code is about to act; before that
+            the call's timeout does not run, and a call that is stopped has not happened.
     """
 
     task_id: str
@@ -232,6 +234,7 @@ class ToolContext(Generic[ContextT_co]):
     open_services: Callable[[], CallServices] = field(default=cast("Any", NoServices), repr=False)
     issued: str = field(default="", repr=False)
     open_secret: Callable[[str], str] | None = field(default=None, repr=False)
+    on_start: Callable[[], None] | None = field(default=None, repr=False)
 
     @property
     def state(self) -> MutableMapping[str, Json]:

@@ -65,6 +65,7 @@ class Timeline:
         self._undone = undone
         self._calls: dict[str, ToolCall] = {}
         self._started: dict[str, int] = {}
+        self._hosts: dict[str, str | None] = {}
         self._asked: dict[str, e.ModelStarted] = {}
         self._awaited: dict[str, str] = {}
         """what runs now, by step or call, as the spinner names it"""
@@ -380,6 +381,7 @@ class Timeline:
         name = self._name(event.call)
         if isinstance(event, e.ToolStarted):
             self._started[event.call] = event.time
+            self._hosts[event.call] = event.host
             if event.undoes:
                 self._line(("  ↶ taking back ", "magenta"), f"{self._name(event.undoes)} ({event.undoes})")
             elif event.attempt > 1:
@@ -399,6 +401,7 @@ class Timeline:
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), where)
             if event.report is not None and event.report.answered_by is not None:
                 self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
+            self._print_host(event.call)
             self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
@@ -410,6 +413,12 @@ class Timeline:
             )
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
+            self._print_host(event.call)
+
+    def _print_host(self, call: str) -> None:
+        """Print where a function ran that did not run in the driver's process."""
+        if host := self._hosts.get(call):
+            self._line(("    ran in: ", "dim"), host)
 
     def _print_changes(self, changes: e.StateChange | None) -> None:
         """Print what a call changed in the task's `extra_state`."""

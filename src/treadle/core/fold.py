@@ -376,6 +376,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     call.label = event.label
+    call.host = event.host
     if event.child is None or event.child != call.child:
         call.rewritten = None  # a task keeps the input that it began with
     if not call.started:

@@ -194,6 +194,9 @@ class CallState:
     report: CallReport | None = None
     """what else there is to tell of how it ran"""
 
+    host: str | None = None
+    """where its function ran, if that was not the driver's process"""
+
     stopped: Failure | None = None
     """why the last attempt stopped, if it failed"""
 

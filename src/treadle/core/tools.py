@@ -44,6 +44,7 @@ class ToolSpec:
             tools are untrusted.
         origin: where its results come from, such as `mcp:files`; `tool:<name>` if it is empty.
         declared: the author said something about its effects.
+        host: the kind of process that its function runs in, such as `subprocess`; None for this process.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ToolSpec:
     secrets: tuple[str, ...] = ()
     trusted: bool = False
     origin: str = ""
+    host: str | None = None
 
     @property
     def label(self) -> Label | None:

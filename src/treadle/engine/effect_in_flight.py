@@ -30,6 +30,7 @@ from treadle.core.state import TaskState
 if TYPE_CHECKING:
     from treadle.engine.effect_context import EffectContext, StopChild
     from treadle.engine.journal_writer import Recorder
+    from treadle.ports import Tool, ToolContext
 
 E = TypeVar("E", bound=Effect)
 
@@ -121,6 +122,13 @@ class EffectInFlight(ABC, Generic[E]):
         self.entered = True
         if self.on_entry is not None:
             self.on_entry()
+
+    def enter_by(self, tool: Tool, ctx: ToolContext[Any]) -> None:
+        """Note that a tool's code is reached now; or have a tool that runs elsewhere say when."""
+        if tool.spec.host is None:
+            self.enter()
+        else:
+            ctx.on_start = self.enter
 
     def cancelled_itself(self) -> bool:
         """Whether a `CancelledError` in the effect is of its own making: nothing asked it to stop."""

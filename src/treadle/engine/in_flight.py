@@ -244,6 +244,8 @@ class EffectsInFlight:
         return in_flight
 
     def _start_timeout(self, in_flight: EffectInFlight[Any], seconds: float) -> None:
+        if in_flight.timer is not None:
+            in_flight.timer.cancel()
         if in_flight.cancel_reason is None:
             in_flight.timer = self._loop.call_later(seconds, self.cancel, in_flight, "timeout")
 

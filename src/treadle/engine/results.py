@@ -156,7 +156,8 @@ class ToolExecution(Displayed):
 
     `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
     that agent's task: `call_id` is unique within it. `rewritten` are the arguments that the tool ran with where
-    middleware changed them, and `report` tells what else middleware did.
+    middleware changed them, and `report` tells what else middleware did. `host` says where the tool's function ran, if
+    that was not the driver's process.
     """
 
     name: str
@@ -174,6 +175,7 @@ class ToolExecution(Displayed):
     task_id: str = ""
     rewritten: dict[str, Json] | None = None
     report: e.CallReport | None = None
+    host: str | None = None
 
     def _view(self) -> View:
         answered_by = self.report.answered_by if self.report is not None else None
@@ -186,6 +188,7 @@ class ToolExecution(Displayed):
                 ("arguments", self.arguments),
                 ("rewritten", self.rewritten),
                 ("answered_by", answered_by),
+                ("host", self.host),
                 ("took", seconds(self.latency)),
                 ("attempt", _later(self.attempt)),
             ),
@@ -927,6 +930,7 @@ def execution(state: TaskState, call: CallState, agent: str, above: tuple[str, .
         state.task_id,
         call.rewritten,
         call.report,
+        call.host,
     )
 
 

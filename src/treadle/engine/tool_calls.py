@@ -90,6 +90,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         self._ticket = issue_ticket(context.state, call, record) if spec.background else ""
         started = e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable)
         started.label = spec.label
+        if spec.host is not None:
+            started.host = level_of(tool)
         record(started)
         return True
 
@@ -97,13 +99,17 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
         ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests, self._ticket)
+        is_hosted = self._tool.spec.host is not None
+        if is_hosted:
+            ctx.on_start = self._start_elsewhere
         try:
             refuse_if_too_many()
             if call.effect != "read" or self._ticket:
                 # If the answer that asked for it were lost, its place and key might go to another call.
                 await context.durable()
             if context.runtime.layers is None:
-                self.enter()
+                if not is_hosted:
+                    self.enter()
                 if context.enter_call is not None:
                     context.enter_call(call.id, call.attempt)
                 result = await self._tool.call(self._arguments, ctx)
@@ -175,11 +181,20 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 passed.context.progress(rewrite(value))
 
             ctx = replace(ctx, on_progress=progress)
-        self.entered = execution.reached = True
+        if self._tool.spec.host is None:
+            self.entered = execution.reached = True
+        elif self.timer is not None:
+            self.timer.cancel()  # it may wait for a process; its time counts anew from its start
         result = await self._tool.call(arguments, ctx)
         if type(result) is Background:
             self._left = result
         return result
+
+    def _start_elsewhere(self) -> None:
+        """Note that the tool's code begins in a process of its own; its timeout counts from here."""
+        if self._execution is not None:
+            self._execution.reached = True
+        self.enter()
 
     def _cut_by_middleware(self, text: str) -> list[e.Event]:
         """Return what a call comes to whose tool was stopped by its middleware, so that its outcome is not known."""
@@ -311,8 +326,11 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
     def begin(self, record: Recorder) -> bool:
         """Record that the compensation begins."""
         call = self.effect.call
-        record(e.ToolStarted(call.step, self.effect.id, "write", call.undo_attempt + 1, undoes=call.id))
-        self._tool = self.context.tool_of(call)
+        self._tool = tool = self.context.tool_of(call)
+        started = e.ToolStarted(call.step, self.effect.id, "write", call.undo_attempt + 1, undoes=call.id)
+        if tool is not None and tool.spec.host is not None:
+            started.host = level_of(tool)
+        record(started)
         self.timeout = self._tool.spec.timeout if self._tool is not None else None
         return True
 
@@ -327,7 +345,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         ctx = replace(ctx, call_id=call_id, idempotency_key=context.state.key_of(call_id))
         try:
             await context.durable()
-            self.enter()
+            self.enter_by(tool, ctx)
             if context.enter_call is not None:
                 context.enter_call(call_id, call.undo_attempt)
             await tool.undo(call.as_tool_call, ctx)
@@ -374,9 +392,9 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         call = self.effect.call
         tool = self.context.runtime.tools[call.name]
         try:
-            self.enter()
             view = _read_only(self.context.state, call, "reconcile=")
             ctx = _tool_context(self, call, call.attempt, view, _no_services("reconcile="))
+            self.enter_by(tool, ctx)
             verdict = await tool.reconcile(call.as_tool_call, ctx)
         except asyncio.CancelledError:
             if self.cancelled_itself():
@@ -405,6 +423,11 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the call was settled while its tool was still being asked."""
         return self.effect.call.status != "lost"
+
+
+def level_of(tool: Tool) -> str | None:
+    """Return where a tool's function runs, as results say: at least what it declares."""
+    return getattr(tool, "level", tool.spec.host)
 
 
 def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:

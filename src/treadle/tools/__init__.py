@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.abandoned import AbandonedCall
 from treadle.tools.function import FunctionTool, ToolOptions, tool
+from treadle.tools.hosts.declaration import Subprocess
 from treadle.tools.observe import to_output
 from treadle.tools.threads import abandoned
 
@@ -28,6 +29,7 @@ __all__ = [
     "FunctionTool",
     "PathRefused",
     "ProcessResult",
+    "Subprocess",
     "ToolOptions",
     "abandoned",
     "cached",

@@ -9,12 +9,14 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from types import FrameType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     TypeAlias,
@@ -34,9 +36,13 @@ from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
 from treadle.tools.asking import asks
 from treadle.tools.faults import contained, from_outside
+from treadle.tools.hosts.declaration import Subprocess
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
 from treadle.tools.threads import Job, in_thread
+
+if TYPE_CHECKING:
+    from treadle.tools.hosts.function import HostedFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +76,8 @@ class ToolOptions(TypedDict, total=False):
             nothing that a stranger may have written. Results of other tools are untrusted.
         middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
             and of the agent.
+        host: where the function runs, and `undo`, `reconcile` and `preview` with it: `"inline"`, in the event loop, as
+            async functions do; `"thread"`, as others do; or `Subprocess(...)`, in a process of its own for each call.
     """
 
     name: str | None
@@ -93,6 +101,7 @@ class ToolOptions(TypedDict, total=False):
     secrets: Sequence[str]
     trusted: bool
     middleware: Sequence[ToolMiddleware]
+    host: Literal["inline", "thread"] | Subprocess | None
 
 
 _EFFECTS = (
@@ -137,6 +146,13 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             for option, beside in (("needs_approval", self._asks), ("preview", self._preview))
             if callable(beside)
         }
+        self._validate = self._arguments.validator.validate_python
+        self._context = self._arguments.context
+        self._fn = cast("Callable[..., Any]", fn)
+        self._is_coroutine = _is(inspect.iscoroutinefunction, fn)
+        self._is_async_generator = _is(inspect.isasyncgenfunction, fn)
+        self._is_generator = _is(inspect.isgeneratorfunction, fn)
+        self._hosted = self._hosted_function(options.get("host"), name)
         self._spec = ToolSpec(
             name=name,
             description=_description(options, self._arguments),
@@ -149,14 +165,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
             secrets=tuple(options.get("secrets", ())),
+            host=None if self._hosted is None else self._hosted.host.declared,
             **cast("Any", {flag: options.get(flag, False) for flag in _FLAGS}),
         )
-        self._validate = self._arguments.validator.validate_python
-        self._context = self._arguments.context
-        self._fn = cast("Callable[..., Any]", fn)
-        self._is_coroutine = _is(inspect.iscoroutinefunction, fn)
-        self._is_async_generator = _is(inspect.isasyncgenfunction, fn)
-        self._is_generator = _is(inspect.isgeneratorfunction, fn)
         update_wrapper(cast("Callable[..., Any]", self), fn, updated=())
         self.__name__ = getattr(fn, "__name__", name)
 
@@ -180,9 +191,16 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         """Whether the function takes a `ToolContext`, so that its result may depend on more than its arguments."""
         return self._context is not None
 
+    @property
+    def level(self) -> str | None:
+        """Where the function runs, as results say; None for this process."""
+        return None if self._hosted is None else self._hosted.host.level
+
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
+        """Return the arguments as the function takes them; those of a function elsewhere, which converts them there."""
         try:
-            return self._validate(arguments)
+            converted = self._validate(arguments)
+            return converted if self._hosted is None else arguments
         except Exception as error:
             raise self._arguments.problems(error, arguments) from error
 
@@ -194,6 +212,8 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             return None
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext[ContextT_contra]) -> ToolOutput:
+        if self._hosted is not None:
+            return await self._hosted.call(arguments, ctx)
         try:
             if not self._is_coroutine:
                 return await self._elsewhere(arguments, ctx)
@@ -210,11 +230,16 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
         if self._undo is None:
             raise ToolError(f"tool {self._spec.name!r} has no undo=")
+        if self._hosted is not None:
+            await self._hosted.undo(self._undo, call, ctx)
+            return
         await self._settle(self._undo, call, ctx)
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         if self._reconcile is None:
             raise ToolError(f"tool {self._spec.name!r} has no reconcile=")
+        if self._hosted is not None:
+            return await self._hosted.reconcile(self._reconcile, call, ctx)
         verdict = await self._settle(self._reconcile, call, ctx)
         if isinstance(verdict, Happened):
             return Happened(to_output(verdict.output).output)
@@ -246,17 +271,46 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         """Return what a call with these arguments would do, for its approver."""
         if self._preview is None:
             raise ToolError(f"tool {self._spec.name!r} has no preview=")
+        if self._hosted is not None:
+            return await self._hosted.preview(self._preview, arguments, ctx)
         return await self._told("preview", self._preview, arguments, ctx)
 
     async def _told(
         self, option: str, fn: Callable[..., Any], arguments: dict[str, Any], ctx: ToolContext[Any]
     ) -> Any:
         """Return what a function beside the tool returns for the arguments of a call."""
+        if self._hosted is not None:
+            arguments = self._validate(arguments)
         bound = inspect.signature(self._fn).bind_partial(**arguments)
         bound.apply_defaults()
         values = {**bound.arguments, CONTEXT: ctx}
         keywords = {name: values[name] for name in self._taken[option] if name in values}
         return await self._beside(fn, ctx, lambda _: fn(**keywords))
+
+    def _hosted_function(self, host: Any, name: str) -> HostedFunction | None:
+        """Return the function as it runs in a process of its own, if it is declared to."""
+        is_async = self._is_coroutine or self._is_async_generator
+        if host is None or host == ("inline" if is_async else "thread"):
+            return None
+        if not isinstance(host, Subprocess):
+            raise ToolDefinitionError(f"tool {name!r}: host: {_misfit(host, is_async=is_async)}")
+        if asks(self.function, self._context):
+            raise ToolDefinitionError(f"tool {name!r}: host: a tool that asks a person runs in this process")
+        if self.options.get("background"):
+            raise ToolDefinitionError(
+                f"tool {name!r}: host: contradicts background=True: its process ends with the call"
+            )
+        from treadle.tools.hosts.function import HostedFunction, reference_to
+
+        for field, beside in (
+            ("undo", self._undo),
+            ("reconcile", self._reconcile),
+            ("preview", self._preview),
+        ):
+            if beside is not None:
+                reference_to(beside, name, field)
+        code = partial(getattr, self, "code")
+        return HostedFunction(host, name, self.function, code, takes_context=self.takes_context)
 
     async def _elsewhere(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
         """Run an async generator in the event loop, or a function that may block in a thread."""
@@ -399,6 +453,17 @@ async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> 
                 0
             )  # a generator that never waits must not keep the loop, nor miss its cancellation
     return last
+
+
+def _misfit(host: object, *, is_async: bool) -> str:
+    """Return why a function cannot run where its author says."""
+    if host == "inline":
+        return "inline: a function that is not async would stop the event loop; leave host= out, or make it async"
+    if host == "thread":
+        return "thread: an async function runs in the event loop; make it a plain function, or give host=Subprocess()"
+    if host is Subprocess:
+        return "give an instance: host=Subprocess()"
+    return f"must be 'inline', 'thread' or Subprocess(...), not {host!r:.80}"
 
 
 def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:

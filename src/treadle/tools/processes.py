@@ -124,7 +124,7 @@ def run_process_sync(
 # ------------------------------------------------------------------------------------------- one program
 
 
-class _Output:
+class BoundedOutput:
     """The first and the last bytes of an output that may be of any length."""
 
     def __init__(self, limit: int) -> None:
@@ -164,7 +164,7 @@ class _Program:
         self.name = PurePath(command[0]).name
         self._command, self._cwd, self._env, self._timeout = command, cwd, env, timeout
         self._input = memoryview(b"\n" + (input.encode() if isinstance(input, str) else input or b""))
-        self._outputs = _Output(max_bytes), _Output(max_bytes)
+        self._outputs = BoundedOutput(max_bytes), BoundedOutput(max_bytes)
         self._selector: selectors.BaseSelector
 
     def run(self, asked_to_stop: Callable[[], bool], *, check: bool) -> ProcessResult:

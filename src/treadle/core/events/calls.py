@@ -29,7 +29,8 @@ class ToolStarted(Event, CallOccurrence):
     """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
 
     The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
-    `label` is that of all that the tool says, where it declares another one than tools have by default.
+    `label` is that of all that the tool says, where it declares another one than tools have by default. `host` says
+    where the tool's function runs, if that is not the driver's process.
     """
 
     says = "{it.tool} began ({it.call}), attempt {it.attempt}"
@@ -42,6 +43,7 @@ class ToolStarted(Event, CallOccurrence):
     undoes: str | None = None
     child: str | None = None
     label: Label | None = None
+    host: str | None = None
     format = format_of_label
 
 

@@ -1,0 +1,241 @@
+"""A tool's function in a process of its own: how it is named there, and one call of it from beginning to end.
+
+    wait for a place           counts for nothing: neither for the call's timeout, nor as its start
+    take a process             a spare one, or a new one that loads the function's module
+    ctx.on_start()             from here on the call may have acted, and its timeout runs
+    request --> process
+    <-- progress, secrets
+    <-- result | error         or the process ended: what the call did is not known
+    end the process            with all it started, before the call is over
+
+A process that cannot be started or loaded has run nothing: the call fails, and its outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json, ToolCall
+from treadle.core.tools import Verdict
+from treadle.errors import (
+    HostUnavailable,
+    SecretRefused,
+    SecretUnavailable,
+    ToolDefinitionError,
+    ToolError,
+    ToolOutcomeUnknown,
+)
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.hosts.declaration import Subprocess
+from treadle.tools.hosts.messages import call_to_json, context_to_json, output_from_json, verdict_from_json
+from treadle.tools.hosts.places import places
+from treadle.tools.hosts.process import Loaded, ProcessGone, ToolProcess
+from treadle.tools.hosts.spares import refill, take
+
+FLOOD: Final = 100
+"""After so many values of progress, reading pauses for `FLOOD_PAUSE` seconds: the process waits meanwhile."""
+
+FLOOD_PAUSE: Final = 0.02
+
+SCRIPT: Final = "__mp_main__"
+
+
+@frozen
+class Reference:
+    """A function as a new process finds it.
+
+    Args:
+        name: `module:qualname`.
+        script: the path of the script that this process runs, if the function is defined there.
+    """
+
+    name: str
+    script: str | None = None
+
+    @property
+    def module(self) -> str:
+        """The module's name."""
+        return self.name.partition(":")[0]
+
+
+def reference_to(fn: Any, tool: str, field: str) -> Reference:
+    """Return how a new process finds a function.
+
+    Raises:
+        ToolDefinitionError: it cannot: the function is a lambda, or defined in a function, or bound to an object.
+    """
+    qualname, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
+    problem = None
+    if not inspect.isfunction(fn):
+        problem = f"{_kind(fn)} belongs to an object of this process"
+    elif "<" in fn.__qualname__:
+        kind = (
+            "a lambda" if fn.__qualname__.endswith("<lambda>") else f"{fn.__name__}, defined in a function,"
+        )
+        problem = f"{kind} cannot be found by its name"
+    elif module == "__main__" and (found := _script()) is not None:
+        return Reference(f"{found.module}:{qualname}", found.script)
+    elif module == "__main__":
+        problem = f"{qualname} is defined in a session without a file"
+    if problem is not None:
+        raise ToolDefinitionError(
+            f"tool {tool!r}: {field}: host= runs it in a new process, where {problem}: define it with def, at the top "
+            "of a module"
+        )
+    return Reference(f"{module}:{qualname}")
+
+
+def _kind(fn: Any) -> str:
+    return "a method" if inspect.ismethod(fn) else "a partial" if isinstance(fn, functools.partial) else "it"
+
+
+def _script() -> Reference | None:
+    """Return the module that this process runs as a program, as another process can load it; None for a session."""
+    main: Any = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and not spec.name.endswith("__main__"):
+        return Reference(f"{spec.name}:")
+    file = getattr(main, "__file__", None)
+    return Reference(f"{SCRIPT}:", str(file)) if file else None
+
+
+class HostedFunction:
+    """The function of a tool, with those beside it, in processes of their own.
+
+    Args:
+        host: where it runs.
+        name: the tool's name.
+        function: the tool's function.
+        code: the digest of its code.
+        takes_context: whether it takes a `ToolContext`.
+
+    Raises:
+        ToolDefinitionError: a new process could not find the function.
+    """
+
+    def __init__(
+        self,
+        host: Subprocess,
+        name: str,
+        function: Callable[..., Any],
+        code: Callable[[], str],
+        *,
+        takes_context: bool,
+    ) -> None:
+        self.host = host
+        self._name = name
+        self._reference = reference_to(function, name, "fn")
+        self._code = code
+        self._takes_context = takes_context
+
+    async def call(self, arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
+        """Run the function."""
+        return output_from_json(await self._run("call", ctx, arguments=arguments))
+
+    async def undo(self, fn: Any, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        """Run `undo=`."""
+        await self._run("undo", ctx, fn, call=call_to_json(call))
+
+    async def reconcile(self, fn: Any, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        """Run `reconcile=`."""
+        return verdict_from_json(await self._run("reconcile", ctx, fn, call=call_to_json(call)))
+
+    async def preview(self, fn: Any, arguments: dict[str, Json], ctx: ToolContext[Any]) -> Json:
+        """Run `preview=`."""
+        return await self._run("preview", ctx, fn, arguments=arguments)
+
+    async def _run(self, what: str, ctx: ToolContext[Any], beside: Any = None, **details: Any) -> Any:
+        """Run what a request asks for in a process of its own, and return the result as it sent it."""
+        request = {
+            "do": what,
+            "name": self._name,
+            "function": self._reference.name,
+            "code": self._code(),
+            "beside": None if beside is None else reference_to(beside, self._name, what).name,
+            "context": context_to_json(ctx, takes_context=self._takes_context or beside is not None),
+            **details,
+        }
+        await places.take()
+        try:
+            return await self._converse(request, ctx)
+        finally:
+            places.give_back()
+
+    async def _converse(self, request: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+        try:
+            process = take(self._loaded())
+        except HostUnavailable as error:
+            raise HostUnavailable(f"{self._name} did not run: {error}") from None
+        except OSError as error:
+            raise ToolError(f"{self._name} did not run: its process could not be started: {error}") from None
+        try:
+            try:
+                await process.load()
+            except ToolError as error:
+                raise ToolError(f"{self._name} did not run: {error}") from None
+            if ctx.on_start is not None:
+                ctx.on_start()
+            await process.send(request)
+            return await self._result(process, ctx)
+        finally:
+            await process.end()
+            if self.host.spare:
+                refill(self._loaded())
+
+    async def _result(self, process: ToolProcess, ctx: ToolContext[Any]) -> Any:
+        """Serve the process until it has a result.
+
+        Raises:
+            ToolOutcomeUnknown: it ended without one.
+            ToolError: the function raised an error, or did not run.
+        """
+        reported = 0
+        while True:
+            try:
+                message = await process.receive()
+            except ProcessGone as gone:
+                raise ToolOutcomeUnknown(
+                    f"{self._name}: its process ended before it answered: {gone}"
+                ) from None
+            match message:
+                case {"progress": value}:
+                    ctx.progress(value)
+                    reported += 1
+                    if reported % FLOOD == 0:
+                        await asyncio.sleep(FLOOD_PAUSE)
+                case {"secret": str(name)}:
+                    await process.send(await _secret(ctx, name))
+                case {"result": result}:
+                    return result
+                case {"failed": str(text)}:
+                    raise ToolError(f"{self._name} did not run: {text}")
+                case {"error": str(text), "unknown": True}:
+                    raise ToolOutcomeUnknown(text)
+                case {"error": str(text)}:
+                    raise ToolError(text)
+                case _:
+                    raise ToolOutcomeUnknown(f"{self._name}: its process sent what is no answer")
+
+    def _loaded(self) -> Loaded:
+        reference = self._reference
+        env = tuple(self.host.environment().items())
+        return Loaded(self.host, reference.module, reference.script, tuple(sys.path), env)
+
+
+async def _secret(ctx: ToolContext[Any], name: str) -> dict[str, Any]:
+    """Return the reply to a process that asks for a secret."""
+    try:
+        return {"secret": await asyncio.to_thread(ctx.secret, name)}
+    except (SecretRefused, SecretUnavailable) as error:
+        fields: dict[str, Any] = {"name": error.name}
+        if isinstance(error, SecretUnavailable):
+            fields["where"] = error.where
+        return {"refused": str(error), "kind": type(error).__name__, "fields": fields}
+    except Exception as error:  # noqa: BLE001  the function is told, as in this process
+        return {"refused": f"{type(error).__name__}: {error}", "kind": "ToolError", "fields": cast("Any", {})}

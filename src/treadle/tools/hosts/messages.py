@@ -1,0 +1,127 @@
+"""What the driver and a tool's process say to each other, as JSON data.
+
+The driver sends `setup`, one request, and replies to questions for secrets. The process sends `ready`, any number of
+`progress` and `secret`, and one end: `failed` (nothing ran), `error`, or `result`. What it sends is from outside: the
+driver takes the fields that it knows, of the types that they have, and refuses anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from treadle.core.codec import UnreadableRecord, decode_part, encode_part, flaw, plain
+from treadle.core.messages import Content, File, Image, Json, Text, ToolCall
+from treadle.core.tools import Happened, NotHappened, Unknown, Verdict
+from treadle.errors import ToolError
+from treadle.ports import ToolContext, ToolOutput
+
+_IDS: Final = ("task_id", "thread_id", "step_id", "call_id", "idempotency_key", "agent", "attempt")
+
+
+def context_to_json(ctx: ToolContext[Any], *, takes_context: bool) -> dict[str, Json]:
+    """Return what a process may know of a call; the user's context only if it is JSON data."""
+    document: dict[str, Json] = {name: getattr(ctx, name) for name in _IDS}
+    if takes_context:
+        try:
+            context = plain(ctx.context)
+            if flaw(context) is None:
+                document["context"] = context
+        except (TypeError, ValueError):
+            pass  # it is no JSON data: the process says so to a function that asks for it
+        document["context_type"] = type(ctx.context).__name__
+    return document
+
+
+def call_to_json(call: ToolCall) -> Json:
+    """Return a call, for `undo=` and `reconcile=`."""
+    return {"id": call.id, "name": call.name, "arguments": call.arguments, "output": call.output}
+
+
+def call_from_json(document: dict[str, Any]) -> ToolCall:
+    """Return the call that `call_to_json` wrote."""
+    return ToolCall(document["id"], document["name"], document["arguments"], output=document["output"])
+
+
+def output_to_json(result: ToolOutput) -> dict[str, Json]:
+    """Return a result in full."""
+    seen = result.observation
+    return {
+        "output": result.output,
+        "observation": seen
+        if seen is None or isinstance(seen, str)
+        else [encode_part(_part(part)) for part in seen],
+        "display": result.display,
+        "sources": list(result.sources),
+        "artifacts": [encode_part(file) for file in result.artifacts],
+        "origin": result.origin,
+    }
+
+
+def output_from_json(document: Any) -> ToolOutput:
+    """Return the result that a process sent.
+
+    Raises:
+        ToolError: it is none.
+    """
+    if type(document) is not dict:
+        raise ToolError("the tool's process sent a result that is no object")
+    fields = cast("dict[str, Any]", document)
+    seen, display, origin = (fields.get(name) for name in ("observation", "display", "origin"))
+    sources, artifacts = fields.get("sources", []), fields.get("artifacts", [])
+    if not isinstance(origin, (str, type(None))):
+        raise ToolError("the tool's process sent an origin that is no text")
+    if not isinstance(display, (str, type(None))) or type(sources) is not list or type(artifacts) is not list:
+        raise ToolError("the tool's process sent a result whose display, sources or artifacts are none")
+    files = _parts(cast("list[Any]", artifacts))
+    if not all(isinstance(file, (File, Image)) for file in files):
+        raise ToolError("the tool's process sent artifacts that are no files")
+    return ToolOutput(
+        fields.get("output"),
+        seen if seen is None or isinstance(seen, str) else _parts(seen),
+        display,
+        sources=tuple(cast("list[Json]", sources)),
+        artifacts=tuple(cast("list[File]", files)),
+        origin=origin or None,
+    )
+
+
+def verdict_to_json(verdict: Verdict) -> Json:
+    """Return what `reconcile=` found."""
+    if isinstance(verdict, Happened):
+        return {"verdict": "happened", "output": verdict.output}
+    return {"verdict": "not_happened" if isinstance(verdict, NotHappened) else "unknown"}
+
+
+def verdict_from_json(document: Any) -> Verdict:
+    """Return the verdict that a process sent.
+
+    Raises:
+        ToolError: it is none.
+    """
+    fields: dict[str, Any] = document if type(document) is dict else {}  # pyright: ignore[reportUnknownVariableType]
+    match fields.get("verdict"):
+        case "happened":
+            return Happened(fields.get("output"))
+        case "not_happened":
+            return NotHappened()
+        case "unknown":
+            return Unknown()
+        case _:
+            raise ToolError("the tool's process sent no verdict")
+
+
+def _part(part: str | Content) -> Content:
+    return Text(part) if isinstance(part, str) else part
+
+
+def _parts(documents: Any) -> list[Content]:
+    """Return content parts, none of which names a file: it would be read here, and not where the tool ran."""
+    try:
+        parts = [decode_part(document) for document in cast("list[Any]", documents)]
+    except (UnreadableRecord, TypeError, ValueError, AttributeError, KeyError) as error:
+        raise ToolError(f"the tool's process sent a part that cannot be read: {error}") from None
+    if any(getattr(part, "path", None) is not None for part in parts):
+        raise ToolError("the tool's process sent a part that names a local file")
+    if not all(isinstance(part, (Text, Image, File)) for part in parts):
+        raise ToolError("the tool's process sent a part that is no text, image or file")
+    return parts

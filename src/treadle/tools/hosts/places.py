@@ -1,0 +1,64 @@
+"""How many tools' processes run at the same time in this process: further calls wait for their turn, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from typing import Final
+
+MAX_PROCESSES: Final = max(4, 2 * (os.cpu_count() or 1))
+"""How many calls run in processes of their own at the same time, in all event loops of this process."""
+
+
+class Places:
+    """A semaphore for tasks of any event loop; the first to wait is the first to go on."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Take a place, or wait for one."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            with self._lock:
+                had_waited = turn in self._waiting
+                if had_waited:
+                    self._waiting.remove(turn)
+            if not had_waited:
+                self.give_back()  # it was this one's turn at the same moment
+            raise
+
+    def give_back(self) -> None:
+        """Give a place to the one that waits longest."""
+        with self._lock:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                try:
+                    turn.get_loop().call_soon_threadsafe(_wake, turn)
+                except RuntimeError:
+                    continue  # its event loop is closed
+                return
+            self._free += 1
+
+    def waiting(self) -> int:
+        """Return how many wait."""
+        return len(self._waiting)
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+places: Final = Places(MAX_PROCESSES)

@@ -1,0 +1,77 @@
+"""Processes that have loaded a tool's module and wait for its next call: one for each kind, for half a minute.
+
+Most of the time that a process takes to start is spent on imports. A spare spends it between two calls of the same
+tool, while the model thinks. It takes one call as any other process does, is bound to the event loop that it was made
+in, and ends with this process at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Final
+
+from treadle.errors import ToolError
+from treadle.tools.hosts.process import Loaded, ToolProcess
+
+SPARE_SECONDS: Final = 30.0
+"""How long a spare waits for a call."""
+
+MAX_SPARES: Final = 4
+"""How many spares wait at the same time."""
+
+_lock: Final = threading.Lock()
+_spares: Final[dict[Loaded, ToolProcess]] = {}
+_ending: Final[set[asyncio.Task[None]]] = set()
+
+
+def take(loaded: Loaded) -> ToolProcess:
+    """Return a process that has loaded this, or begins to.
+
+    Raises:
+        HostUnavailable: none can be started as declared.
+    """
+    with _lock:
+        spare = _spares.pop(loaded, None)
+    return spare if spare is not None and not spare.is_over() else ToolProcess(loaded)
+
+
+def refill(loaded: Loaded) -> None:
+    """Start a spare, unless there is one or there are enough."""
+    for other, spare in list(_spares.items()):
+        if time.monotonic() - spare.started > 2 * SPARE_SECONDS:
+            _retire(other, spare)  # the event loop that was to do this is closed
+    with _lock:
+        if loaded in _spares or len(_spares) >= MAX_SPARES:
+            return
+        try:
+            spare = _spares[loaded] = ToolProcess(loaded)
+        except (ToolError, OSError):
+            return  # the next call tells why
+    asyncio.get_running_loop().call_later(SPARE_SECONDS, _retire, loaded, spare)
+
+
+async def end_spares() -> None:
+    """End all spares, and return when they are gone."""
+    with _lock:
+        spares = list(_spares.values())
+        _spares.clear()
+    for spare in spares:
+        await spare.end()
+
+
+def _retire(loaded: Loaded, spare: ToolProcess) -> None:
+    with _lock:
+        if _spares.get(loaded) is not spare:
+            return  # it has its call
+        del _spares[loaded]
+    task = asyncio.get_running_loop().create_task(spare.end())
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
+
+
+def waiting() -> tuple[int, ...]:
+    """Return the process ids of the spares."""
+    with _lock:
+        return tuple([spare.pid for spare in _spares.values()])

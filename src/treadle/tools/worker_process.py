@@ -1,0 +1,187 @@
+"""The part of a tool's process that knows tools: it loads the function's module, and runs the one call."""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+import sys
+import types
+from collections.abc import Callable
+from importlib import import_module
+from threading import Lock
+from typing import Any, Final, NoReturn, cast
+
+from treadle import errors
+from treadle.core.observation import error_text
+from treadle.errors import ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
+from treadle.ports import NoServices, ToolContext
+from treadle.tools.approval import code_digest
+from treadle.tools.function import FunctionTool
+from treadle.tools.hosts.child import Channel, packed
+from treadle.tools.hosts.messages import call_from_json, output_to_json, verdict_to_json
+from treadle.tools.observe import to_output
+
+SCRIPT: Final = "__mp_main__"
+"""The name of the script that the driver runs, if tools are defined in it: it is not `__main__` here."""
+
+WHERE: Final = "a tool that runs in a process of its own"
+
+
+def serve(channel: Channel, setup: dict[str, Any]) -> None:
+    """Load the function's module, wait for the call, and answer it."""
+    try:
+        _load(setup["module"], setup["script"])
+    except BaseException as error:  # noqa: BLE001  also of a module that exits
+        channel.send({"failed": f"its module {setup['module']} could not be loaded: {error_text(error)}"})
+        return
+    channel.send({"ready": True})
+    request = channel.receive()
+    if request is not None:
+        asyncio.run(_answer(channel, request, setup["answer_bytes"]))
+
+
+class _NotRunnable(Exception):
+    """The function that a request names is not the one that the driver has."""
+
+
+async def _answer(channel: Channel, request: dict[str, Any], limit: int) -> None:
+    try:
+        answer = {"result": await _performed(request, _Caller(channel, limit))}
+    except (_NotRunnable, ToolArgumentsInvalid) as error:
+        answer = {"failed": error_text(error)}
+    except ToolOutcomeUnknown as error:
+        answer = {"error": error_text(error), "unknown": True}
+    except BaseException as error:  # noqa: BLE001  what the function raises is the call's error
+        answer = {"error": error_text(error)}
+    if "result" in answer and len(data := packed(answer)) > limit:
+        answer = {"error": f"the result has {len(data):,} bytes as JSON, and may have {limit:,}"}
+    sys.stdout.flush()
+    channel.send(answer)
+
+
+async def _performed(request: dict[str, Any], caller: _Caller) -> Any:
+    """Do what a request asks for, and return its result as JSON data."""
+    tool, ctx = _tool(request), caller.context(request["context"])
+    match request["do"]:
+        case "call":
+            return output_to_json(await tool.call(tool.validate(request["arguments"]), ctx))
+        case "undo":
+            await tool.undo(call_from_json(request["call"]), ctx)
+            return None
+        case "reconcile":
+            return verdict_to_json(await tool.reconcile(call_from_json(request["call"]), ctx))
+        case "preview":
+            return to_output(await tool.preview(tool.validate(request["arguments"]), ctx)).output
+        case unknown:
+            raise _NotRunnable(f"the driver asked for {unknown!r}, which this version does not know")
+
+
+# ------------------------------------------------------------------------------------------ the function
+
+
+def _load(module: str, script: str | None) -> None:
+    """Import a module; or run the driver's script under another name, so that it does not do its work as a program."""
+    if script is None:
+        import_module(module)
+        return
+    loaded = types.ModuleType(SCRIPT)
+    loaded.__file__ = script
+    sys.modules[SCRIPT] = sys.modules["__main__"] = loaded
+    loaded.__dict__.update(runpy.run_path(script, run_name=SCRIPT))
+
+
+def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
+    """Return the tool that a request names, to run here."""
+    found = _found(request["function"])
+    function = found.function if isinstance(found, FunctionTool) else found
+    if code_digest(function) != request["code"]:
+        raise _NotRunnable(
+            f"{request['function']} is not the function that the driver has: its file has changed since, or the name "
+            "stands for something else; start the driver again"
+        )
+    options: dict[str, Any] = dict(found.options) if isinstance(found, FunctionTool) else {}
+    beside = request["beside"]
+    if beside is not None:
+        what = _found(beside)
+        options[request["do"]] = what.function if isinstance(what, FunctionTool) else what
+    for option in ("host", "middleware", "needs_approval"):
+        options.pop(option, None)
+    return FunctionTool(
+        cast("Callable[..., Any]", function), cast("Any", options | {"name": request["name"]})
+    )
+
+
+def _found(reference: str) -> Any:
+    """Return what a reference `module:qualname` names."""
+    module, _, qualname = reference.partition(":")
+    try:
+        found: Any = import_module(module)
+        for name in qualname.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise _NotRunnable(f"{reference} cannot be found in a new process: {error_text(error)}") from None
+    return found
+
+
+# ------------------------------------------------------------------------------------------- the context
+
+
+class _Caller:
+    """The driver, as a function reaches it through its context; from any thread."""
+
+    def __init__(self, channel: Channel, limit: int) -> None:
+        self._channel = channel
+        self._limit = limit
+        self._lock = Lock()
+
+    def context(self, document: dict[str, Any]) -> ToolContext[Any]:
+        """Return the context of the call."""
+        fields = dict(document)
+        kind = fields.pop("context_type", None)
+        if "context" not in fields:
+            fields["context"] = None if kind is None else _NoContext(kind)
+        return ToolContext(
+            **fields,
+            on_progress=self._progress,
+            open_state=_no_state,
+            open_services=lambda: cast("Any", NoServices(WHERE)),
+            open_secret=self._secret,
+        )
+
+    def _progress(self, value: Any) -> None:
+        data = {"progress": to_output(value).output}
+        if len(packed(data)) > self._limit:
+            raise ToolError(f"a value of progress may have {self._limit:,} bytes as JSON")
+        with self._lock:
+            self._channel.send(data)
+
+    def _secret(self, name: str) -> str:
+        with self._lock:
+            self._channel.send({"secret": name})
+            reply = self._channel.receive()
+        if reply is None:
+            raise ToolError(f"the secret {name!r} cannot be had: the call is over")
+        if "secret" in reply:
+            return reply["secret"]
+        kind = getattr(errors, reply["kind"], ToolError)
+        raise kind(reply["refused"], **reply["fields"])
+
+
+def _no_state() -> NoReturn:
+    raise ToolError(
+        f"ctx.state cannot be had in {WHERE}: pass what it needs as arguments, and return what it changes"
+    )
+
+
+class _NoContext:
+    """Stands for a context that is no JSON data: each use raises `ToolError`."""
+
+    def __init__(self, kind: str) -> None:
+        self.__dict__["kind"] = kind
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ToolError(
+            f"ctx.context cannot be had in {WHERE}: it is a {self.__dict__['kind']}, and only JSON data is passed on"
+        )
+
+    __getattr__ = __getitem__ = __iter__ = __len__ = __bool__ = __call__ = __contains__ = _refuse

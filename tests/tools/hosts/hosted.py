@@ -1,0 +1,110 @@
+"""Tools that run in processes of their own: a new process imports this module to find them."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from treadle import Happened, ToolContext, ToolOutput, tool
+from treadle.core.messages import ToolCall
+from treadle.tools import Subprocess
+
+HOST = Subprocess(spare=False)
+
+
+@tool(read_only=True, host=HOST)
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    print("adding")
+    return a + b
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@tool(read_only=True, host=HOST, secrets=("crm",))
+async def surroundings(ctx: ToolContext[Any], secret: str = "") -> dict[str, Any]:
+    """Tell what a function finds in its process."""
+    ctx.progress("looking")
+    descriptors = [fd for fd in range(256) if _is_open(fd)]
+    return {
+        "pid": os.getpid(),
+        "folder": str(Path.cwd()),
+        "environment": sorted(os.environ),
+        "arguments": sys.argv,
+        "context": ctx.context,
+        "ids": [ctx.task_id, ctx.call_id, ctx.idempotency_key, ctx.attempt],
+        "descriptors": [fd for fd in descriptors if fd > 2],
+        "secret": len(ctx.secret(secret)) if secret else None,
+    }
+
+
+@tool(read_only=True, host=HOST)
+def count(n: int) -> Any:
+    """Count."""
+    for i in range(n):  # noqa: UP028  a list has no progress
+        yield i
+
+
+@tool(read_only=True, host=HOST)
+async def count_slowly(n: int) -> Any:
+    """Count, in an event loop."""
+    for i in range(n):
+        yield ToolOutput(i, f"number {i}")
+
+
+def take_back(call: ToolCall, ctx: ToolContext[Any]) -> None:
+    """Leave a note of what is taken back, and where."""
+    Path(call.arguments["note"]).write_text(f"{call.output} {os.getpid()} {ctx.call_id}", "utf-8")
+
+
+def find_out(call: ToolCall, ctx: ToolContext[Any]) -> Happened:
+    """Say that it happened."""
+    return Happened(f"found in {os.getpid() != int(call.arguments['driver'])}")
+
+
+def foresee(note: str) -> str:
+    """Tell what would be written."""
+    return f"would write {note}, says {os.getpid()}"
+
+
+@tool(host=HOST, undo=take_back, reconcile=find_out, preview=foresee)
+def write(note: str, driver: str = "0") -> str:
+    """Write a note."""
+    Path(note).write_text("written", "utf-8")
+    if driver != "0":
+        os._exit(7)
+    return "written"
+
+
+@tool(read_only=True, host=HOST)
+def crash(how: str) -> None:
+    """End the process without an answer."""
+    print("last words")
+    sys.stdout.flush()
+    if how == "exit":
+        os._exit(3)
+    ctypes.string_at(0)
+
+
+@tool(read_only=True, host=HOST, timeout=0.5)
+def linger(notes: str) -> None:
+    """Start programs in groups of their own, tell their ids, and never return."""
+    started = [subprocess.Popen(["sleep", "1000"], start_new_session=apart) for apart in (True, False)]
+    Path(notes).write_text(" ".join(str(each.pid) for each in started) + f" {os.getpid()} {os.getppid()}")
+    while True:
+        time.sleep(0.1)
+
+
+@tool(read_only=True, host=HOST)
+def fail() -> None:
+    """Raise an error."""
+    raise LookupError("no such customer")
