@@ -35,6 +35,7 @@ EXTRAS: Final = {
     "index": ("numpy",),
     "http": ("httpx2",),
     "mcp": ("mcp",),
+    "openapi": ("httpx2", "yaml"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "testing": ("starlette", "uvicorn"),
 }

@@ -16,7 +16,7 @@ from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
     from treadle.tools.folder import Folder, FolderPath, PathRefused
-    from treadle.tools.foreign import langchain_tools, llamaindex_tools
+    from treadle.tools.foreign import langchain_tools, llamaindex_tools, openapi_tools
     from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
     from treadle.tools.web import ConnectionRefused, http_client, http_client_sync
@@ -37,6 +37,7 @@ __all__ = [
     "http_client_sync",
     "langchain_tools",
     "llamaindex_tools",
+    "openapi_tools",
     "redacted",
     "run_process",
     "run_process_sync",
@@ -48,7 +49,7 @@ __all__ = [
 
 _LATER: Final = {
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
-    **dict.fromkeys(("langchain_tools", "llamaindex_tools"), "foreign"),
+    **dict.fromkeys(("langchain_tools", "llamaindex_tools", "openapi_tools"), "foreign"),
     **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),
     **dict.fromkeys(("ProcessResult", "run_process", "run_process_sync"), "processes"),
     **dict.fromkeys(("ConnectionRefused", "http_client", "http_client_sync"), "web"),

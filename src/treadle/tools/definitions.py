@@ -66,10 +66,10 @@ def checked_effects(effects: Any, refuse: Callable[[str, str], NoReturn]) -> Map
     return checked
 
 
-def effects_of(name: str, effects: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
-    """Return what is declared of a tool by the first pattern that its name matches; None for nothing."""
+def effects_of(effects: Mapping[str, Sequence[str]], *names: str) -> frozenset[str] | None:
+    """Return what is declared of a tool by the first pattern that one of its names matches; None for nothing."""
     for pattern, flags in effects.items():
-        if fnmatchcase(name, pattern):
+        if any(fnmatchcase(name, pattern) for name in names):
             return frozenset(flags)
     return None
 

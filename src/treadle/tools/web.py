@@ -57,6 +57,10 @@ class ConnectionRefused(ToolError):
     """A request that leads to a host or an address that a tool may not reach."""
 
 
+class ResponseRefused(ConnectionRefused):
+    """A response that a client does not take: its request was sent, and may have been carried out."""
+
+
 class Reach:
     """What an HTTP client may reach.
 
@@ -263,7 +267,7 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
     """Refuse a response whose length is not known before it is decoded, and a redirect that would tell a key."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("identity", ""):
-        raise ConnectionRefused(
+        raise ResponseRefused(
             f"{request.url.host} sent a response in the encoding {encoding!r}, which was not asked for"
         )
     if not response.has_redirect_location:
@@ -294,7 +298,7 @@ class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
     def _counted(self, chunk: bytes) -> bytes:
         self._left -= len(chunk)
         if self._left < 0:
-            raise ConnectionRefused(f"the response has more than {self._most} bytes")
+            raise ResponseRefused(f"the response has more than {self._most} bytes")
         return chunk
 
     async def aclose(self) -> None:

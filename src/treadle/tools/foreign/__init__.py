@@ -1,8 +1,9 @@
-"""Tools that other libraries define, as tools of an agent; each module takes those of one library, and imports none."""
+"""Tools that other libraries and documents define, as tools of an agent; each module takes those of one kind."""
 
 from __future__ import annotations
 
 from treadle.tools.foreign.langchain import langchain_tools
 from treadle.tools.foreign.llamaindex import llamaindex_tools
+from treadle.tools.foreign.openapi import openapi_tools
 
-__all__ = ["langchain_tools", "llamaindex_tools"]
+__all__ = ["langchain_tools", "llamaindex_tools", "openapi_tools"]

@@ -55,7 +55,7 @@ def langchain_tools(
     terms = Terms.of("langchain_tools", effects, timeout, retries)
     checked_tools("langchain_tools", tools, _wrong)
     made = [_made(tool, terms) for tool in tools]
-    terms.check_used(made)
+    terms.check_used([each.spec.name for each in made])
     return made
 
 

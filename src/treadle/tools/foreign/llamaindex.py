@@ -54,7 +54,7 @@ def llamaindex_tools(
     terms = Terms.of("llamaindex_tools", effects, timeout, retries)
     checked_tools("llamaindex_tools", tools, _wrong)
     made = [_made(tool, terms) for tool in tools]
-    terms.check_used(made)
+    terms.check_used([each.spec.name for each in made])
     return made
 
 

@@ -118,6 +118,7 @@ class Terms:
         description: str,
         parameters: Mapping[str, Json],
         *,
+        names: Sequence[str] = (),
         by_default: frozenset[str] | None = None,
         **more: Any,
     ) -> ToolSpec:
@@ -127,11 +128,12 @@ class Terms:
             name: what it is called where it comes from.
             description: what models read.
             parameters: JSON schema of its arguments.
+            names: by which the caller may declare its effects; by default what models call it.
             by_default: its effects, if the caller declares none; None if nothing is known of them.
             more: further fields of the specification.
         """
         name = plain_name(name)
-        flags = effects_of(name, self.effects)
+        flags = effects_of(self.effects, *(names or (name,)))
         flags = by_default if flags is None else flags
         may_retry = flags is not None and bool(flags & {"read_only", "idempotent"})
         return ToolSpec(
@@ -145,13 +147,13 @@ class Terms:
             **more,
         )
 
-    def check_used(self, tools: Sequence[ForeignTool]) -> None:
-        """Raise `ConfigurationError` for a pattern in `effects=` that matches none of the tools."""
+    def check_used(self, names: Sequence[str]) -> None:
+        """Raise `ConfigurationError` for a pattern in `effects=` that matches none of the names of the tools."""
         for pattern in self.effects:
-            if not any(effects_of(tool.spec.name, {pattern: ()}) is not None for tool in tools):
-                names = ", ".join(tool.spec.name for tool in tools) or "none"
+            if effects_of({pattern: ()}, *names) is None:
+                listed = ", ".join(names) or "none"
                 raise ConfigurationError(
-                    f"{self.adapter}: effects names {pattern!r}, and no tool is called so: {names:.500}"
+                    f"{self.adapter}: effects names {pattern!r}, and no tool is called so: {listed:.500}"
                 )
 
 

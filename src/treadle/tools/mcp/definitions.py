@@ -130,7 +130,7 @@ def declared_effects(
     definition: ToolDefinition, *, trusted: bool, effects: Mapping[str, Sequence[str]]
 ) -> frozenset[str] | None:
     """Return what is declared of a tool's effects: by the user, else by a trusted server; None for nothing."""
-    if (told := effects_of(definition.name, effects)) is not None:
+    if (told := effects_of(effects, definition.name)) is not None:
         return told
     annotations: Any = definition.definition.get("annotations")
     if not trusted or not isinstance(annotations, dict):

@@ -1,0 +1,406 @@
+"""Operations of an OpenAPI document as tools of an agent: only the host that the caller names is asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from urllib.parse import quote, urlsplit
+
+from treadle.core.data import frozen
+from treadle.core.messages import File, Image, Json
+from treadle.errors import ConfigurationError, ToolError, ToolOutcomeUnknown
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.foreign.openapi_document import MAX_DOCUMENT, References, Unsupported, read_document
+from treadle.tools.foreign.openapi_operations import Operation, listed, operation_of
+from treadle.tools.foreign.openapi_request import Prepared, checked_header, prepared
+from treadle.tools.foreign.tool import ForeignTool, Terms
+from treadle.tools.observe import to_output
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_RESPONSE: Final = 1_000_000
+"""Bytes of a response, by default."""
+
+_MAX_TOOLS: Final = 1_000
+_MAX_EXCERPT: Final = 2_000
+_READING: Final = ("GET", "HEAD")
+_LOST_BEHIND_GATEWAY: Final = (502, 504)
+_IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
+
+
+def openapi_tools(
+    document: Mapping[str, Any] | str | PathLike[str],
+    *,
+    name: str,
+    base_url: str,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    auth: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    effects: Mapping[str, Sequence[str]] | None = None,
+    idempotency_header: str | None = None,
+    timeout: float | None = 60.0,
+    retries: int = 0,
+    max_bytes: int = MAX_RESPONSE,
+    networks: Sequence[str] = (),
+) -> list[ForeignTool]:
+    """Return operations of an OpenAPI 3 document as tools of an agent, called `name__operation`.
+
+    GET and HEAD only read. All other operations may write, and are never started twice, unless `effects` says
+    otherwise. Requests go to `base_url` alone, through `http_client`; the servers of the document are ignored. A status
+    from 300 up is the call's error. If the answer to an operation that may write is lost, its outcome is unknown.
+
+    Args:
+        document: the document, its path, or its URL; YAML needs the extra `openapi`.
+        name: what the names of the tools begin with: at most 32 letters, digits, `-` and single `_`.
+        base_url: where the paths of the document begin, such as `https://api.example.com/v1`.
+        include: patterns of operations, by their names or as `GET /pets/*`; the others are left out. All by default.
+        exclude: patterns of operations that are left out.
+        auth: for each security scheme of the document the name of the secret that is sent, as `Runner(secrets=)` has
+            it: a token, a key, or `user:password` for the scheme `basic`. No call holds it, and no journal.
+        headers: further headers of each request; no secrets.
+        effects: what operations do, by the same patterns: `{"POST /search": ["read_only"]}`. The first that matches
+            counts, in place of what the method says.
+        idempotency_header: a header in which the service takes a key that is the same for each attempt of a call, such
+            as `Idempotency-Key`.
+        timeout: seconds a call may take; None for no limit.
+        retries: how often a failed call of a read-only or idempotent operation is tried again.
+        max_bytes: how long a response may be, in bytes.
+        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
+
+    Raises:
+        ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs what is not
+            supported; the text names it.
+        MissingExtra: the extra `http` is not installed.
+    """
+    terms = Terms.of("openapi_tools", effects, timeout, retries)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _refuse(f"name must be at most 32 letters, digits, '-' and single '_', got {name!r}")
+    service = _service(base_url, headers, networks, max_bytes)
+    data = read_document(document, lambda url: _fetched(url, networks))
+    schemes = _schemes(data, auth)
+    chosen = [each for each in listed(data) if _is_chosen(each.names, include, exclude)]
+    if not chosen or len(chosen) > _MAX_TOOLS:
+        how_many = "none" if not chosen else f"{len(chosen):,}, and {_MAX_TOOLS:,} may be used"
+        _refuse(f"of the operations of the document, include= and exclude= choose {how_many}")
+    made: list[ForeignTool] = []
+    problems: list[str] = []
+    for entry in chosen:
+        try:
+            operation = operation_of(entry, data)
+            chosen_schemes = _chosen_schemes(operation, schemes)
+        except Unsupported as problem:
+            problems.append(f"{entry.name} ({entry.names[1]}): {problem}")
+            continue
+        call = _OperationCall(operation, service, chosen_schemes, idempotency_header)
+        made.append(call.as_tool(name, entry.names, terms))
+    if problems:
+        _refuse(f"leave out by exclude= what cannot be called: {'; '.join(problems)[:4_000]}")
+    terms.check_used([name for entry in chosen for name in entry.names])
+    return made
+
+
+def _is_chosen(names: Sequence[str], include: Sequence[str], exclude: Sequence[str]) -> bool:
+    def matches(patterns: Sequence[str]) -> bool:
+        return any(fnmatchcase(each, pattern) for pattern in patterns for each in names)
+
+    return (not include or matches(include)) and not matches(exclude)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigurationError(f"openapi_tools: {why}")
+
+
+# -------------------------------------------------------------------------------------------- service
+
+
+@frozen
+class Service:
+    """Where requests go.
+
+    Args:
+        base_url: without a slash at its end.
+        host: the only host that is reached.
+        headers: of each request.
+        networks: that may be reached though they are no part of the internet.
+        max_bytes: of a response.
+    """
+
+    base_url: str
+    host: str
+    headers: Mapping[str, str]
+    networks: tuple[str, ...]
+    max_bytes: int
+
+    def client(self) -> httpx2.AsyncClient:
+        """Return a client for one call: callers may have an event loop each."""
+        from treadle.tools.web import http_client
+
+        return http_client(self.host, networks=self.networks, max_bytes=self.max_bytes)
+
+
+def _service(base_url: Any, headers: Any, networks: Sequence[str], max_bytes: Any) -> Service:
+    parts = urlsplit(base_url) if isinstance(base_url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        _refuse(f"base_url must be like 'https://api.example.com/v1', got {base_url!r}")
+    if parts.query or parts.fragment or parts.username is not None:
+        _refuse("base_url must have no user, query or fragment; secrets go into auth=")
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        _refuse(f"max_bytes must be a whole number from 1 up, got {max_bytes!r}")
+    fixed: dict[str, str] = {}
+    for key, value in dict[Any, Any](headers or {}).items():
+        fixed[str(key)] = _fixed_header(str(value), f"headers[{key!r}]")
+    service = Service(base_url.rstrip("/"), parts.hostname, fixed, tuple(networks), max_bytes)
+    service.client()  # says what is wrong with host and networks, and whether the extra is there
+    return service
+
+
+def _fixed_header(text: str, where: str) -> str:
+    try:
+        return checked_header(text, where)
+    except ToolError as error:
+        _refuse(str(error))
+
+
+def _fetched(url: str, networks: Sequence[str]) -> bytes:
+    """Return a document from the network, which the caller named."""
+    import httpx2
+
+    from treadle.tools.web import http_client_sync
+
+    try:
+        with http_client_sync(
+            urlsplit(url).hostname or "", networks=networks, max_bytes=MAX_DOCUMENT
+        ) as client:
+            response = client.get(url)
+            response.raise_for_status()
+    except (httpx2.HTTPError, ToolError) as error:
+        _refuse(f"{url} cannot be read: {error}")
+    return response.content
+
+
+# --------------------------------------------------------------------------------------- authentication
+
+
+@frozen
+class Scheme:
+    """How a secret is sent.
+
+    Args:
+        name: in the document.
+        secret: name of the secret.
+        place: `header`, `query` or `cookie`.
+        key: the name of the header, of the parameter or of the cookie.
+        form: `plain`, `bearer` or `basic`.
+    """
+
+    name: str
+    secret: str
+    place: str
+    key: str
+    form: str
+
+    def value(self, secret: str) -> str:
+        """Return what is sent."""
+        if self.form == "basic":
+            return f"Basic {base64.b64encode(secret.encode()).decode()}"
+        return f"Bearer {secret}" if self.form == "bearer" else secret
+
+
+def _schemes(document: Mapping[str, Any], auth: Any) -> dict[str, Scheme]:
+    """Return the security schemes for which the caller has secrets."""
+    if auth is not None and not isinstance(auth, Mapping):
+        _refuse(f"auth must map security schemes to names of secrets, got a {type(auth).__name__}")
+    components: Any = document.get("components", {})
+    components = cast("Mapping[str, Any]", components) if isinstance(components, Mapping) else {}
+    found: Any = components.get("securitySchemes", {})
+    known = cast("dict[str, Any]", found) if isinstance(found, Mapping) else {}
+    schemes: dict[str, Scheme] = {}
+    for name, secret in cast("Mapping[Any, Any]", auth or {}).items():
+        if name not in known:
+            _refuse(f"auth names the scheme {name!r}; those of the document are {', '.join(known) or 'none'}")
+        if not isinstance(secret, str) or not secret.isidentifier():
+            _refuse(
+                f"auth[{name!r}] must be the name of a secret in Runner(secrets=), of letters, digits and '_'"
+            )
+        try:
+            schemes[name] = _scheme(name, secret, References(document).followed(known[name]))
+        except Unsupported as problem:
+            _refuse(f"auth: the scheme {name!r}: {problem}")
+    return schemes
+
+
+def _scheme(name: str, secret: str, facts: Mapping[str, Any]) -> Scheme:
+    kind, form = facts.get("type"), str(facts.get("scheme", "")).lower()
+    if kind == "apiKey" and facts.get("in") in ("header", "query", "cookie"):
+        return Scheme(name, secret, facts["in"], str(facts.get("name")), "plain")
+    if kind in ("oauth2", "openIdConnect") or (kind == "http" and form == "bearer"):
+        return Scheme(name, secret, "header", "authorization", "bearer")
+    if kind == "http" and form == "basic":
+        return Scheme(name, secret, "header", "authorization", "basic")
+    raise Unsupported(f"it is of the type {kind} {form}")
+
+
+def _chosen_schemes(operation: Operation, schemes: Mapping[str, Scheme]) -> tuple[Scheme, ...]:
+    """Return what an operation is sent for authentication: the first alternative for which there are secrets."""
+    for alternative in sorted(operation.security, key=lambda names: not names):
+        if all(name in schemes for name in alternative):
+            return tuple(schemes[name] for name in alternative)
+    if operation.security:
+        wanted = " or ".join(" with ".join(names) for names in operation.security)
+        raise Unsupported(f"it needs {wanted}: name the secret in auth=")
+    return ()
+
+
+# ----------------------------------------------------------------------------------------------- calls
+
+
+class _OperationCall:
+    """Calls of an operation.
+
+    Args:
+        operation: as the document describes it.
+        service: where requests go.
+        schemes: which secrets are sent.
+        idempotency_header: the header for the key of a call, if there is one.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        service: Service,
+        schemes: tuple[Scheme, ...],
+        idempotency_header: str | None,
+    ) -> None:
+        self._service, self._schemes, self._idempotency_header = service, schemes, idempotency_header
+        hidden = {(each.place, each.key.lower()) for each in schemes}
+        if idempotency_header is not None:
+            hidden.add(("header", idempotency_header.lower()))
+        self._operation = operation.without(hidden)
+
+    def as_tool(self, prefix: str, names: Sequence[str], terms: Terms) -> ForeignTool:
+        """Return the operation as a tool."""
+        operation = self._operation
+        spec = terms.spec(
+            f"{prefix}__{operation.name}",
+            operation.description,
+            operation.parameters_schema,
+            names=names,
+            by_default=frozenset({"read_only", "open_world"}) if operation.method in _READING else None,
+            secrets=tuple(dict.fromkeys(each.secret for each in self._schemes)),
+        )
+        return ForeignTool(spec, lambda arguments: prepared(operation, arguments), self._call)
+
+    async def _call(self, request: Prepared, ctx: ToolContext[Any]) -> ToolOutput:
+        import httpx2
+
+        from treadle.tools.web import ConnectionRefused, ResponseRefused
+
+        url, headers = await self._addressed(request, ctx)
+        label = self._operation.label
+        never_sent = (
+            httpx2.ConnectError,
+            httpx2.ConnectTimeout,
+            httpx2.PoolTimeout,
+            httpx2.LocalProtocolError,
+        )
+        async with self._service.client() as client:
+            built = client.build_request(
+                self._operation.method, url, headers=headers, content=request.content
+            )
+            try:
+                response = await client.send(built)
+            except ResponseRefused as error:
+                raise ToolOutcomeUnknown(f"{label}: {error}") from None
+            except (ConnectionRefused, *never_sent) as error:
+                raise ToolError(f"{label} was not sent: {error}") from None
+            except httpx2.HTTPError as error:
+                why = f"{type(error).__name__} {error}".strip()
+                raise ToolOutcomeUnknown(f"{label}: the answer was lost: {why}") from None
+        return self._output(response)
+
+    async def _addressed(self, request: Prepared, ctx: ToolContext[Any]) -> tuple[str, dict[str, str]]:
+        """Return the URL and the headers of a request, with its secrets."""
+        import asyncio
+
+        headers = {"accept": "application/json, */*;q=0.5", **self._service.headers, **request.headers}
+        query, cookies = list(request.query), list[str]()
+        if self._idempotency_header is not None:
+            headers[self._idempotency_header] = ctx.idempotency_key
+        for scheme in self._schemes:
+            secret = await asyncio.to_thread(ctx.secret, scheme.secret)
+            value = scheme.value(secret)
+            if scheme.place == "query":
+                query.append(f"{quote(scheme.key, safe='')}={quote(value, safe='')}")
+                continue
+            if not (value.isascii() and value.isprintable()):
+                raise ToolError(f"the secret {scheme.secret!r} holds a character that no header may have")
+            if scheme.place == "cookie":
+                cookies.append(f"{scheme.key}={value}")
+            else:
+                headers[scheme.key] = value
+        if cookies:
+            headers["cookie"] = "; ".join(cookies)
+        url = f"{self._service.base_url}{request.path}"
+        return f"{url}?{'&'.join(query)}" if query else url, headers
+
+    def _output(self, response: httpx2.Response) -> ToolOutput:
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        if not 200 <= response.status_code < 300:
+            raise self._failure(response, status)
+        origin = f"web:{self._service.host}"
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._operation.method == "HEAD":
+            return ToolOutput(
+                {"status": response.status_code, "headers": dict(response.headers)}, origin=origin
+            )
+        if not response.content:
+            return ToolOutput(None, status, origin=origin)
+        if media_type in _IMAGES:
+            image = Image(data=response.content, media_type=media_type)
+            return ToolOutput(
+                {"media_type": media_type, "bytes": len(response.content)}, [image], origin=origin
+            )
+        if media_type == "application/json" or media_type.endswith("+json"):
+            try:
+                return ToolOutput(to_output(json.loads(response.content)).output, origin=origin)
+            except (ValueError, RecursionError, ToolError):
+                pass  # it says that it is JSON, and is not: then it is a text
+        elif (
+            media_type
+            and not media_type.startswith("text/")
+            and not media_type.endswith(("xml", "yaml", "script"))
+        ):
+            said: Json = {"media_type": media_type, "bytes": len(response.content)}
+            file = File(data=response.content, media_type=media_type, name=_file_name(response))
+            return ToolOutput(said, artifacts=[file], origin=origin)
+        return ToolOutput(_text(response), origin=origin)
+
+    def _failure(self, response: httpx2.Response, status: str) -> ToolError:
+        excerpt = response.content[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()
+        excerpt = excerpt if len(excerpt) <= _MAX_EXCERPT else f"{excerpt[:_MAX_EXCERPT]} [cut]"
+        text = f"{self._operation.label} was answered {status}{f': {excerpt}' if excerpt else ''}"
+        if response.status_code in _LOST_BEHIND_GATEWAY:
+            return ToolOutcomeUnknown(text)
+        return ToolError(text)
+
+
+def _text(response: httpx2.Response) -> str:
+    try:
+        return response.content.decode(response.charset_encoding or "utf-8", "replace")
+    except LookupError:  # an encoding that there is not
+        return response.content.decode("utf-8", "replace")
+
+
+def _file_name(response: httpx2.Response) -> str:
+    """Return a name for a file that was answered: the last part of its path."""
+    return (
+        re.sub(r"[^A-Za-z0-9._-]", "_", response.url.path.rstrip("/").rpartition("/")[2])[:100] or "response"
+    )

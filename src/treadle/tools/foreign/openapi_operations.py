@@ -1,0 +1,292 @@
+"""The operations of an OpenAPI document, each with all that a call of it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.tools.definitions import MAX_SCHEMA, described, plain_name
+from treadle.tools.foreign.openapi_document import References, Schemas, Unsupported, refuse
+
+MAX_OPERATIONS: Final = 5_000
+"""How many operations a document may have."""
+
+METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace", "query")
+
+JSON_TYPE: Final = "application/json"
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
+TEXT_TYPE: Final = "text/plain"
+
+_NEVER_ARGUMENTS: Final = frozenset(
+    {
+        *("accept", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
+        *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+"""Headers that the client sets, or that name the caller: never an argument, also if the document lists them."""
+
+
+@frozen
+class Parameter:
+    """A parameter of an operation.
+
+    Args:
+        name: what it is called in the request.
+        argument: what models call it.
+        place: `path`, `query` or `header`.
+        required: whether the operation needs it.
+        schema: JSON schema of its value.
+        style: how lists and objects are written, as OpenAPI calls it.
+        explode: whether each of their items stands for itself.
+        as_json: whether its value is written as JSON.
+    """
+
+    name: str
+    argument: str
+    place: str
+    required: bool
+    schema: Json
+    style: str
+    explode: bool
+    as_json: bool
+
+
+@frozen
+class Body:
+    """The body of a request: its argument, its schema, and the media type that is sent."""
+
+    argument: str
+    required: bool
+    schema: Json
+    media_type: str
+
+
+@frozen
+class Operation:
+    """An operation of a document.
+
+    Args:
+        name: unique in the document, in the letters that all providers take.
+        method: in capitals.
+        path: the template, such as `/pets/{id}`.
+        description: what models read.
+        parameters: in the order of the document.
+        body: what is sent, if anything is.
+        security: what has to be sent for authentication: one of these lists of schemes; empty for nothing.
+        parameters_schema: JSON schema of the arguments of a call.
+    """
+
+    name: str
+    method: str
+    path: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    security: tuple[tuple[str, ...], ...]
+    parameters_schema: dict[str, Json]
+
+    @property
+    def label(self) -> str:
+        """How people call it: `GET /pets/{id}`."""
+        return f"{self.method} {self.path}"
+
+    def without(self, hidden: Collection[tuple[str, str]]) -> Operation:
+        """Return the operation without parameters that no model gives: pairs of place and name, in small letters."""
+        left_out = {each.argument for each in self.parameters if (each.place, each.name.lower()) in hidden}
+        if not left_out:
+            return self
+        schema = dict(self.parameters_schema)
+        schema["properties"] = {k: v for k, v in schema["properties"].items() if k not in left_out}
+        schema["required"] = [name for name in schema["required"] if name not in left_out]
+        kept = tuple(each for each in self.parameters if each.argument not in left_out)
+        return replace(self, parameters=kept, parameters_schema=schema)
+
+
+@frozen
+class Listed:
+    """An operation as the document lists it, before it is looked at.
+
+    Args:
+        name: unique in the document.
+        method: in small letters.
+        path: the template.
+        item: what the document says of the path.
+        facts: what it says of the operation.
+    """
+
+    name: str
+    method: str
+    path: str
+    item: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What patterns may match: its name, and its method and path."""
+        return self.name, f"{self.method.upper()} {self.path}"
+
+
+def listed(document: Mapping[str, Any]) -> Iterator[Listed]:
+    """Yield the operations of a document; raises `ConfigurationError` for a path that leads out of it."""
+    references, taken = References(document), set[str]()
+    count = 0
+    for path, value in cast("Mapping[Any, Any]", document.get("paths", {})).items():
+        if str(path).startswith("x-"):
+            continue
+        try:
+            item = references.followed(value)
+        except Unsupported as problem:
+            refuse(f"the path {path}: {problem}")
+        for method in METHODS:
+            facts: Any = item.get(method)
+            if not isinstance(facts, Mapping):
+                continue
+            count += 1
+            if count > MAX_OPERATIONS:
+                refuse(f"the document has more than {MAX_OPERATIONS:,} operations")
+            said = cast("Mapping[str, Any]", facts)
+            yield Listed(_name(said, method, str(path), taken), method, str(path), item, said)
+
+
+def _name(facts: Mapping[str, Any], method: str, path: str, taken: set[str]) -> str:
+    """Return a name for an operation that no other one has."""
+    own: Any = facts.get("operationId")
+    words = (
+        own if isinstance(own, str) and own.strip() else f"{method}_{path.replace('{', '').replace('}', '')}"
+    )
+    base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "_", words)).strip("_") or method
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name
+
+
+def operation_of(entry: Listed, document: Mapping[str, Any]) -> Operation:
+    """Return an operation with all that it needs; raises `Unsupported`."""
+    facts, references = entry.facts, References(document)
+    if facts.get("servers") or entry.item.get("servers"):
+        raise Unsupported("it has servers of its own, and only base_url= is asked")
+    schemas = Schemas(references)
+    parameters = _parameters(entry, references, schemas)
+    body = _body(facts.get("requestBody"), {each.argument for each in parameters}, references, schemas)
+    unknown = set(re.findall(r"\{([^{}]*)\}", entry.path)) - {
+        each.name for each in parameters if each.place == "path"
+    }
+    if unknown:
+        raise Unsupported(f"its path has {', '.join(sorted(unknown))}, and it has no such parameter")
+    arguments = {each.argument: each.schema for each in parameters}
+    required = [each.argument for each in parameters if each.required]
+    if body is not None:
+        arguments[body.argument] = body.schema
+        required += [body.argument] if body.required else []
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": arguments,
+        "required": required,
+        "additionalProperties": False,
+        **({"$defs": schemas.definitions} if schemas.definitions else {}),
+    }
+    try:
+        size = len(json.dumps(schema))
+    except (TypeError, ValueError, RecursionError):
+        raise Unsupported("one of its schemas is no JSON data") from None
+    if size > MAX_SCHEMA:
+        raise Unsupported(f"its schemas have more than {MAX_SCHEMA:,} characters")
+    texts = [str(facts[key]) for key in ("summary", "description") if facts.get(key)]
+    description = described("\n\n".join(texts) or f"{entry.method.upper()} {entry.path}")
+    security: Any = facts.get("security", document.get("security", ()))
+    return Operation(
+        *(entry.name, entry.method.upper(), entry.path, description),
+        *(tuple(parameters), body, _security(security), schema),
+    )
+
+
+def _security(value: Any) -> tuple[tuple[str, ...], ...]:
+    alternatives = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+    return tuple(
+        tuple(str(name) for name in cast("Mapping[Any, Any]", each))
+        for each in alternatives
+        if isinstance(each, Mapping)
+    )
+
+
+def _parameters(entry: Listed, references: References, schemas: Schemas) -> list[Parameter]:
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for source in (entry.item, entry.facts):
+        several: Any = source.get("parameters", ())
+        for value in cast("Sequence[Any]", several) if isinstance(several, (list, tuple)) else ():
+            facts = references.followed(value)
+            found[str(facts.get("name")), str(facts.get("in"))] = (
+                facts  # that of the operation replaces the path's
+            )
+    parameters: list[Parameter] = []
+    taken = set[str]()
+    for (name, place), facts in found.items():
+        required = facts.get("required") is True
+        if place == "header" and name.lower() in _NEVER_ARGUMENTS:
+            continue
+        if place == "cookie":
+            if required:
+                raise Unsupported(f"it needs the cookie {name}")
+            continue
+        if place not in ("path", "query", "header"):
+            raise Unsupported(f"its parameter {name} is in {place!r}")
+        argument = plain_name(name) or place
+        argument = f"{place}_{argument}" if argument in taken else argument
+        taken.add(argument)
+        parameters.append(_parameter(name, argument, place, required or place == "path", facts, schemas))
+    return parameters
+
+
+def _parameter(
+    name: str, argument: str, place: str, required: bool, facts: Mapping[str, Any], schemas: Schemas
+) -> Parameter:
+    content: Any = facts.get("content")
+    as_json = isinstance(content, Mapping)
+    if as_json:
+        kinds = cast("Mapping[str, Any]", content)
+        kind = next((each for each in kinds if _is_json(each)), None)
+        if kind is None:
+            raise Unsupported(f"its parameter {name} is {', '.join(kinds)}")
+        found: Any = kinds[kind].get("schema", {})
+    else:
+        found = facts.get("schema", {})
+    style = str(facts.get("style", "form" if place == "query" else "simple"))
+    known = ("form", "spaceDelimited", "pipeDelimited", "deepObject") if place == "query" else ("simple",)
+    if style not in known:
+        raise Unsupported(f"its parameter {name} is written in the style {style}")
+    schema = schemas.taken(found)
+    text: Any = facts.get("description")
+    if isinstance(text, str) and isinstance(schema, dict):
+        schema = {**cast("dict[str, Json]", schema), "description": described(text)}
+    explode: Any = facts.get("explode", style == "form")
+    return Parameter(name, argument, place, required, schema, style, explode is True, as_json)
+
+
+def _is_json(media_type: str) -> bool:
+    essence = media_type.partition(";")[0].strip().lower()
+    return essence in (JSON_TYPE, "*/*", "application/*") or essence.endswith("+json")
+
+
+def _body(value: Any, taken: set[str], references: References, schemas: Schemas) -> Body | None:
+    if value is None:
+        return None
+    facts = references.followed(value)
+    content: Any = facts.get("content")
+    kinds: Mapping[str, Any] = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else {}
+    kind = next((each for each in kinds if _is_json(each)), None)
+    kind = kind or next((each for each in kinds if each.partition(";")[0] in (FORM_TYPE, TEXT_TYPE)), None)
+    if kind is None:
+        raise Unsupported(f"its body is {', '.join(kinds) or 'of no type'}")
+    media_type = kind.partition(";")[0].strip().lower()
+    schema = schemas.taken(references.followed(kinds[kind]).get("schema", {}))
+    argument = "body" if "body" not in taken else "request_body"
+    media_type = JSON_TYPE if "*" in media_type else media_type
+    return Body(argument, facts.get("required") is True, schema, media_type)

@@ -1,0 +1,175 @@
+"""The request of a call of an operation, made of its arguments: no argument leaves its place.
+
+A value in a path is one segment, or a part of one: it is encoded, and what a server might take for another path, also
+after it has decoded it, is refused. A value in a header holds no control character. Names come from the document alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.errors import ToolArgumentsInvalid
+from treadle.tools.definitions import problems_of
+from treadle.tools.foreign.openapi_operations import FORM_TYPE, TEXT_TYPE, Operation, Parameter
+
+_LEAVES_SEGMENT: Final = re.compile(r"[/\\\x00-\x1f\x7f]")
+_NO_HEADER: Final = re.compile(r"[^\x20-\x7e\t]")
+
+
+@frozen
+class Prepared:
+    """A request without its host and without secrets.
+
+    Args:
+        path: encoded, from `/` on.
+        query: pairs, encoded.
+        headers: of the arguments, and of the body.
+        content: the body; None without one.
+    """
+
+    path: str
+    query: tuple[str, ...]
+    headers: dict[str, str]
+    content: bytes | None
+
+
+def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
+    """Return the request for the arguments of a call; raises `ToolArgumentsInvalid` with all that is wrong."""
+    problems = _problems(operation, arguments)
+    if problems:
+        raise ToolArgumentsInvalid("; ".join(problems[:8]))
+    path = _path(operation, arguments)
+    query: list[str] = []
+    headers: dict[str, str] = {}
+    for parameter in operation.parameters:
+        value = arguments.get(parameter.argument)
+        if value is None or parameter.place == "path":
+            continue
+        if parameter.place == "query":
+            query += _query(parameter, value)
+            continue
+        headers[parameter.name] = checked_header(_simple(parameter, value), parameter.argument)
+    content: bytes | None = None
+    body = operation.body
+    if body is not None and body.argument in arguments:
+        content = _content(body.media_type, arguments[body.argument], body.argument)
+        headers["content-type"] = body.media_type
+    return Prepared(path, tuple(query), headers, content)
+
+
+def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
+    """Return what is wrong with arguments, as far as the top of their schemas, and of that of the body, tells."""
+    schema = operation.parameters_schema
+    problems = problems_of(arguments, schema)
+    body = operation.body
+    value = arguments.get(body.argument) if body is not None else None
+    if body is None or not isinstance(value, dict):
+        return problems
+    found: Any = body.schema
+    for _ in range(8):
+        reference: Any = cast("dict[str, Any]", found).get("$ref") if isinstance(found, dict) else None
+        if reference is None:
+            break
+        found = schema["$defs"][reference.rpartition("/")[2]]
+    if isinstance(found, dict):
+        inner = cast("dict[str, Json]", value)
+        problems += [f"{body.argument}.{each}" for each in problems_of(inner, found)]
+    return problems
+
+
+def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
+    parameters = {each.name: each for each in operation.parameters if each.place == "path"}
+
+    def written(match: re.Match[str]) -> str:
+        parameter = parameters[match.group(1)]
+        text = _simple(parameter, arguments[parameter.argument])
+        if _LEAVES_SEGMENT.search(text):
+            raise ToolArgumentsInvalid(
+                f"{parameter.argument}: may not hold '/', a backslash or a control character: it is part of a path"
+            )
+        return quote(text, safe="")
+
+    segments: list[str] = []
+    for template in operation.path.split("/"):
+        segment = re.sub(r"\{([^{}]*)\}", written, template)
+        if segment != template and segment.replace("%2E", ".") in ("", ".", ".."):
+            name = parameters[re.findall(r"\{([^{}]*)\}", template)[0]].argument
+            raise ToolArgumentsInvalid(f"{name}: may not be empty, '.' or '..': it is part of a path")
+        segments.append(segment)
+    return "/".join(segments)
+
+
+def _query(parameter: Parameter, value: Json) -> list[str]:
+    name = quote(parameter.name, safe="")
+    if parameter.as_json:
+        return [f"{name}={quote(_json(value), safe='')}"]
+    if isinstance(value, list):
+        items = [_scalar(each) for each in cast("list[Json]", value)]
+        if parameter.explode:
+            return [f"{name}={quote(each, safe='')}" for each in items]
+        between = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(parameter.style, ",")
+        return [f"{name}={between.join(quote(each, safe='') for each in items)}"]
+    if isinstance(value, dict):
+        fields = cast("dict[str, Json]", value).items()
+        pairs = [(quote(key, safe=""), quote(_scalar(each), safe="")) for key, each in fields]
+        if parameter.style == "deepObject":
+            return [f"{name}%5B{key}%5D={text}" for key, text in pairs]
+        if parameter.explode:
+            return [f"{key}={text}" for key, text in pairs]
+        return [f"{name}={','.join(part for pair in pairs for part in pair)}"]
+    return [f"{name}={quote(_scalar(value), safe='')}"]
+
+
+def _simple(parameter: Parameter, value: Json) -> str:
+    """Return a value as OpenAPI's style `simple` writes it, not encoded."""
+    if parameter.as_json:
+        return _json(value)
+    if isinstance(value, list):
+        return ",".join(_scalar(each) for each in cast("list[Json]", value))
+    if isinstance(value, dict):
+        between = "=" if parameter.explode else ","
+        return ",".join(
+            f"{key}{between}{_scalar(each)}" for key, each in cast("dict[str, Json]", value).items()
+        )
+    return _scalar(value)
+
+
+def _scalar(value: Json) -> str:
+    return value if isinstance(value, str) else "" if value is None else _json(value)
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def checked_header(text: str, name: str) -> str:
+    """Return the value of a header; raises `ToolArgumentsInvalid` for one that could end it and begin another."""
+    if _NO_HEADER.search(text):
+        raise ToolArgumentsInvalid(f"{name}: may hold printable ASCII characters only: it is a header")
+    return text
+
+
+def _content(media_type: str, value: Json, argument: str) -> bytes:
+    if media_type == TEXT_TYPE:
+        if not isinstance(value, str):
+            raise ToolArgumentsInvalid(f"{argument}: must be a text")
+        return value.encode()
+    if media_type == FORM_TYPE:
+        if not isinstance(value, dict):
+            raise ToolArgumentsInvalid(f"{argument}: must be an object")
+        return "&".join(_form(cast("dict[str, Json]", value))).encode()
+    return _json(value).encode()
+
+
+def _form(fields: Mapping[str, Json]) -> list[str]:
+    pairs: list[str] = []
+    for key, value in fields.items():
+        several: Sequence[Json] = cast("list[Json]", value) if isinstance(value, list) else [value]
+        pairs += [f"{quote(str(key), safe='')}={quote(_scalar(each), safe='')}" for each in several]
+    return pairs
