@@ -182,19 +182,19 @@ def test_what_is_no_middleware_is_refused_where_it_is_declared(value: Any, says:
 async def test_a_rewritten_result_is_all_that_is_journalled_and_seen() -> None:
     async def redacts(call: ToolInvocation, next: NextLayer) -> ToolOutput:
         result = await next(call)
-        return ToolOutput(str(result.output).replace("4711", "[number]"))
+        return ToolOutput(str(result.output).replace("NL-91-4711", "[number]"))
 
     @tool(read_only=True)
     def account() -> str:
         """Return an account."""
-        return "account 4711"
+        return "account NL-91-4711"
 
     agent = agent_with(account, middleware=[redacts])
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
         events = await journal(runner, result.task_id)
     assert result.tool_executions[0].output == "account [number]"
-    assert "4711" not in repr(events) + repr(result.messages)
+    assert "NL-91-4711" not in repr(events) + repr(result.messages)
 
 
 async def test_a_middleware_may_answer_without_the_tool_and_the_event_says_so() -> None:

@@ -311,26 +311,38 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 # ------------------------------------------------------------------------------------------ the watcher
 
-# Reads "+ GROUP" and "- GROUP" until the writer is gone; then kills the groups that are left.
+# Reads "+ GROUP" and "- GROUP" until the writer is gone; then kills the groups that are left. "* MARK" and "/ MARK" do
+# so for the processes that carry a mark (`marked.py`).
 _WATCH: Final = """
 trap '' TERM INT HUP QUIT
-groups=' '
-while read -r sign group; do
+PATH=/usr/bin:/bin
+groups=' ' marks=' '
+while read -r sign name; do
   case $sign in
-    +) groups="$groups$group " ;;
-    -) groups="${groups%% $group *} ${groups#* $group }" ;;
+    +) groups="$groups$name " ;;
+    -) groups="${groups%% $name *} ${groups#* $name }" ;;
+    '*') marks="$marks$name " ;;
+    /) marks="${marks%% $name *} ${marks#* $name }" ;;
   esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
+for mark in $marks; do
+  for round in 1 2 3 4 5 6 7 8 9 10; do
+    found=$(grep -ls -- "$mark" /proc/[0-9]*/environ)
+    [ -n "$found" ] || break
+    for each in $found; do each=${each#/proc/}; kill -s KILL "${each%/environ}"; done
+  done
+done
 """
 
 
 class Watcher:
-    """A small process that kills the groups of this process once it is gone, in any way."""
+    """A small process that kills the groups of this process once it is gone, in any way; and what carries its marks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: set[int] = set()
+        self._marks: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, group: int) -> None:
@@ -345,8 +357,21 @@ class Watcher:
                 self._groups.remove(group)
                 self._notify_watcher("-", group)
 
+    def add_mark(self, mark: str) -> None:
+        """Have the processes that carry a mark killed, too."""
+        with self._lock:
+            self._marks.add(mark)
+            if self._process is None or not self._notify_watcher("*", mark):
+                self._begin()
+
+    def remove_mark(self, mark: str) -> None:
+        with self._lock:
+            if mark in self._marks:
+                self._marks.remove(mark)
+                self._notify_watcher("/", mark)
+
     def end(self) -> None:
-        """Have it kill the groups that are left, when this process ends in good order."""
+        """Have it kill what is left, when this process ends in good order."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()
@@ -375,13 +400,15 @@ class Watcher:
         )
         for group in self._groups:
             self._notify_watcher("+", group)
+        for mark in self._marks:
+            self._notify_watcher("*", mark)
 
-    def _notify_watcher(self, sign: str, group: int) -> bool:
-        """Write a line about a group to the watcher; return False if the watcher is gone."""
+    def _notify_watcher(self, sign: str, name: int | str) -> bool:
+        """Write a line about a group or a mark to the watcher; return False if the watcher is gone."""
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(f"{sign} {group}\n".encode())
+            self._process.stdin.write(f"{sign} {name}\n".encode())
         except BrokenPipeError:
             return False
         return True

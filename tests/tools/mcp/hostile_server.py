@@ -158,8 +158,13 @@ def serve_stdio(behaviour: str) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
-    if behaviour == "grandchild" and os.fork() == 0:
-        os.setpgid(0, 0) if os.environ.get("LEAVE_GROUP") else None
+    if behaviour in ("grandchild", "leaves_group", "daemon") and os.fork() == 0:
+        if behaviour == "leaves_group":
+            os.setpgid(0, 0)
+        if behaviour == "daemon":  # of a session of its own, with no parent but the first process
+            os.setsid()
+            if os.fork():
+                os._exit(0)
         time.sleep(300)
     for line in sys.stdin:
         message = json.loads(line)

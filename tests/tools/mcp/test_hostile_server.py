@@ -48,6 +48,8 @@ EXPECTED = {  # what becomes of a task that calls a tool which may write; over s
     "asks_unasked": (OK, OK),
     "asks_without_end": (UNKNOWN, UNKNOWN),
     "grandchild": (OK, None),
+    "leaves_group": (OK, None),
+    "daemon": (OK, None),
     "downgrade": (UNAVAILABLE, UNAVAILABLE),
     "redirects": (None, ERROR),
     "other_audience": (None, ERROR),

@@ -2,12 +2,14 @@
 
 The transport of the `mcp` package bounds neither lines nor what is written to standard error, and leaves grandchildren
 of a server that ends by itself. This one does what `tools/processes.py` does for programs of tools: the program waits
-at a gate until its group is watched, so a crash of this process ends the group too.
+at a gate until its group is watched, so a crash of this process ends the group too. What leaves the group is found by
+the mark in its environment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -22,8 +24,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from treadle.core.data import frozen
+from treadle.tools.marked import VARIABLE, kill_marked, new_mark
 from treadle.tools.mcp.traffic import MAX_MESSAGE, Flooded, Traffic
 from treadle.tools.processes import GATE, has_ended, kill_group, signal_group, watcher
+
+_log = logging.getLogger("treadle.mcp")
 
 GRACE: Final = 1.0
 """Seconds that a server has to end by itself once its input is closed, and again after SIGTERM."""
@@ -55,13 +60,14 @@ class ServerProgram:
     env: Mapping[str, str]
     cwd: str | None
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start it, in a group of its own that ends with this process."""
+    def start(self, mark: str) -> subprocess.Popen[bytes]:
+        """Start it, in a group of its own that ends with this process, as does what carries the mark."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        watcher.add_mark(mark)
         process = subprocess.Popen(
             ("/bin/sh", "-c", GATE, PurePath(self.command[0]).name, *self.command),
             cwd=self.cwd,
-            env={**inherited, **self.env},
+            env={**inherited, **self.env, VARIABLE: mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -255,7 +261,12 @@ async def stdio_transport(
     Raises:
         OSError: its working directory does not exist.
     """
-    process = program.start()
+    mark = new_mark()
+    try:
+        process = program.start(mark)
+    except BaseException:
+        watcher.remove_mark(mark)
+        raise
     on_start(process)
     running = _Running(process, on_lost)
     tasks: Sequence[asyncio.Task[Any]] = ()
@@ -264,10 +275,20 @@ async def stdio_transport(
         tasks = [asyncio.create_task(work()) for work in (running.receive, running.send, running.watch)]
         yield running.read, running.write
     finally:
-        ending = asyncio.ensure_future(running.end())
+        ending = asyncio.ensure_future(_end(running, mark))
         try:
             await asyncio.shield(ending)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, ending, return_exceptions=True)
+
+
+async def _end(running: _Running, mark: str) -> None:
+    """End a server with all it started, also what left its group."""
+    try:
+        await running.end()
+    finally:
+        if killed := await asyncio.to_thread(kill_marked, mark):
+            _log.info("%d processes that an MCP server left behind were killed", killed)
+        watcher.remove_mark(mark)
