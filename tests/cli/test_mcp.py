@@ -1,6 +1,7 @@
 """`mcp`: the servers of agents, and the approval of what changed."""
 
 import json
+import sys
 from pathlib import Path
 
 PLAIN = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
@@ -49,3 +50,15 @@ def test_a_breakpoint_may_name_a_tool_of_a_server_that_was_never_listed(treadle,
     assert ended.code == 0, ended.err
     misspelt = treadle("run", "desks:clerk", "go", "--break", "tool:desk__ad_note")
     assert "did you mean tool:desk__add_note?" in misspelt.err
+
+
+def test_the_servers_of_the_project_file_are_listed_without_an_agent(treadle, project):
+    (project / "pyproject.toml").write_text(
+        "[tool.treadle.mcp_servers.desk]\n"
+        f"command = {sys.executable!r}\nargs = [{str(PLAIN)!r}, 'notes.txt']\n"
+    )
+    listed = treadle("mcp", "list", "--json")
+    assert listed.code == 0, listed.err
+    (item,) = json.loads(listed.out)["items"]
+    assert "desk__add_note" in item["tools"]
+    assert treadle("mcp", "approve", "desk").code == 0

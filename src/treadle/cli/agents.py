@@ -32,7 +32,7 @@ ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 """The name of the agent of `treadle demo`."""
-_SETTINGS: Final = ("agents", "context_factory", "middleware", "policy", "secrets")
+_SETTINGS: Final = ("agents", "context_factory", "mcp_servers", "middleware", "policy", "secrets")
 """The keys of [tool.treadle] in pyproject.toml."""
 
 WAYS: Final = (
@@ -91,6 +91,12 @@ def listed_paths() -> list[str]:
             return cast("list[str]", paths)
     paths = [path.strip() for path in os.environ.get("TREADLE_AGENTS", "").split(",")]
     return [path for path in paths if path]
+
+
+def project_with_servers() -> Path | None:
+    """Return the nearest pyproject.toml, if it lists MCP servers."""
+    project = _project()
+    return project if project is not None and "mcp_servers" in _settings_in(project) else None
 
 
 def _project() -> Path | None:

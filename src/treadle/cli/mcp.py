@@ -69,16 +69,19 @@ async def approve(
 
 
 def _servers(places: list[str]) -> dict[str, MCPServer]:
-    """Return the servers of agents at some places; without places, of those that the project lists."""
+    """Return the servers of agents at some places; without places, of those that the project lists, and its own."""
     chosen = [each for place in places for each in agents.agents_at(place)]
+    found: dict[str, MCPServer] = {}
     if not places:
         chosen = [*agents.listed_agents().agents.values()]
-    found = {
+        if (project := agents.project_with_servers()) is not None:
+            found = {server.name: server for server in MCPServer.from_file(project)}
+    found |= {
         toolset.name: toolset
         for each in chosen
         for toolset in each.toolsets
         if isinstance(toolset, MCPServer)
     }
-    if not chosen:
+    if not chosen and not found:
         raise ConfigurationError(f"no agent is known: {agents.WAYS}")
     return found

@@ -53,6 +53,37 @@ def test_the_files_of_other_programs_are_read(write, monkeypatch):
     assert same.command == "x"
 
 
+def test_the_type_of_a_file_chooses_the_transport(write):
+    url = "https://example.com/sse"
+    entries = {name: {"type": name, "url": url} for name in ("sse", "http", "streamable-http")}
+    servers = MCPServer.from_file(write({"mcpServers": entries}))
+    assert [each.transport for each in servers] == ["sse", "http", "http"]
+
+
+def test_the_project_file_lists_servers_beside_its_other_settings(write, monkeypatch):
+    monkeypatch.setenv("DESK_KEY", "made-up-key")
+    path = write(
+        """
+        [tool.treadle]
+        agents = ["desk:agent"]
+
+        [tool.treadle.mcp_servers.docs]
+        url = "https://example.com/mcp"
+        transport = "sse"
+        headers = { X-Key = "${DESK_KEY}" }
+
+        [tool.treadle.mcp_servers.old]
+        command = "old"
+        disabled = true
+        """,
+        "pyproject.toml",
+    )
+    (docs,) = MCPServer.from_file(path)
+    assert (docs.name, docs.transport, docs.headers) == ("docs", "sse", {"X-Key": "made-up-key"})
+    with pytest.raises(ConfigurationError, match=r"under \[tool\.treadle\.mcp_servers\]"):
+        MCPServer.from_file(write("[tool.treadle]\nagents = []", "pyproject.toml"))
+
+
 def test_a_toml_file_takes_all_arguments(write):
     path = write(
         """
@@ -78,7 +109,10 @@ def test_a_toml_file_takes_all_arguments(write):
         ("[]", "must list servers by name under one of mcpServers, servers, mcp_servers"),
         ({"mcpServers": []}, "must list servers by name"),
         ({"mcpServers": {"a": "npx"}}, "server 'a' must be an object with command or url"),
-        ({"mcpServers": {"a": {"type": "sse", "url": "https://example.com"}}}, "has the type 'sse'"),
+        (
+            {"mcpServers": {"a": {"type": "ws", "url": "https://example.com"}}},
+            "has the type 'ws'; they are stdio",
+        ),
         (
             {"mcpServers": {"a": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}}}},
             "server 'a' needs the environment variable NOT_SET_ANYWHERE",

@@ -138,15 +138,27 @@ async def test_over_http(behaviour, expected, server, clerk, notes, limits):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250_000, "kilobytes"
 
 
-async def test_a_definition_that_changes_while_a_task_runs_is_not_called(clerk, limits, monkeypatch):
-    hostile = MCPServer("bad", command=sys.executable, args=[str(HOSTILE), "rug_pull"], **limits)
-    monkeypatch.setattr(connection, "LISTED_AGAIN", 0.0)
+async def is_pinned(hostile, clerk):
+    """See that a definition which the server changes between two tasks is not called."""
     async with Runner("memory:") as runner:
         first = await runner.run(clerk([call("bad__add"), text("done")], hostile), "go")
         assert first.tool_executions[0].outcome == "ok"
         second = await runner.run(clerk([call("bad__add"), text("done")], hostile), "go")
         assert second.state == "waiting"
         assert "id_rsa" in second.pending[0].preview["now"]["description"]
+
+
+async def test_a_definition_that_changes_while_a_task_runs_is_not_called(clerk, limits, monkeypatch):
+    monkeypatch.setattr(connection, "LISTED_AGAIN", 0.0)
+    await is_pinned(
+        MCPServer("bad", command=sys.executable, args=[str(HOSTILE), "rug_pull"], **limits), clerk
+    )
+
+
+async def test_a_definition_that_changes_over_http_is_not_called(clerk, limits, monkeypatch):
+    monkeypatch.setattr(connection, "LISTED_AGAIN", 0.0)
+    with served("rug_pull") as (url, _):
+        await is_pinned(MCPServer("bad", url=url, **limits), clerk)
 
 
 async def test_models_see_no_hidden_text_and_people_are_asked_nothing(clerk, limits):

@@ -18,6 +18,8 @@ TABLES: Final = ("mcpServers", "servers", "mcp_servers")
 OPTIONS: Final = ("command", "args", "env", "cwd", "url", "headers")
 """What the files of all programs say of a server; of other keys in JSON nothing is read."""
 
+PROJECT: Final = "pyproject.toml"
+
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN: Final = re.compile(r"\$\{[^}]*\}")
 
@@ -25,7 +27,8 @@ _UNKNOWN: Final = re.compile(r"\$\{[^}]*\}")
 def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Return the options of the servers in a file, by their names; those that are `disabled` are left out.
 
-    In JSON, `${NAME}`, `${NAME:-default}` and `${env:NAME}` stand for environment variables.
+    `${NAME}`, `${NAME:-default}` and `${env:NAME}` stand for environment variables. In `pyproject.toml` the servers are
+    under `[tool.treadle]`.
 
     Raises:
         ConfigurationError: the file cannot be read, or an entry is not valid; the text names file and server.
@@ -37,10 +40,13 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         document: Any = tomllib.loads(text) if is_toml else json.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if path.name == PROJECT:
+        document = document.get("tool", {}).get("treadle", {})
     tables = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     found = [tables[name] for name in TABLES if name in tables]
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise ConfigurationError(f"{path} must list servers by name under one of {', '.join(TABLES)}")
+        where = "[tool.treadle.mcp_servers]" if path.name == PROJECT else f"one of {', '.join(TABLES)}"
+        raise ConfigurationError(f"{path} must list servers by name under {where}")
     servers: dict[str, dict[str, Any]] = {}
     for name, entry in cast("dict[str, Any]", found[0]).items():
         where = f"{path}: server {name!r}"
@@ -52,15 +58,23 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         plain = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")
         if plain in servers:
             raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
-        servers[plain] = facts if is_toml else _of_json(facts, where)
+        options = _of_toml(facts) if is_toml else _of_json(facts, where)
+        servers[plain] = options | {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}
     return servers
 
 
+def _of_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name != "disabled"}
+
+
 def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the transport of a server, by the words that programs have for it."""
     kind = facts.get("type", facts.get("transport"))
+    if kind == "sse":
+        return {"transport": "sse"}
     if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp", "streamable_http"):
-        raise ConfigurationError(f"{where} has the type {kind!r}: stdio and streamable HTTP are spoken")
-    return {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}
+        raise ConfigurationError(f"{where} has the type {kind!r}; they are stdio, http and sse")
+    return {}
 
 
 def _expanded(value: Any, where: str) -> Any:

@@ -18,6 +18,9 @@ from treadle.tools.definitions import checked_effects
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 """The era of the protocol: with a handshake (2024-11-05 to 2025-11-25), or without (2026-07-28 on)."""
 
+Transport = Literal["http", "sse"]
+"""How a server with a URL is spoken with: by streamable HTTP, or by HTTP with server-sent events, as before 2025."""
+
 DEFAULT_PINS: Final = Path(".treadle") / "mcp"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
@@ -38,6 +41,7 @@ class ServerDeclaration:
         url: str | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Callable[[], str | Awaitable[str]] | Any = None,
+        transport: Transport = "http",
         protocol: Protocol = "auto",
         only: Sequence[str] = (),
         effects: Mapping[str, Sequence[str]] | None = None,
@@ -59,6 +63,9 @@ class ServerDeclaration:
                 f"MCPServer: name must be at most 32 letters, digits, '-' and single '_', got {name!r}"
             )
         self._check_target(command, args, url, headers, auth)
+        self.transport: Transport = self._choice("transport", transport, get_args(Transport))
+        if url is None and transport != "http":
+            self._refuse("transport", "is for servers with a url")
         self.command, self.args, self.url = command, self._texts("args", args), url
         self.env, self.headers = self._mapping("env", env), self._mapping("headers", headers)
         self.cwd = os.fspath(cwd) if cwd is not None else None

@@ -1,8 +1,8 @@
 """Servers that speak streamable HTTP: bounded answers, failures that end one request and not the session, tokens.
 
 The transport of the `mcp` package ends the whole session when one request fails, and does not tell a request that
-never left from one whose answer was lost. `_Guarded` answers in the server's place instead, with a code that says which
-it was.
+never left from one whose answer was lost. `GuardedClient` answers in the server's place instead, with a code that says
+which it was.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import httpx2
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
 
 from treadle.core.data import frozen
 from treadle.tools.mcp.traffic import MAX_MESSAGE, MAX_UNANSWERED, Flooded, Traffic
@@ -30,6 +31,9 @@ ANSWER_LOST: Final = -32_951
 """The code of an error that says: the request may have been carried out, and its answer was lost."""
 
 CONNECT_SECONDS: Final = 10.0
+
+Refuse = Callable[[httpx2.Request, int, str], httpx2.Response]
+"""Returns the answer to a request that failed, by a code and why."""
 
 Token = Callable[[], str | Awaitable[str]]
 """Returns the bearer token of requests; it is called again when the server refuses one."""
@@ -55,80 +59,125 @@ class ServerAddress:
 class _Bounded(httpx2.AsyncByteStream):
     """The body of an answer, up to a bound."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    def __init__(self, inner: Any, count: Callable[[int], None]) -> None:
+        self._inner, self._count = inner, count
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
         async for chunk in self._inner:
-            size += len(chunk)
-            if size > MAX_UNANSWERED:
-                raise httpx2.StreamError(f"the answer has more than {MAX_UNANSWERED:,} bytes")
+            self._count(len(chunk))
             yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
+def _count_body() -> Callable[[int], None]:
+    """Return a function that counts the bytes of one body, and raises once they are too many."""
+    size = 0
+
+    def count(more: int) -> None:
+        nonlocal size
+        size += more
+        if size > MAX_UNANSWERED:
+            raise httpx2.StreamError(f"the answer has more than {MAX_UNANSWERED:,} bytes")
+
+    return count
+
+
 class _Bounding(httpx2.AsyncHTTPTransport):
     """Sends requests, those of an authorization too; the body of each answer is bounded."""
 
+    def __init__(self, count_events: Callable[[int], None] | None) -> None:
+        super().__init__(limits=httpx2.Limits(max_connections=100), trust_env=True)
+        self._count_events = count_events
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
+        is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        count = (self._count_events if is_events else None) or _count_body()
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
-            stream=_Bounded(response.stream),
+            stream=_Bounded(response.stream, count),
             extensions=response.extensions,
         )
 
 
-class _Guarded(httpx2.AsyncClient):
-    """Sends requests; a request of the protocol that failed is answered here, so that no other one suffers.
+class GuardedClient(httpx2.AsyncClient):
+    """Sends requests; a request of the protocol that failed is answered by `refuse`, so that no other one suffers.
 
     It stands outside of the authorization, which has to see that a server refuses a request.
+
+    Args:
+        address: where the server is.
+        refuse: returns the answer to a request that failed, by a code and why.
+        count_events: counts what the stream of events sends that has all results; None if each request has its own
+            answer.
     """
 
-    def __init__(self, on_refusal: Callable[[], None], **options: Any) -> None:
-        super().__init__(**options)
-        self._on_refusal = on_refusal
+    def __init__(
+        self, address: ServerAddress, refuse: Refuse, count_events: Callable[[int], None] | None = None
+    ) -> None:
+        self._has_results = count_events is None
+        auth = address.auth
+        super().__init__(
+            headers=dict(address.headers),
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.read_seconds, write=address.read_seconds),
+            auth=auth if auth is None or isinstance(auth, httpx2.Auth) else _Bearer(auth),
+            transport=_Bounding(count_events),
+            follow_redirects=False,
+        )
+        self._refuse = refuse
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method != "POST":
             return await super().send(request, **options)
-        asks = _is_request(request)
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return self._refusal(request, NOT_SENT, f"cannot be reached: {_words(error)}")
+            return self._refuse(request, NOT_SENT, f"cannot be reached: {_words(error)}")
         except httpx2.TransportError as error:
-            return self._refusal(request, ANSWER_LOST, f"did not answer: {_words(error)}")
+            return self._refuse(request, ANSWER_LOST, f"did not answer: {_words(error)}")
         except _TokenFailed as error:
-            return self._refusal(request, NOT_SENT, str(error))
-        except Exception as error:  # noqa: BLE001  an authorization of others may raise anything, and says it in secrets
-            return self._refusal(request, NOT_SENT, f"was not asked: auth= raised {type(error).__name__}")
-        kind = response.headers.get("content-type", "").lower()
-        status, is_json = response.status_code, kind.startswith("application/json")
-        refusal = None
-        if status >= 500 and not is_json:
-            refusal = ANSWER_LOST, f"answered with HTTP {status}"
-        elif status in (401, 403):
-            refusal = NOT_SENT, f"refused the request with HTTP {status}: look at auth= and headers="
-        elif status == 404 and "mcp-session-id" in request.headers:
-            refusal = NOT_SENT, "knows the session no more (HTTP 404)"
-        elif asks and status == 202:
-            refusal = ANSWER_LOST, "answered a request with HTTP 202, without a result"
-        elif asks and status == 200 and not is_json and not kind.startswith("text/event-stream"):
-            refusal = ANSWER_LOST, f"answered with the content type {kind[:80]!r}"
-        if refusal is None:
+            return self._refuse(request, NOT_SENT, str(error))
+        except Exception as error:  # noqa: BLE001  what an authorization raises may hold secrets
+            return self._refuse(request, NOT_SENT, f"was not asked: auth= raised {type(error).__name__}")
+        failure = self._refused(request, response)
+        if failure is None and not self._has_results and not response.is_success:
+            failure = NOT_SENT, f"refused the request with HTTP {response.status_code}"
+        if failure is None and self._has_results and id_of(request) is not None:
+            failure = _without_result(response)
+        if failure is None:
             return response
         await response.aclose()
-        return self._refusal(request, *refusal)
+        return self._refuse(request, *failure)
 
-    def _refusal(self, request: httpx2.Request, code: int, why: str) -> httpx2.Response:
-        self._on_refusal()
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
-        return httpx2.Response(400, json=error, request=request)
+    def _refused(self, request: httpx2.Request, response: httpx2.Response) -> tuple[int, str] | None:
+        """Return the code of what failed, and why, where the status of an answer tells it."""
+        status = response.status_code
+        is_json = response.headers.get("content-type", "").lower().startswith("application/json")
+        if status >= 500 and not (is_json and self._has_results):
+            return ANSWER_LOST, f"answered with HTTP {status}"
+        if status in (401, 403):
+            return NOT_SENT, f"refused the request with HTTP {status}: look at auth= and headers="
+        if status == 404 and "mcp-session-id" in request.headers:
+            return NOT_SENT, "knows the session no more (HTTP 404)"
+        if status == 405:
+            return (
+                NOT_SENT,
+                "takes no POST requests (HTTP 405); one with server-sent events wants transport='sse'",
+            )
+        return None
+
+
+def _without_result(response: httpx2.Response) -> tuple[int, str] | None:
+    """Return the code of what failed, and why, where the answer to a request can hold no result."""
+    kind = response.headers.get("content-type", "").lower()
+    if response.status_code == 202:
+        return ANSWER_LOST, "answered a request with HTTP 202, without a result"
+    if response.status_code == 200 and not kind.startswith(("application/json", "text/event-stream")):
+        return ANSWER_LOST, f"answered with the content type {kind[:80]!r}"
+    return None
 
 
 class _Bearer(httpx2.Auth):
@@ -169,13 +218,13 @@ async def _told(token: Token) -> str:
     return value
 
 
-def _is_request(request: httpx2.Request) -> bool:
-    """Whether a message to the server wants an answer."""
+def id_of(request: httpx2.Request) -> str | int | None:
+    """Return the id of a request of the protocol, which wants an answer; None for other messages."""
     try:
         message: Any = json.loads(request.content)
     except ValueError:
-        return False
-    return isinstance(message, dict) and "id" in message and "method" in message
+        return None
+    return message["id"] if isinstance(message, dict) and "id" in message and "method" in message else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def _words(error: Exception) -> str:
@@ -186,55 +235,71 @@ def _words(error: Exception) -> str:
 async def http_transport(
     address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
-    """Speak with a server over HTTP.
+    """Speak with a server over streamable HTTP.
 
     Args:
         address: where it is.
         on_lost: is called with the reason when it sends what it may not.
         on_refusal: is called when a request did not reach it, was refused, or had no answer.
     """
-    timeout = httpx2.Timeout(CONNECT_SECONDS, read=address.read_seconds, write=address.read_seconds)
-    auth = address.auth
-    client = _Guarded(
-        on_refusal,
-        headers=dict(address.headers),
-        timeout=timeout,
-        auth=auth if auth is None or isinstance(auth, httpx2.Auth) else _Bearer(auth),
-        transport=_Bounding(limits=httpx2.Limits(max_connections=100), trust_env=True),
-        follow_redirects=False,
-    )
-    traffic = Traffic()
+
+    def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
+        on_refusal()
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
+        return httpx2.Response(400, json=error, request=request)
+
+    client = GuardedClient(address, refuse)
+    async with (
+        client,
+        streamable_http_client(address.url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+        counted(streams, Traffic(), on_lost) as (passed, _),
+    ):
+        yield passed
+
+
+@asynccontextmanager
+async def counted(
+    streams: Any, traffic: Traffic, on_lost: Callable[[str], None]
+) -> AsyncGenerator[tuple[TransportStreams, Callable[[JSONRPCMessage], None]]]:
+    """Pass messages on while the server sends what it may; yield the streams, and what answers in its place."""
+    inner_read, inner_write = streams[0], streams[1]
     to_us, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_us = anyio.create_memory_object_stream[SessionMessage](0)
 
-    async def receive(inner: Any) -> None:
+    async def receive() -> None:
         async with to_us:
             try:
-                async for message in inner:
+                async for message in inner_read:
                     if isinstance(message, SessionMessage):
                         traffic.received(message.message, 0)
+                    elif isinstance(message, Flooded):
+                        raise message
                     await to_us.send(message)
+                if not sending.done():  # else we hung up
+                    on_lost("closed the connection")
             except Flooded as flood:
                 on_lost(str(flood))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return  # the session has ended
 
-    async def send(inner: Any) -> None:
-        async with from_us, inner:
+    async def send() -> None:
+        async with from_us, inner_write:
             async for message in from_us:
                 traffic.sent(message.message)
-                await inner.send(message)
+                await inner_write.send(message)
 
-    async with (
-        client,
-        streamable_http_client(address.url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
-    ):
-        tasks = [asyncio.create_task(receive(streams[0])), asyncio.create_task(send(streams[1]))]
-        try:
-            yield read, write
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for stream in (to_us, read, write, from_us):
-                stream.close()
+    def answer(message: JSONRPCMessage) -> None:
+        task = asyncio.create_task(to_us.send(SessionMessage(message)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    sending = asyncio.create_task(send())
+    tasks = {asyncio.create_task(receive()), sending}
+    try:
+        yield (read, write), answer
+    finally:
+        for task in (ending := list(tasks)):
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        for stream in (to_us, read, write, from_us):
+            stream.close()

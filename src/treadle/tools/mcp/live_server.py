@@ -37,6 +37,7 @@ from treadle.tools.mcp.elicitation import CallQuestions, Suspended
 from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport
 from treadle.tools.mcp.logs import hide_in_logs
 from treadle.tools.mcp.results import output_of
+from treadle.tools.mcp.sse import sse_transport
 from treadle.tools.mcp.stdio import ServerProgram, stdio_transport
 
 if TYPE_CHECKING:
@@ -178,10 +179,11 @@ class LiveServer:
             transport = stdio_transport(program, self.lose, self._note_process)
         else:
             address = ServerAddress(server.url, server.headers, server.auth, server.call_timeout + 5)
-            transport = http_transport(address, self.lose, self._note_doubt)
+            speak = sse_transport if server.transport == "sse" else http_transport
+            transport = speak(address, self.lose, self._note_doubt)
         return Client(
             transport,
-            mode=server.protocol,
+            mode="legacy" if server.transport == "sse" and server.protocol == "auto" else server.protocol,
             read_timeout_seconds=max(server.call_timeout, server.start_timeout),
             sampling_callback=self._sample if server.sampling is not None else None,
             elicitation_callback=self._elicit if server.elicitation else None,

@@ -34,6 +34,7 @@ class MCPServer(ServerDeclaration):
         headers: of each request to it.
         auth: returns the bearer token of requests, sync or async, and is called again when the server refuses one; or
             an `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
+        transport: `sse` for a server with a url that speaks HTTP with server-sent events, as before 2025.
         protocol: `legacy` for the handshake of the years before 2026, `2026-07-28` for the protocol without; `auto`
             asks the server.
         only: patterns of the server's names of tools, such as `read_*`; the others are not offered.
@@ -63,8 +64,9 @@ class MCPServer(ServerDeclaration):
         """Return the servers of a file: `.mcp.json` and the like, or TOML with a table `[mcp_servers.NAME]` for each.
 
         Args:
-            path: of the file. In JSON, `${NAME}` stands for an environment variable; servers that are disabled are
-                left out, and so are keys that other programs alone know, such as those that approve calls.
+            path: of the file. `${NAME}` stands for an environment variable; servers that are disabled are left out,
+                and so are, in JSON, keys that other programs alone know, such as those that approve calls. In
+                `pyproject.toml` the tables are `[tool.treadle.mcp_servers.NAME]`.
             options: further arguments of each server; what the file says goes before.
 
         Raises:

@@ -56,6 +56,12 @@ class Traffic:
         if self._bytes > MAX_UNANSWERED:
             raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
 
+    def received_bytes(self, size: int) -> None:
+        """Note a part of a message; raises `Flooded`."""
+        self._bytes += size
+        if self._bytes > MAX_UNANSWERED:
+            raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
+
     def received_noise(self, size: int) -> None:
         """Note a line that is no message; raises `Flooded`."""
         self._noise += 1

@@ -1,0 +1,49 @@
+"""Servers that speak HTTP with server-sent events, as before 2025: all answers come over one stream.
+
+A message is posted, and what the server answers to that is no result, so a message that failed is answered here, in the
+stream's place, with the codes of `http.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from mcp.client._transport import TransportStreams
+from mcp.client.sse import sse_client
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage
+
+from treadle.tools.mcp.http import CONNECT_SECONDS, GuardedClient, ServerAddress, counted, id_of
+from treadle.tools.mcp.traffic import Traffic
+
+SILENCE_SECONDS: Final = 86_400.0
+"""The longest silence of the stream of events: a server that is not asked has nothing to say. Calls have deadlines."""
+
+
+@asynccontextmanager
+async def sse_transport(
+    address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
+) -> AsyncGenerator[TransportStreams]:
+    """Speak with a server over HTTP and a stream of server-sent events; the arguments are those of `http_transport`."""
+    traffic, answers = Traffic(), list[Callable[[JSONRPCMessage], None]]()
+
+    def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
+        on_refusal()
+        if (request_id := id_of(request)) is not None and answers:
+            error = ErrorData(code=code, message=why)
+            answers[0](JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+        return httpx2.Response(202, request=request)
+
+    def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        made = GuardedClient(address, refuse, traffic.received_bytes)
+        made.timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
+        return made
+
+    async with (
+        sse_client(address.url, httpx_client_factory=client) as streams,
+        counted(streams, traffic, on_lost) as (passed, answer),
+    ):
+        answers.append(answer)
+        yield passed
