@@ -55,6 +55,7 @@ def specs_of(
             server.name,
             each,
             trusted=server.trusted,
+            trusted_results=server.trusted_results,
             effects=server.effects,
             timeout=server.call_timeout,
             changed=each.name in changed,

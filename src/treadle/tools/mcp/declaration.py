@@ -46,6 +46,7 @@ class ServerDeclaration:
         only: Sequence[str] = (),
         effects: Mapping[str, Sequence[str]] | None = None,
         trusted: bool = False,
+        trusted_results: Sequence[str] = (),
         resources: bool = True,
         prompts: bool = True,
         roots: Sequence[str | os.PathLike[str]] = (),
@@ -77,6 +78,7 @@ class ServerDeclaration:
         self.protocol: Protocol = self._choice("protocol", protocol, get_args(Protocol))
         self.unavailable = self._choice("unavailable", unavailable, ("wait", "continue"))
         self.trusted, self.resources, self.prompts = trusted, resources, prompts
+        self.trusted_results = self._texts("trusted_results", trusted_results)
         self.elicitation = elicitation
         for field in ("start_timeout", "call_timeout"):
             seconds: Any = start_timeout if field == "start_timeout" else call_timeout
@@ -93,7 +95,8 @@ class ServerDeclaration:
         """Return what tells this declaration from another, without the values of `env` and `headers`."""
         address = [self.command, *self.args] if self.url is None else [_without_secrets(self.url)]
         effects: Any = {pattern: list(flags) for pattern, flags in self.effects.items()}
-        return [self.name, address, list(self.only), effects, self.trusted, self.resources, self.prompts]
+        believed = [self.trusted, *self.trusted_results]
+        return [self.name, address, list(self.only), effects, believed, self.resources, self.prompts]
 
     def secrets(self) -> Secrets:
         """Return what must not stand in messages: the values of `env` and `headers`, and secrets in the URL."""

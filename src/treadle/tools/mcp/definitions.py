@@ -76,6 +76,11 @@ def tool_name(server: str, name: str) -> str:
     return plain_name(f"{server}__{name}", name)
 
 
+def origin_of(server: str) -> str:
+    """Return where the results of a server come from, as labels name it."""
+    return f"mcp:{server}"
+
+
 def check_names(server: str, definitions: Sequence[ToolDefinition]) -> None:
     """Raise `WrongDefinition` where two tools of a server would have one name."""
     names: dict[str, str] = {}
@@ -96,6 +101,7 @@ def spec_of(
     effects: Mapping[str, Sequence[str]],
     timeout: float,
     changed: bool,
+    trusted_results: Sequence[str] = (),
 ) -> ToolSpec:
     """Return a tool as the model and the core see it.
 
@@ -106,6 +112,7 @@ def spec_of(
         effects: flags that the user declares, by patterns of names; they go before what the server says.
         timeout: seconds a call may take.
         changed: whether the server defines it differently now, so that each call needs an approval.
+        trusted_results: patterns of names of tools whose results hold no text of strangers.
     """
     facts = definition.definition
     flags = declared_effects(definition, trusted=trusted, effects=effects)
@@ -122,6 +129,8 @@ def spec_of(
         declared=flags is not None,
         needs_approval=changed,
         previews=changed,
+        trusted=any(fnmatchcase(definition.name, pattern) for pattern in trusted_results),
+        origin=origin_of(server),
         **declared,
     )
 
@@ -181,5 +190,6 @@ def reading_specs(server: str, *, resources: bool, prompts: bool, timeout: float
                 open_world=True,
                 declared=True,
                 timeout=timeout,
+                origin=origin_of(server),
             )
     return specs

@@ -41,6 +41,8 @@ class MCPServer(ServerDeclaration):
         effects: what tools do, by patterns of their names: `{"get_*": ["read_only"]}`. The first that matches counts.
         trusted: whether what the server says of the effects of its tools is believed. Otherwise a tool for which
             `effects` says nothing may write, and is never started twice.
+        trusted_results: patterns of names of tools whose results hold nothing that a stranger may have written, such as
+            a time or a sum. All other results of a server are untrusted, also those of one that is `trusted`.
         resources: whether models may list and read the server's resources, by tools that only read.
         prompts: whether models may list and read the server's prompts, likewise.
         roots: folders that the server is told to work in; none are told by default.
