@@ -38,19 +38,33 @@ def settings(home: str, **more: Any) -> dict[str, Any]:
 
 async def refuse_redirect(response: httpx2.Response) -> None:
     """Raise `ModelError` for a redirect: following it would send the key of the request to another server."""
-    if not 300 <= response.status_code < 400:
-        return
-    url, location = response.request.url, response.headers.get("location", "")
-    try:
-        host = urlsplit(urljoin(str(url), location)).netloc.rpartition("@")[2][:_HOST_MAX]
-    except ValueError:
-        host = ""
-    raise ModelError(
-        f"{url.host} answered with HTTP status {response.status_code}, a redirect to {host or 'nowhere'}, which is "
-        "not followed: the API key would go there. Set base_url to the address of the API itself",
+    if 300 <= response.status_code < 400:
+        location = response.headers.get("location", "")
+        raise refused_redirect(str(response.request.url), location, response.status_code)
+
+
+def refused_redirect(url: str, location: str, status: int) -> ModelError:
+    """Return the error for a redirect; it names both hosts, and nothing else of the addresses.
+
+    Args:
+        url: the address of the request.
+        location: where the server redirects to, relative to that address.
+        status: the HTTP status.
+    """
+    host = _host(url, location) if location else ""
+    return ModelError(
+        f"{_host(url)} answered with HTTP status {status}, a redirect to {host or 'nowhere'}, which is not followed: "
+        "the API key would go there. Set base_url to the address of the API itself",
         kind="not_found",
-        status=response.status_code,
+        status=status,
     )
+
+
+def _host(url: str, location: str = "") -> str:
+    try:
+        return urlsplit(urljoin(url, location)).netloc.rpartition("@")[2][:_HOST_MAX]
+    except ValueError:
+        return ""
 
 
 async def refuse_page(response: httpx2.Response) -> None:

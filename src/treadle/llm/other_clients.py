@@ -13,16 +13,16 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers import infer_provider_class
 
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.connections import settings
+from treadle.llm.connections import refused_redirect, settings
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
 _URL = ("base_url", "azure_endpoint", "api_base", "api_host")
-_LEGACY_HTTP = ("groq", "cohere", "github")
+_LEGACY_HTTP = ("groq", "cohere", "github", "huggingface")
 """Providers whose packages take a client of `httpx`, not `httpx2`."""
 
-_OWN_HTTP = ("bedrock", "huggingface", "xai", "gateway/bedrock")
+_OWN_HTTP = ("bedrock", "xai", "gateway/bedrock")
 """Providers whose packages take no HTTP client."""
 
 
@@ -77,7 +77,15 @@ def _connections(provider: str, home: str, connect: float, silence: float) -> An
         return httpx2.AsyncClient(**settings(home, timeout=httpx2.Timeout(silence, connect=connect)))
     import httpx
 
-    return httpx.AsyncClient(**settings(home, timeout=httpx.Timeout(silence, connect=connect)))
+    timeout = httpx.Timeout(silence, connect=connect)
+    # The package of Hugging Face reads the text of an error from a response that has to be loaded by then.
+    hooks = {"response": [_load_error]} if provider == "huggingface" else {}
+    return httpx.AsyncClient(**settings(home, timeout=timeout, event_hooks=hooks))
+
+
+async def _load_error(response: Any) -> None:
+    if response.status_code >= 400:
+        await response.aread()
 
 
 def _provider(
@@ -89,11 +97,13 @@ def _provider(
         from pydantic_ai.providers.gateway import gateway_provider
 
         made: Any = gateway_provider(provider.removeprefix("gateway/"), api_key=key, base_url=url, **more)
-        return _without_bedrock_retries(made) if provider == "gateway/bedrock" else made
+        return _in_one_request(made) if provider == "gateway/bedrock" else made
     if provider == "xai":
         return _xai(key, url, silence)
     if provider == "cohere":
         return _cohere(key, url, connections)
+    if provider == "huggingface":
+        return _huggingface(key, url, connections)
     try:
         make_provider: Any = infer_provider_class(provider)
     except ValueError:
@@ -105,19 +115,30 @@ def _provider(
     if provider == "bedrock":
         more = {"aws_read_timeout": silence, "aws_connect_timeout": connect}
     if key is not None:
-        more["api_key" if "api_key" in takes else "token"] = key
+        parameter = next((parameter for parameter in ("api_key", "token") if parameter in takes), None)
+        if parameter is None:
+            raise ConfigurationError("it takes no api_key=, but the credentials of a login")
+        more[parameter] = key
     url_parameter = next((parameter for parameter in _URL if parameter in takes), None)
     if url is not None and url_parameter is not None:
         more[url_parameter] = url
     made = make_provider(**more)
     if url is not None and url_parameter is None:
         made.client.base_url = url
-    return _without_bedrock_retries(made) if provider == "bedrock" else made
+    return _in_one_request(made) if provider == "bedrock" else made
 
 
-def _without_bedrock_retries(provider: Any) -> Any:
+def _in_one_request(provider: Any) -> Any:
+    """Return a provider of Bedrock that repeats no request, and whose package follows no redirect and names it."""
     events = provider.client.meta.events
     events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
+
+    def refuse_redirect(http_response: Any, **_: Any) -> None:
+        if 300 <= http_response.status_code < 400:
+            url, headers = provider.client.meta.endpoint_url, http_response.headers
+            raise refused_redirect(url, headers.get("location", ""), http_response.status_code)
+
+    events.register("after-call.bedrock-runtime", refuse_redirect)
     return provider
 
 
@@ -140,6 +161,15 @@ def _cohere(key: str | None, url: str | None, connections: Any) -> Any:
     return CohereProvider(
         cohere_client=AsyncClientV2(api_key=key, base_url=url, httpx_client=connections, max_retries=0)
     )
+
+
+def _huggingface(key: str | None, url: str | None, connections: Any) -> Any:
+    from huggingface_hub import AsyncInferenceClient
+    from pydantic_ai.providers.huggingface import HuggingFaceProvider
+
+    client: Any = AsyncInferenceClient(api_key=key, base_url=url, timeout=connections.timeout)
+    client._async_client = connections  # the client that it would make itself follows redirects
+    return HuggingFaceProvider(hf_client=client, api_key=key)
 
 
 def _with_our_stream(model: Any, name: str, provider: Any, connections: Any) -> Any:
