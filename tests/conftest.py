@@ -6,7 +6,7 @@ import random
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,18 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
         left.update(cases[count:])
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = [item for item in items if item not in left]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
+    """Make no items of cases that are marked `full` where these are left out: each worker would make thousands."""
+    yield
+    calls: list[Any] = metafunc._calls
+    if metafunc.config.option.markexpr == "not full" and len(calls) > 1:
+        # The first one stays if all are: a function without cases would be a test without arguments.
+        whole = any(True for _ in metafunc.definition.iter_markers("full"))
+        left = [] if whole else [call for call in calls if all(mark.name != "full" for mark in call.marks)]
+        calls[:] = left or calls[:1]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.interruptible import interruptible
+from tests.forked import Forked
 from treadle.cli.main import main
 
 AGENTS = '''
@@ -233,15 +233,14 @@ def begin(project: Path):
     begun: list[subprocess.Popen[str]] = []
 
     def type_(*arguments: str, **env: str) -> subprocess.Popen[str]:
-        with interruptible():
-            process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", *arguments],
-                cwd=project,
-                env={**os.environ, **env},
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
+        process = Forked(
+            [sys.executable, "-m", "treadle", *arguments],
+            cwd=project,
+            env={**os.environ, **env},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         begun.append(process)
         return process
 

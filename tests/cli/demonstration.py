@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.forked import completed
 from treadle import Runner
 from treadle.core import events as e
 
@@ -21,13 +22,11 @@ WITHOUT_KEYS = {
 
 
 def demo(*options: str) -> list[str]:
-    return [sys.executable, "-m", "treadle.cli.main", "demo", *options]
+    return [sys.executable, "-m", "treadle", "demo", *options]
 
 
 def run(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        demo(*options), cwd=path, env=WITHOUT_KEYS, capture_output=True, text=True, timeout=120, check=False
-    )
+    return completed(demo(*options), cwd=path, env=WITHOUT_KEYS)
 
 
 def folder_of(path: Path) -> Path:

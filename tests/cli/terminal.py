@@ -7,7 +7,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -17,7 +16,7 @@ from types import TracebackType
 
 from rich.cells import cell_len
 
-from tests.interruptible import interruptible
+from tests.forked import Forked, own_the_terminal
 
 _SEQUENCE = re.compile(r"\x1b\[([?>]?)([0-9;]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[=>78]")
 _UNFINISHED = re.compile(r"\x1b(?:\[[?>]?[0-9;]*|\][^\x07]*)?$")
@@ -132,11 +131,6 @@ def _marked(line: Sequence[tuple[str, str]]) -> str:
     return text.rstrip()
 
 
-def _own_the_terminal() -> None:
-    """Let Ctrl-C on the terminal of standard input reach this process as a signal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 class Terminal:
     """A command of `treadle` on a pty.
 
@@ -172,17 +166,16 @@ class Terminal:
             environment.pop(name, None)
         if not color:
             environment["NO_COLOR"] = "1"
-        with interruptible():
-            self.process = subprocess.Popen(
-                [sys.executable, *program, *arguments],
-                cwd=folder,
-                env=environment,
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                start_new_session=True,
-                preexec_fn=_own_the_terminal,  # noqa: PLW1509 - it makes one system call
-            )
+        self.process = Forked(
+            [sys.executable, *program, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=own_the_terminal,
+        )
         os.close(slave)
 
     def __enter__(self) -> "Terminal":

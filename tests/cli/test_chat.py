@@ -5,7 +5,6 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 import termios
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.terminal import Terminal
-from tests.interruptible import interruptible
+from tests.forked import completed
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.cli.chat import Chat
 from treadle.cli.screen import Screen
@@ -77,16 +76,8 @@ def piped(talk):
     """Write lines to a conversation, and return its exit code and what it printed."""
 
     def write(lines: str, *options: str) -> tuple[int, str]:
-        with interruptible():
-            ended = subprocess.run(
-                [sys.executable, "-m", "treadle", "chat", "talk:talker", *options],
-                cwd=talk,
-                input=lines,
-                check=False,
-                text=True,
-                capture_output=True,
-                timeout=60,
-            )
+        command = [sys.executable, "-m", "treadle", "chat", "talk:talker", *options]
+        ended = completed(command, cwd=talk, input=lines, timeout=60)
         return ended.returncode, ended.stdout
 
     return write

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, folder_of, run
-from tests.interruptible import interruptible
+from tests.forked import Forked
 from treadle.cli import demo_agent
 from treadle.cli.demo import play
 from treadle.testing.ledger import Ledger, LedgerLine, append_line
@@ -192,10 +192,9 @@ def test_a_demonstration_with_a_log_of_an_older_version_is_not_taken_up_again(ag
 
 
 def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
-    with interruptible():
-        process = subprocess.Popen(
-            demo(), cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True, env=WITHOUT_KEYS
-        )
+    process = Forked(
+        demo(), cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True, env=WITHOUT_KEYS
+    )
     with process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -214,7 +213,7 @@ def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
 def test_on_a_terminal_it_offers_a_model_at_hand_and_takes_its_time(tmp_path):
     controller, terminal = pty.openpty()
     env = {**os.environ, "OPENAI_API_KEY": "none", "TERM": "xterm", "COLUMNS": "80"}
-    process = subprocess.Popen(
+    process = Forked(
         demo(),
         cwd=tmp_path,
         stdin=terminal,

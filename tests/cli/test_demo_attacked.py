@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, run
+from tests.forked import Forked
 
 pytestmark = pytest.mark.sampled(1)
 
@@ -22,7 +23,7 @@ def killed(path: Path, *options: str, chance: random.Random, group: bool = True)
     """Start a demonstration and kill it, or only its first process, at some instant."""
     lines, delay = chance.randrange(LINES), chance.uniform(0, 0.3)
     print(f"killed {delay:.3f} s after line {lines}")
-    with subprocess.Popen(
+    with Forked(
         demo(*options),
         cwd=path,
         env={**WITHOUT_KEYS, "PYTHONUNBUFFERED": "1"},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interruptible import interruptible
+from tests.forked import Forked
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.cli.drive import _drive
 from treadle.cli.screen import Screen
@@ -93,14 +93,13 @@ async def read_until(stream: Any, wanted: str, times: int) -> None:
 
 
 def process(*command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    with interruptible():
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
+    return Forked(
+        [sys.executable, *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
 
 
 @pytest.mark.anyio

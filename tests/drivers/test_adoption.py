@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.interruptible import interruptible
+from tests.forked import Forked
 from tests.runner.acts import until
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.drivers.adoption import PAGE
@@ -402,10 +402,9 @@ async def test_a_task_whose_driver_was_killed_is_adopted_within_one_scan(tmp_pat
 
 def started(command, folder=None):
     environment = {**os.environ, "TREADLE_DEBUG": "1"}
-    with interruptible():
-        return subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+    return Forked(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 async def napping(process):

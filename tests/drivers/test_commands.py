@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.forked import Forked
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import IrreversibleStep, StepNotFound
 from treadle.events import PauseRequested, Resumed
@@ -86,7 +87,7 @@ class Driven:
     def __init__(self, folder, script, count=1):
         self.folder = folder
         (folder / "driver.py").write_text(DRIVER)
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [sys.executable, "driver.py", script, str(count)],
             cwd=folder,
             stdin=subprocess.PIPE,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Forked
 from treadle import Agent, Runner, ScriptedModel, StepContext, StepResult
 from treadle.core.events import ModelStopped, ToolStarted
 from treadle.core.messages import Message, Text
@@ -35,7 +36,7 @@ Runner(sys.argv[1]).run_sync(agent, "sleep", task_id="nap")
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
     store = tmp_path / "journal.db"
-    process = subprocess.Popen([sys.executable, "-c", DRIVER, str(store)])
+    process = Forked([sys.executable, "-c", DRIVER, str(store)])
     yield store, process
     process.kill()
     process.wait()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Forked
 from tests.runner.cases import assert_well_formed, roles_and_texts, sayer
 from treadle import Runner, RunOptions
 from treadle.errors import ThreadBusy
@@ -55,7 +56,7 @@ Runner(sys.argv[1]).run_sync(agent, "hold", thread_id="talk", task_id="holder")
 
 
 def process(script: str, *arguments: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+    return Forked(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

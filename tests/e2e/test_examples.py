@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from examples import code_fixer, invoices, reflection, research_team, support_desk, what_if
+from tests.forked import completed
 from treadle import Runner, ScriptedModel
 from treadle.models import call
 from treadle.models import text as says
@@ -71,15 +72,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_as_a_program_without_a_key(example: Path, tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, example],
-        cwd=tmp_path,
-        env=environment,
-        input="My order is late\ny\n\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+    done = completed(
+        [sys.executable, example], cwd=tmp_path, env=environment, input="My order is late\ny\n\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -94,9 +88,7 @@ def refund_desk(folder: Path, *arguments: str) -> str:
     """Run a command of the refund desk in a process of its own; return what it printed."""
     program = [sys.executable, ROOT / "examples" / "refund_desk.py", *arguments]
     env = {**os.environ, "TREADLE_STORE": str(folder / "journal.db")}
-    done = subprocess.run(
-        program, cwd=folder, env=env, capture_output=True, check=False, text=True, timeout=60
-    )
+    done = completed(program, cwd=folder, env=env)
     assert done.stderr == ""
     return done.stdout
 

@@ -1,12 +1,11 @@
 """A provider that asks for two hours of patience gets them, without a process that waits."""
 
 import asyncio
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.forked import completed
 from treadle import Agent, Runner
 from treadle.drivers.driver import system_time
 from treadle.testing.provider import fail, text
@@ -36,16 +35,7 @@ async def later(journal: str, hours: float) -> list[str | None]:
 
 
 def python(code: str, *arguments: str) -> str:
-    completed = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=dict(os.environ),
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
+    return completed([sys.executable, "-c", code, *arguments], check=True).stdout
 
 
 def test_two_hours_that_a_provider_asks_for_are_waited_by_no_process(serve: Any, tmp_path: Path) -> None:

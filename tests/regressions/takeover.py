@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.forked import Forked
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.ports import ToolContext
@@ -74,7 +75,7 @@ async def main(folder: Path, seconds: float, verb: str, task_id: str) -> None:
 def driver(folder: Path, verb: str, seconds: float, task_id: str = "t") -> Iterator[subprocess.Popen[str]]:
     """Start a process that drives the task; it is killed at the end of the block, stopped or not."""
     command = [sys.executable, "-m", "tests.regressions.takeover", str(folder), str(seconds), verb, task_id]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = Forked(command, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

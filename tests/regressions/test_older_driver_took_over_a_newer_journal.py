@@ -3,12 +3,12 @@
 import asyncio
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import completed
 from tests.regressions.next_version import TASK, agent, parent
 from treadle import Runner, errors
 from treadle.core import events as e
@@ -33,10 +33,7 @@ def store(request, tmp_path):
 
 async def next_version(mode: str, store: str, folder: Path) -> str:
     command = [sys.executable, "-m", "tests.regressions.next_version", mode, store, str(folder)]
-    done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
+    done = await asyncio.to_thread(completed, command, check=True)
     return done.stdout.strip()
 
 

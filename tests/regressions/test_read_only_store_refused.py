@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import apsw
 import psycopg
 import pytest
 
+from tests.forked import completed
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import StoreUnavailable
 from treadle.models import text
@@ -54,7 +54,7 @@ print(json.dumps([run([*words, "--store", store], out) for words in commands]))
 def commands(
     warm: Path | str, store: Path | str, argument_lists: list[list[str]], out: Path
 ) -> list[tuple[int, str]]:
-    completed = subprocess.run(
+    done = completed(
         [
             sys.executable,
             "-c",
@@ -65,13 +65,9 @@ def commands(
             str(out),
             f"{out}.warm",
         ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
     )
-    assert completed.returncode == 0, completed.stderr
-    return [(code, output) for code, output in json.loads(completed.stdout.splitlines()[-1])]
+    assert done.returncode == 0, done.stderr
+    return [(code, output) for code, output in json.loads(done.stdout.splitlines()[-1])]
 
 
 @pytest.fixture

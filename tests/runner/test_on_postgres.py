@@ -5,7 +5,6 @@ Every other test of the runner runs on PostgreSQL too (`store` in conftest.py); 
 
 import asyncio
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ import pytest
 
 from tests.drivers import test_children, test_compaction
 from tests.engine import test_tree_limits, test_undo
+from tests.forked import Forked
 from tests.runner import test_busy_threads, test_undo_fork
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
@@ -72,7 +72,7 @@ Runner(sys.argv[1]).run_sync(agent(100, 0.05), "go", task_id="doomed")
 
 
 async def test_a_task_whose_driver_was_killed_is_driven_on_by_another_process(url: str) -> None:
-    child = subprocess.Popen([sys.executable, "-c", DRIVER, url])  # noqa: ASYNC220
+    child = Forked([sys.executable, "-c", DRIVER, url])
     async with Runner(url, agents=[agent()]) as runner:
         await until(lambda: _has_come_far(runner), 20)
         child.send_signal(signal.SIGKILL)

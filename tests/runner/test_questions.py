@@ -1,7 +1,6 @@
 """Questions to people: answered from anywhere, once, by what fits; the tools that asked start again under their key."""
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
+from tests.forked import completed
 from tests.runner.cases import both, journal, only
 from tests.runner.planned import WORKING, a_plan, an_answer, sub
 from treadle import (
@@ -734,9 +734,7 @@ def test_the_process_exits_after_the_question_and_an_answer_days_later_starts_th
         url = request.getfixturevalue("postgres").in_schema("questions_between_processes")
 
     def process(act: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, program, url, act], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
+        done = completed([sys.executable, program, url, act], cwd=tmp_path, check=True)
         return done.stdout.splitlines()
 
     assert process("run") == ["waiting ['s1-0-q1']"]

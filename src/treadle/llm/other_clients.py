@@ -168,7 +168,7 @@ def _huggingface(key: str | None, url: str | None, connections: Any) -> Any:
     from pydantic_ai.providers.huggingface import HuggingFaceProvider
 
     client: Any = AsyncInferenceClient(api_key=key, base_url=url, timeout=connections.timeout)
-    client._async_client = connections  # the client that it would make itself follows redirects
+    client._async_client = connections  # noqa: SLF001  the client that it would make itself follows redirects
     return HuggingFaceProvider(hf_client=client, api_key=key)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 import pytest
 
+from tests.forked import Forked
 from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
 from treadle.ports import AT_ONCE, Commit, Committed, JournalEnd, Record, TaskFilter, ThreadChange
@@ -62,7 +63,7 @@ def writing_process(path: Path, task_id: str) -> subprocess.Popen[bytes]:
         task_id,
         "3",
     ]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    return Forked(command, stdout=subprocess.DEVNULL)
 
 
 def in_a_process(script: str, path: Path) -> str:
