@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# keys, injection, aimock, foreign, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package foreign docs site postgres environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package foreign docs site postgres sandbox environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -88,6 +88,9 @@ pictures: .venv
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py
 	$(RUN)/pytest -q -n 2 -m full tests/engine tests/drivers tests/transfer tests/runner tests/context -k postgresql
+
+sandbox: .venv
+	TREADLE_SANDBOX=required $(RUN)/pytest -q -m "full or not full" tests/tools/hosts tests/tools/test_code.py tests/tools/test_commands.py
 
 environments: .venv
 	$(RUN)/python -m tests.environments

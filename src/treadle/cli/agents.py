@@ -32,7 +32,7 @@ ASSISTANT: Final = "assistant"
 """The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 """The name of the agent of `treadle demo`."""
-_SETTINGS: Final = ("agents", "context_factory", "mcp_servers", "middleware", "policy", "secrets")
+_SETTINGS: Final = ("agents", "context_factory", "mcp_servers", "middleware", "policy", "sandbox", "secrets")
 """The keys of [tool.treadle] in pyproject.toml."""
 
 WAYS: Final = (

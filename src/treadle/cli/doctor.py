@@ -22,6 +22,7 @@ from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.llm.providers import installed
 from treadle.llm.registry import PROVIDERS
 from treadle.policy.fitting import misfits
+from treadle.tools.hosts.sandbox import WAYS, Sandbox, lacking
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
@@ -66,6 +67,9 @@ class Diagnosis:
     extras: dict[str, bool]
     environment: dict[str, bool]
     model: str | None
+    sandboxes: dict[str, str | None]
+    """what this machine lacks to confine tools in each way; None if nothing"""
+
     agents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     policy: str | None = None
     """the policy of the project, in short"""
@@ -86,9 +90,11 @@ def doctor(session: Session) -> int:
         extras={name: all(map(installed, parts)) for name, parts in EXTRAS.items()},
         environment={name: bool(os.environ.get(name)) for name in VARIABLES},
         model=agents.available_model(),
+        sandboxes={way: lacking(way) for way in WAYS},
     )
     _check_store(diagnosis, session.store)
     listed = _check_agents(diagnosis)
+    _check_sandboxes(diagnosis, listed)
     _check_policy(diagnosis, listed)
     _check_secrets(diagnosis, listed)
     if diagnosis.model is None:
@@ -224,6 +230,15 @@ def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
         diagnosis.hints += [f"policy: {misfit}" for misfit in misfits(policy, tools, handoffs)]
 
 
+def _check_sandboxes(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
+    """Report the tools that are to run in a sandbox which this machine does not have."""
+    for agent in listed:
+        for tool in agent.tools:
+            host: Any = getattr(tool, "options", {}).get("host")
+            if isinstance(host, Sandbox) and host.problem is not None:
+                diagnosis.problems.append(f"agent {agent.name}: tool {tool.spec.name}: {host.problem}")
+
+
 def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
     """Report where the project's secrets are, and which a tool declares that have no source or cannot be read."""
     try:
@@ -289,6 +304,10 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
         if missing:
             screen.line((f"{'':<13}not: {', '.join(missing)}", "dim"))
     line("model", diagnosis.model or "none")
+    line("sandboxes", ", ".join(way for way, lack in diagnosis.sandboxes.items() if lack is None) or "none")
+    for way, lack in diagnosis.sandboxes.items():
+        if lack is not None:
+            screen.line((f"{'':<13}not: {way}, which lacks {lack}", "dim"))
     for agent in diagnosis.agents:
         tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
         offer = f" (offered by {agent['offer']})" if agent["offer"] else ""

@@ -15,32 +15,40 @@ from treadle.tools.observe import to_output
 from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
+    from treadle.tools.code import command_tool, python_tool, shell_tool
+    from treadle.tools.commands import Command
     from treadle.tools.folder import Folder, FolderPath, PathRefused
     from treadle.tools.foreign import langchain_tools, llamaindex_tools, openapi_tools
+    from treadle.tools.hosts.sandbox import Sandbox
     from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
     from treadle.tools.web import ConnectionRefused, http_client, http_client_sync
 
 __all__ = [
     "AbandonedCall",
+    "Command",
     "ConnectionRefused",
     "Folder",
     "FolderPath",
     "FunctionTool",
     "PathRefused",
     "ProcessResult",
+    "Sandbox",
     "Subprocess",
     "ToolOptions",
     "abandoned",
     "cached",
+    "command_tool",
     "http_client",
     "http_client_sync",
     "langchain_tools",
     "llamaindex_tools",
     "openapi_tools",
+    "python_tool",
     "redacted",
     "run_process",
     "run_process_sync",
+    "shell_tool",
     "timed",
     "to_output",
     "tool",
@@ -48,6 +56,9 @@ __all__ = [
 
 
 _LATER: Final = {
+    **dict.fromkeys(("command_tool", "python_tool", "shell_tool"), "code"),
+    "Command": "commands",
+    "Sandbox": "hosts.sandbox",
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
     **dict.fromkeys(("langchain_tools", "llamaindex_tools", "openapi_tools"), "foreign"),
     **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),

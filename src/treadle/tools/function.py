@@ -177,6 +177,12 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     def __repr__(self) -> str:
         return f"<tool {self._spec.name} ({self._spec.effect})>"
 
+    def with_options(
+        self, options: ToolOptions, frame: FrameType | None = None
+    ) -> FunctionTool[P, R, ContextT_contra]:
+        """Return a tool of the same function, with these options over its own."""
+        return FunctionTool(self.function, {**self.options, **options}, frame)
+
     @property
     def spec(self) -> ToolSpec:
         return self._spec
@@ -413,8 +419,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 
     def define(fn: Callable[..., Any]) -> FunctionTool[..., Any, Any]:
         if isinstance(fn, FunctionTool):
-            merged = cast("ToolOptions", {**fn.options, **options})
-            return FunctionTool(cast("Callable[..., Any]", fn.function), merged, frame)
+            return cast("FunctionTool[..., Any, Any]", fn).with_options(options, frame)
         return FunctionTool(fn, options, frame)
 
     return define if fn is None else define(fn)

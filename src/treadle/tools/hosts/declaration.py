@@ -5,7 +5,7 @@
     class Confined(Subprocess):
         declared = "..."                          what `ToolSpec.host` says, found out without looking at the machine
         level                                     what a result says was in force
-        def launch(self, command, env, folder)    wraps the command line, or raises `HostUnavailable`
+        def launch(self, command, env, ...)       wraps the command line, or raises `HostUnavailable`
         Launch(prepare=("module:function", data)) called in the worker, under its limits, before any code of the tool
 
 A level that cannot be had must raise in `launch` or in the preparation: then nothing has run. Nothing ever runs at a
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.data import frozen
@@ -40,12 +40,14 @@ class Launch:
         env: all its environment variables.
         pass_fds: further descriptors that the command line names; they are closed here once it has started.
         prepare: a function as `module:name`, and its argument, called in the worker before any code of the tool.
+        release: called when the process is gone, perhaps more than once.
     """
 
     command: tuple[str, ...]
     env: dict[str, str]
     pass_fds: tuple[int, ...] = ()
     prepare: tuple[str, Json] | None = None
+    release: Callable[[], None] | None = None
 
 
 @frozen(kw_only=True)
@@ -102,13 +104,17 @@ class Subprocess:
         """What a result says of where its function ran."""
         return "subprocess"
 
-    def launch(self, command: tuple[str, ...], env: dict[str, str], folder: Path) -> Launch:
+    def launch(
+        self, command: tuple[str, ...], env: dict[str, str], folder: Path, *, module: str, script: str | None
+    ) -> Launch:
         """Return how to start a process.
 
         Args:
             command: what has to run in it, unchanged; it names descriptors that have to stay open.
             env: its environment variables.
             folder: its private working directory, which exists and is deleted after the call.
+            module: the module of the tool's function, which it imports.
+            script: the path of the script that this process runs, if the function is defined there.
 
         Raises:
             HostUnavailable: this level cannot be had here.

@@ -19,6 +19,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,7 @@ class ToolProcess:
         self._data = bytearray()
         self._messages: deque[dict[str, Any]] = deque()
         self._problem: str | None = None
+        self._release: Callable[[], None] | None = None
         self._status: bytearray = bytearray()
         self._over = self._paused = False
         self._waiter: asyncio.Future[None] | None = None
@@ -120,19 +122,22 @@ class ToolProcess:
         folder = str(self._folder)
         command = interpreter(_CHILD, str(control), str(channel))
         env = dict(loaded.env) | {"TMPDIR": folder}
-        launch = loaded.host.launch(command, env, self._folder)
-        self._process = subprocess.Popen(
-            launch.command,
-            cwd=folder,
-            env=launch.env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel, control, *launch.pass_fds),
-            start_new_session=True,
-        )
-        for fd in launch.pass_fds:
-            os.close(fd)
+        launch = loaded.host.launch(command, env, self._folder, module=loaded.module, script=loaded.script)
+        self._release = launch.release
+        try:
+            self._process = subprocess.Popen(
+                launch.command,
+                cwd=folder,
+                env=launch.env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(channel, control, *launch.pass_fds),
+                start_new_session=True,
+            )
+        finally:
+            for fd in launch.pass_fds:
+                os.close(fd)
         setup = {
             "path": loaded.path,
             "module": loaded.module,
@@ -364,6 +369,8 @@ class ToolProcess:
             os.close(end) if isinstance(end, int) else end.close()
         self._output = -1
         self._over = True
+        if self._release is not None:
+            self._release()
 
     def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,200 @@
+"""Tools that run what a model writes: Python, a shell, or declared command lines. No agent has them by itself.
+
+Each needs to be told where it runs: `host=Sandbox(...)`, or `host=Subprocess()` where that is really meant. What the
+model wrote is a program of its own in that process, never code in an interpreter of the driver's.
+
+    agent = Agent(model, tools=[python_tool(host=Sandbox(folder="scratch"))])
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeAlias, cast
+
+from treadle.core.messages import Json
+from treadle.errors import ConfigurationError, ToolArgumentsInvalid
+from treadle.tools.commands import Command, command_problem
+from treadle.tools.function import FunctionTool, ToolOptions
+from treadle.tools.hosts.declaration import Subprocess
+from treadle.tools.hosts.sandbox import Sandbox
+from treadle.tools.processes import BoundedOutput
+
+KEPT: Final = 100_000
+"""How much of each output of a program is kept, in bytes: one half from the start, the other from the end."""
+
+LISTED: Final = 100
+"""How many files of the working folder a result names."""
+
+SECONDS: Final = 60.0
+"""How long a call may take by default."""
+
+HANGING: Final = 0.5
+"""Seconds in which the outputs of a program that has ended are still read: what it started may hold them open."""
+
+CodeTool: TypeAlias = FunctionTool[Any, dict[str, Json], Any]
+
+
+def python_tool(*, host: Subprocess, name: str = "run_python", timeout: float | None = SECONDS) -> CodeTool:
+    """Return a tool that runs a Python program and returns its exit code, its outputs and the files.
+
+    The program has the packages of this environment. Its working folder is that of the host. Further options are given
+    as to any tool: `tool(python_tool(host=...), needs_approval=True)`.
+
+    Args:
+        host: where it runs: `Sandbox(...)`, or `Subprocess()`, which confines nothing.
+        name: what the model calls it.
+        timeout: seconds a call may take; None for no limit.
+
+    Raises:
+        ConfigurationError: `host` is none of the two.
+    """
+    return FunctionTool(run_python, _options(host, name, timeout))
+
+
+def shell_tool(*, host: Subprocess, name: str = "run_shell", timeout: float | None = SECONDS) -> CodeTool:
+    """Return a tool that runs a script by `/bin/sh`; all else is as with `python_tool`."""
+    return FunctionTool(run_shell, _options(host, name, timeout))
+
+
+def command_tool(
+    *commands: Command, host: Subprocess, name: str = "run_command", timeout: float | None = SECONDS
+) -> CodeTool:
+    """Return a tool that runs those command lines that are declared, without a shell.
+
+    Args:
+        commands: the programs with the roles of their arguments; a call that none of them allows does not start.
+        host: where it runs, as with `python_tool`.
+        name: what the model calls it.
+        timeout: seconds a call may take; None for no limit.
+
+    Raises:
+        ConfigurationError: there is no command, or no host.
+    """
+    if not commands or not all(isinstance(each, Command) for each in cast("tuple[Any, ...]", commands)):
+        raise ConfigurationError("command_tool: name at least one Command(...)")
+    return _CommandTool(commands, _options(host, name, timeout))
+
+
+def run_python(code: str) -> dict[str, Json]:
+    """Run a Python program in a process of its own.
+
+    Args:
+        code: the program; what it prints is returned.
+    """
+    return _run((sys.executable, "-I", "-"), code)
+
+
+def run_shell(script: str) -> dict[str, Json]:
+    """Run a shell script by /bin/sh.
+
+    Args:
+        script: the script; what it prints is returned.
+    """
+    return _run(("/bin/sh", "-s"), script)
+
+
+def run_command(command: list[str]) -> dict[str, Json]:
+    """Run a program, without a shell.
+
+    Args:
+        command: the program and its arguments, one by one.
+    """
+    return _run(tuple(command), "")
+
+
+class _CommandTool(FunctionTool[Any, dict[str, Json], Any]):
+    """`run_command`, with the check of command lines before a call starts."""
+
+    def __init__(self, commands: tuple[Command, ...], options: ToolOptions) -> None:
+        lines = "".join(f"\n  {command}" for command in commands)
+        described: ToolOptions = {"description": f"Run one of these programs:{lines}"}
+        super().__init__(run_command, {**described, **options})
+        self._commands = commands
+
+    def with_options(self, options: ToolOptions, frame: FrameType | None = None) -> CodeTool:
+        return _CommandTool(self._commands, {**self.options, **options})
+
+    def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
+        found = super().validate(arguments)
+        problem = command_problem(self._commands, cast("Sequence[str]", found["command"]))
+        if problem is not None:
+            raise ToolArgumentsInvalid(f"command: {problem}")
+        return found
+
+
+def _options(host: Any, name: str, timeout: float | None) -> ToolOptions:
+    if not isinstance(host, Subprocess):
+        raise ConfigurationError(
+            f"{name}: say where it runs: host=Sandbox(...), or host=Subprocess(), which confines nothing; "
+            f"got {host!r:.80}"
+        )
+    confined = isinstance(host, Sandbox)
+    return {
+        "name": name,
+        "host": host,
+        "timeout": timeout,
+        "executes": True,
+        # A sandbox that changes nothing outside leaves nothing unknown: after a crash the call is made again.
+        "read_only": confined and host.confines,
+        "open_world": not confined or host.network,
+    }
+
+
+def _run(command: tuple[str, ...], text: str) -> dict[str, Json]:
+    """Run a program in the working folder, and tell how it ended."""
+    outputs = BoundedOutput(KEPT), BoundedOutput(KEPT)
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+    except OSError as error:
+        return {
+            "exit_code": 127,
+            "stdout": "",
+            "stderr": f"{command[0]}: {error.strerror}",
+            "files": _files(),
+        }
+    streams = (process.stdout, process.stderr)
+    readers = [
+        threading.Thread(target=_read, args=pair, daemon=True) for pair in zip(streams, outputs, strict=True)
+    ]
+    for reader in readers:
+        reader.start()
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text.encode("utf-8", "replace"))
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # it did not read all of it
+    code = process.wait()
+    for reader in readers:
+        reader.join(HANGING)
+    out, err = (output.text() for output in outputs)
+    return {"exit_code": code, "stdout": out, "stderr": err, "files": _files()}
+
+
+def _read(stream: Any, output: BoundedOutput) -> None:
+    while data := os.read(stream.fileno(), 65_536):
+        output.add(data)
+
+
+def _files() -> dict[str, Json]:
+    """Return the sizes of the files in the working folder, in bytes, by their paths."""
+    found: dict[str, Json] = {}
+    for folder, folders, names in os.walk("."):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            if len(found) == LISTED:
+                return found
+            try:
+                found[str(path)] = path.lstat().st_size
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,229 @@
+"""Command lines that a tool may run: each word has a declared role, and what has none is refused.
+
+Nothing is guessed from the looks of a word. A program is allowed with the arguments and options that are written down
+for it: a word that begins with `-` has to be one of the options, any other word has the role of its place.
+
+    Command("git", OneOf("log", "diff"), rest=PATH, options={"--oneline": None, "-n": NUMBER})
+    Command("curl", Url("api.example.com"), options={"--silent": None})
+
+There is no shell: no word has a meaning beside that of an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from treadle.core.data import frozen
+from treadle.errors import ConfigurationError
+
+WORDS: Final = 200
+"""How many words a command line may have."""
+
+LENGTH: Final = 10_000
+"""How many characters a word may have."""
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_HOST: Final = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+@frozen
+class Text:
+    """Any text."""
+
+    def __str__(self) -> str:
+        return "TEXT"
+
+    def problem(self, word: str) -> str | None:
+        return None
+
+
+@frozen
+class Number:
+    """A whole number from 0 on."""
+
+    def __str__(self) -> str:
+        return "NUMBER"
+
+    def problem(self, word: str) -> str | None:
+        return None if _NUMBER.fullmatch(word) else "is no whole number"
+
+
+@frozen
+class RelativePath:
+    """A path below the working folder; a sandbox holds where links in it lead."""
+
+    def __str__(self) -> str:
+        return "PATH"
+
+    def problem(self, word: str) -> str | None:
+        if word.startswith(("/", "~")):
+            return "is no path relative to the working folder"
+        return "leads out of the working folder" if ".." in word.split("/") else None
+
+
+@dataclass(frozen=True, init=False)
+class OneOf:
+    """One of some words: subcommands, for example."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        if not words or not all(word and not word.startswith("-") for word in words):
+            raise ConfigurationError(
+                f"OneOf: name words, none of which begins with '-', as that is an option: {words}"
+            )
+        object.__setattr__(self, "words", words)
+
+    def __str__(self) -> str:
+        return "|".join(self.words)
+
+    def problem(self, word: str) -> str | None:
+        return None if word in self.words else f"is none of {', '.join(self.words)}"
+
+
+@dataclass(frozen=True, init=False)
+class Url:
+    """A URL of HTTP whose host is one of these: `api.example.com`, or all names below one, `*.example.org`."""
+
+    hosts: tuple[str, ...]
+
+    def __init__(self, *hosts: str) -> None:
+        if not hosts or not all(_HOST.fullmatch(host) for host in hosts):
+            raise ConfigurationError(
+                f"Url: name hosts, such as `api.example.com` or `*.example.org`: {hosts}"
+            )
+        object.__setattr__(self, "hosts", hosts)
+
+    def __str__(self) -> str:
+        return f"URL of {', '.join(self.hosts)}"
+
+    def problem(self, word: str) -> str | None:
+        try:
+            parts = urlsplit(word)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:
+            return "is no URL"
+        # What programs read differently is refused: a user in it, a backslash, and characters that some cut away.
+        if (
+            parts.scheme not in ("http", "https")
+            or "@" in parts.netloc
+            or re.search(r"[\\\s\x00-\x20\x7f]", word)
+        ):
+            return "is no plain URL of http or https"
+        for allowed in self.hosts:
+            if host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])):
+                return None
+        return f"is a URL of {host or 'no host'}, and those of {', '.join(self.hosts)} are allowed"
+
+
+Role: TypeAlias = Text | Number | RelativePath | OneOf | Url
+
+TEXT: Final = Text()
+NUMBER: Final = Number()
+PATH: Final = RelativePath()
+
+
+@dataclass(frozen=True, init=False)
+class Command:
+    """A program that a tool may run, and the roles of its arguments.
+
+    Args:
+        program: its name as it is found on PATH, or its absolute path.
+        arguments: the role of each argument; the last ones may be left out by the model.
+        rest: the role of all further arguments; None allows none.
+        options: the options that it may have, each with the role of its value, or None for one without a value. The
+            value follows as the next word, or after `=` in the same one.
+
+    Raises:
+        ConfigurationError: a part of it is none.
+    """
+
+    program: str
+    arguments: tuple[Role, ...]
+    rest: Role | None
+    options: Mapping[str, Role | None]
+
+    def __init__(
+        self,
+        program: str,
+        *arguments: Role,
+        rest: Role | None = None,
+        options: Mapping[str, Role | None] | None = None,
+    ) -> None:
+        if not program or not isinstance(program, str) or program.startswith("-"):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Command: {program!r:.80} is no name of a program")
+        where = f"Command({program!r})"
+        for role in (*arguments, *(() if rest is None else (rest,))):
+            _check_role(role, where)
+        for name, role in (options or {}).items():
+            if not name.startswith("-") or name in ("-", "--") or "=" in name:
+                raise ConfigurationError(f"{where}: {name!r} is no option such as '-n' or '--lines'")
+            if role is not None:
+                _check_role(role, f"{where}, option {name}")
+        object.__setattr__(self, "program", program)
+        object.__setattr__(self, "arguments", arguments)
+        object.__setattr__(self, "rest", rest)
+        object.__setattr__(self, "options", dict(options or {}))
+
+    def __str__(self) -> str:
+        """Return it as a line for the model."""
+        options = [f"[{name}]" if role is None else f"[{name} {role}]" for name, role in self.options.items()]
+        rest = () if self.rest is None else (f"[{self.rest} ...]",)
+        return " ".join((self.program, *options, *(f"<{role}>" for role in self.arguments), *rest))
+
+    def problem(self, words: Sequence[str]) -> str | None:
+        """Return why the words after the program are not allowed; None if they are."""
+        places, following = iter(self.arguments), iter(words)
+        for word in following:
+            if word.startswith("-") and word != "-":
+                problem = self._option_problem(word, following)
+            else:
+                role = next(places, self.rest)
+                found = "is one argument too many" if role is None else role.problem(word)
+                problem = found and f"{word!r:.200} {found}"
+            if problem:
+                return problem
+        return None
+
+    def _option_problem(self, word: str, following: Any) -> str | None:
+        name, equals, value = word.partition("=")
+        if name not in self.options:
+            return f"the option {name!r:.200} is not allowed"
+        role = self.options[name]
+        if role is None:
+            return f"the option {name!r} takes no value" if equals else None
+        if not equals:
+            value = next(following, None)
+            if value is None:
+                return f"the option {name!r} lacks its value"
+        if value.startswith("-"):
+            return f"the value {value!r:.200} of {name!r} begins with '-'"
+        problem = role.problem(value)
+        return problem and f"the value {value!r:.200} of {name!r} {problem}"
+
+
+def _check_role(role: Any, where: str) -> None:
+    if not isinstance(role, (Text, Number, RelativePath, OneOf, Url)):
+        raise ConfigurationError(
+            f"{where}: {role!r:.80} is no role: write TEXT, NUMBER, PATH, OneOf(...) or Url(...)"
+        )
+
+
+def command_problem(commands: Sequence[Command], words: Sequence[str]) -> str | None:
+    """Return why no command allows a command line; None if one does."""
+    if not words:
+        return "the command line is empty"
+    if len(words) > WORDS or any(len(word) > LENGTH for word in words):
+        return f"the command line has more than {WORDS} words, or one of more than {LENGTH:,} characters"
+    if any("\0" in word for word in words):
+        return "a word of the command line has a character of the number 0"
+    meant = [command for command in commands if command.program == words[0]]
+    if not meant:
+        names = ", ".join(dict.fromkeys(command.program for command in commands))
+        return f"the program {words[0]!r:.200} is not allowed; those allowed are {names}"
+    problems = [command.problem(words[1:]) for command in meant]
+    return None if None in problems else f"{words[0]}: {problems[0]}"

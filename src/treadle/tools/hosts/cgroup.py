@@ -1,0 +1,128 @@
+"""A limit of processes for programs of root, whom `RLIMIT_NPROC` does not bind: a control group for each call.
+
+The group is made below one whose parts may have a limit of processes: of version 2 the nearest above this process
+that hands the controller `pids` on, of version 1 its own in the hierarchy of that controller.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+_NAME: Final = "treadle-"
+_numbers: Final = count(1)
+_left: Final[set[Path]] = set()
+
+
+def binds_rlimit() -> bool:
+    """Whether `RLIMIT_NPROC` binds programs of this process: it does not where the user is 0 of the machine itself."""
+    if os.geteuid() != 0:
+        return True
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, outside, _ = map(int, line.split())
+        if inside == 0:
+            return outside != 0
+    return True
+
+
+@cache
+def parent() -> Path | None:
+    """Return the group in which groups with a limit of processes can be made; None if there is none."""
+    for place in _places():
+        trial = place / f"{_NAME}{os.getpid()}-0"
+        try:
+            trial.mkdir()
+        except OSError:
+            continue
+        try:
+            if (trial / "pids.max").exists() and os.access(trial / "cgroup.procs", os.W_OK):
+                return place
+        finally:
+            trial.rmdir()
+    return None
+
+
+def made(place: Path, processes: int) -> tuple[str, Callable[[], None]]:
+    """Make a group of at most so many processes.
+
+    Returns:
+        The file into which a process writes `0` to join it, and what removes it once its processes are gone.
+    """
+    _sweep(place)
+    group = place / f"{_NAME}{os.getpid()}-{next(_numbers)}"
+    group.mkdir()
+    (group / "pids.max").write_text(str(processes))
+    return str(group / "cgroup.procs"), lambda: _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Remove a group; one whose processes are not quite gone is removed with the next one, or at the end."""
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        _left.discard(group)
+    except OSError:
+        _left.add(group)
+    else:
+        _left.discard(group)
+
+
+def _remove_left() -> None:
+    for group in list(_left):
+        _remove(group)
+
+
+atexit.register(_remove_left)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the groups of drivers that are gone, and those left of this one."""
+    _remove_left()
+    for group in place.glob(f"{_NAME}*"):
+        driver = group.name.removeprefix(_NAME).partition("-")[0]
+        if driver.isdecimal() and not Path(f"/proc/{driver}").exists():
+            with suppress(OSError):
+                group.rmdir()
+
+
+def _places() -> Generator[Path]:
+    """Yield the groups that may be parents, the most likely first."""
+    mounts = _mounts()
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, own = line.split(":", 2)
+        if "pids" in controllers.split(",") and "pids" in mounts:
+            mount, root = mounts["pids"]
+            yield _below(mount, root, own)
+            yield mount
+        elif number == "0" and "" in mounts:
+            mount, root = mounts[""]
+            place = _below(mount, root, own)
+            while place.is_relative_to(mount):
+                with suppress(OSError):
+                    if "pids" in (place / "cgroup.subtree_control").read_text().split():
+                        yield place
+                place = place.parent
+
+
+def _mounts() -> dict[str, tuple[Path, str]]:
+    """Return where hierarchies are mounted, and from which group on: `pids` of version 1, empty for version 2."""
+    found: dict[str, tuple[Path, str]] = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place, _, kind = line.partition(" - ")
+        fields, (kind, _, options) = place.split(), kind.split(None, 2)
+        if kind == "cgroup2":
+            found.setdefault("", (Path(fields[4]), fields[3]))
+        elif kind == "cgroup" and "pids" in options.split(","):
+            found.setdefault("pids", (Path(fields[4]), fields[3]))
+    return found
+
+
+def _below(mount: Path, root: str, own: str) -> Path:
+    """Return the folder of a group, given what of the hierarchy is mounted."""
+    return mount / own.removeprefix(root).lstrip("/")

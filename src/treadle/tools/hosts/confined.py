@@ -1,0 +1,77 @@
+"""What a tool's process does to itself, under its limits and before any code of the tool, to be confined.
+
+Within bubblewrap little is left to do. With Landlock all of it happens here: the process gives up all capabilities and
+every way to get one, restricts itself, and installs the filter of system calls. What of this fails raises, and then the
+tool does not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+import resource
+from contextlib import suppress
+from errno import EINVAL
+from pathlib import Path
+from typing import Any, Final
+
+from treadle.tools.hosts.landlock import check, libc, restrict
+
+_SET_SECCOMP, _DROP_BOUND, _SET_SECUREBITS, _NO_NEW_PRIVILEGES = 22, 24, 28, 38
+_NO_ROOT_LOCKED: Final = 0b11101111
+"""No capability comes of the user 0, of a change of users, or of the ambient ones, and that stays so."""
+_CAPABILITIES_V3: Final = 0x20080522
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def by_namespaces(what: dict[str, Any]) -> None:
+    """Limit the `processes` of this user namespace, in which those of the machine are not counted."""
+    _limit_processes(what["processes"], 0)
+
+
+def by_landlock(what: dict[str, Any]) -> None:
+    """Confine this process.
+
+    Args:
+        what: its `folder`, what it may `read` and `write`, `network`, the `filter`, and how many `processes` may be
+            added to those of its user; None for any number.
+    """
+    _limit_processes(what["processes"], _of_this_user())
+    os.chdir(what["folder"])
+    _give_up_capabilities()
+    check("no new privileges", libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    restrict(what["read"], what["write"], network=what["network"])
+    program = base64.b64decode(what["filter"])
+    instructions = _Filter(len(program) // 8, program)
+    check("the filter of system calls", libc().prctl(_SET_SECCOMP, 2, ctypes.byref(instructions), 0, 0))
+
+
+def _limit_processes(processes: int | None, counted: int) -> None:
+    if processes is not None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes + counted, processes + counted))
+
+
+def _of_this_user() -> int:
+    """Return how many threads of this process's user run: the limit counts them all."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if process.stat().st_uid == os.getuid():
+                count += sum(1 for _ in (process / "task").iterdir())
+    return count
+
+
+def _give_up_capabilities() -> None:
+    if os.geteuid() == 0:
+        number = 0
+        while libc().prctl(_DROP_BOUND, number, 0, 0, 0) == 0:
+            number += 1
+        if ctypes.get_errno() != EINVAL:  # EINVAL: there is no capability of this number
+            check("the bounding set of capabilities", -1)
+        check("the user 0", libc().prctl(_SET_SECUREBITS, _NO_ROOT_LOCKED, 0, 0, 0))
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0), (ctypes.c_uint32 * 6)()
+    check("capabilities", libc().capset(header, none))

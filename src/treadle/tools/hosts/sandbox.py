@@ -1,0 +1,375 @@
+"""A process that the operating system confines: it reads and writes what is declared, and has no network.
+
+Theory of operation
+-------------------
+
+`Sandbox` is a `Subprocess` whose command line or first code confines it. There are two ways. The first one that the
+machine has and that enforces the whole profile is taken:
+
+    bubblewrap   the process gets a file system, processes, a network and users of its own (`bubblewrap`); a filter of
+                 system calls closes what no namespace covers (`seccomp`)
+    Landlock     the process keeps those of the machine, and may open what is declared alone (`landlock`); the filter
+                 denies sockets, shared memory, sessions of its own, and changes of modes, owners and times
+
+A way that lacks something is not taken; if no way is left, `HostUnavailable` says of each what it lacks, and nothing
+has run. Whether a way is there is tried out, not concluded from versions: bubblewrap is run once with a whole profile.
+
+A limit of processes binds by `RLIMIT_NPROC`, which counts those of the new user namespace, or with Landlock all of the
+user's. It does not bind root: then a control group does (`cgroup`), or the profile cannot be had.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from treadle.core.data import frozen
+from treadle.core.unknown_names import near_name
+from treadle.errors import ConfigurationError, HostUnavailable
+from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
+from treadle.tools.hosts.declaration import Launch, Subprocess
+from treadle.tools.hosts.visible import code_paths, interpreter_paths, machine_paths, outermost
+
+Way = Literal["bubblewrap", "landlock"]
+WAYS: Final[tuple[Way, ...]] = ("bubblewrap", "landlock")
+
+DISK: Final = 256 << 20
+"""How much each folder in memory holds by default, in bytes."""
+
+_NEVER: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
+"""Folders of devices, processes and services: what holds one of them confines nothing."""
+
+# Out of memory, the system ends a program of a model before the process that runs the agent.
+_START: Final = (
+    "echo 1000 > /proc/self/oom_score_adj; "
+    '[ -z "$1" ] || echo 0 > "$1" || { echo "it cannot join its control group"; exit 126; }; shift; exec "$@"'
+)
+
+
+@frozen(kw_only=True)
+class Sandbox(Subprocess):
+    """Each call runs in a new process that the operating system confines, or does not run.
+
+    It sees programs and libraries of the machine, the interpreter with its packages, the code of the tool, and what is
+    declared here. Paths are relative to the folder in which this process runs when the sandbox is made.
+
+    Args:
+        folder: the working folder, which may be written and stays; None for an empty one that is gone after the call.
+        read: files and folders that may be read.
+        write: folders that may be read and written.
+        network: whether it may reach the network, loopback of this machine included; False for none at all.
+        disk: how much each of its folders in memory holds, in bytes; None for 256 MiB. With a number it is bubblewrap.
+        by: what confines it, `bubblewrap` or `landlock`; None for the first of them that this machine has.
+        memory, cpu_seconds, processes, file_bytes, open_files, answer_bytes, env, spare: as in `Subprocess`.
+
+    Raises:
+        ConfigurationError: an argument is none of these, or a declared folder would confine nothing.
+    """
+
+    memory: int | None = 2 << 30
+    cpu_seconds: int | None = 120
+    processes: int | None = 64
+    file_bytes: int | None = 256 << 20
+    folder: str | os.PathLike[str] | None = None
+    read: Sequence[str | os.PathLike[str]] = ()
+    write: Sequence[str | os.PathLike[str]] = ()
+    network: bool = False
+    disk: int | None = None
+    by: Way | None = None
+
+    def __post_init__(self) -> None:
+        Subprocess.__post_init__(self)
+        network: Any = self.network
+        if not isinstance(network, bool):
+            raise ConfigurationError(
+                f"Sandbox(network=...) takes True or False, not {network!r:.80}: a sandbox has all of the network or "
+                "none; for some hosts, leave it out, and let another tool ask them (treadle.tools.http_client)"
+            )
+        disk: Any = self.disk
+        if disk is not None and (type(disk) is not int or disk < 1):
+            raise ConfigurationError(
+                f"Sandbox(disk=...) takes a whole number of bytes from 1 on, not {disk!r:.80}"
+            )
+        if self.by is not None and self.by not in WAYS:
+            raise ConfigurationError(f"Sandbox(by=...) takes 'bubblewrap' or 'landlock', not {self.by!r:.80}")
+        folder = None if self.folder is None else _declared("folder", [self.folder])[0]
+        write = _declared("write", self.write)
+        if folder is not None and folder not in write:
+            write = (*write, folder)
+        read = _declared("read", self.read)
+        for outer in write:
+            for inner in (*read, *write):
+                if inner != outer and inner.startswith(outer + "/"):
+                    raise ConfigurationError(
+                        f"Sandbox: {inner} is in {outer}, which may be written: a call could put a link in its place, "
+                        "which the next call would follow"
+                    )
+        if both := sorted(set(read) & set(write)):
+            raise ConfigurationError(f"Sandbox: {both[0]} is in read and in write; write holds reading")
+        for name, value in (("folder", folder), ("read", read), ("write", write)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], name: str) -> Sandbox:
+        """Return a profile of a TOML file: `[sandbox.NAME]`, or in pyproject.toml `[tool.treadle.sandbox.NAME]`.
+
+        Its keys are the arguments of `Sandbox`; paths are relative to the folder of the file.
+
+        Raises:
+            ConfigurationError: the file cannot be read, has no such profile, or the profile is not valid.
+        """
+        path = Path(path)
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        where = "tool.treadle.sandbox" if path.name == "pyproject.toml" else "sandbox"
+        table: Any = document
+        for key in where.split("."):
+            table = cast("dict[str, Any]", table).get(key, {}) if isinstance(table, dict) else {}
+        profile: Any = cast("dict[str, Any]", table).get(name) if isinstance(table, dict) else None
+        if not isinstance(profile, dict):
+            known = ", ".join(cast("dict[str, Any]", table)) if isinstance(table, dict) and table else "none"
+            raise ConfigurationError(f"{path} has no profile [{where}.{name}]; it has {known}")
+        return cls._of(cast("dict[str, Any]", profile), f"{path}: [{where}.{name}]", path.absolute().parent)
+
+    @classmethod
+    def _of(cls, profile: dict[str, Any], where: str, base: Path) -> Sandbox:
+        known = [each.name for each in fields(cast("Any", cls))]
+        arguments = dict(profile)
+        for key in profile:
+            if key not in known:
+                near = near_name(key, known)
+                raise ConfigurationError(
+                    f"{where} has no key {key!r}" + (f": did you mean {near!r}?" if near else "")
+                )
+        for key in ("read", "write"):
+            paths = arguments.get(key, [])
+            if not isinstance(paths, list) or not all(
+                isinstance(each, str) for each in cast("list[Any]", paths)
+            ):
+                raise ConfigurationError(f"{where} {key} must be a list of paths, got {paths!r:.80}")
+            arguments[key] = [base / each for each in cast("list[str]", paths)]
+        if "folder" in arguments:
+            arguments["folder"] = base / str(arguments["folder"])
+        try:
+            return cls(**arguments)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from None
+
+    @property
+    def declared(self) -> str:
+        return "sandbox with network" if self.network else "sandbox"
+
+    @property
+    def confines(self) -> bool:
+        """Whether a call can change nothing outside: it has no network, and no folder to write."""
+        return not (self.network or self.write)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be had on this machine; None if it can."""
+        try:
+            self._way()
+        except HostUnavailable as error:
+            return str(error)
+        return None
+
+    @property
+    def level(self) -> str:
+        network = "network" if self.network else "no network"
+        try:
+            way = self._way()
+        except HostUnavailable:
+            return "sandbox: not to be had here"
+        return f"sandbox: {'Landlock' if way == 'landlock' else way}, {network}"
+
+    def limits(self) -> dict[str, int]:
+        # Processes are limited by a control group or by `confined`, which knows how many there are already.
+        return {name: value for name, value in Subprocess.limits(self).items() if name != "RLIMIT_NPROC"}
+
+    def environment(self, present: Any = os.environ) -> dict[str, str]:
+        return {**Subprocess.environment(self, present), "LOGNAME": "sandbox", "USER": "sandbox"}
+
+    def launch(
+        self, command: tuple[str, ...], env: dict[str, str], folder: Path, *, module: str, script: str | None
+    ) -> Launch:
+        way = self._way()
+        for path in (*self.read, *self.write):
+            if os.path.realpath(path) != path or not Path(path).exists():
+                raise HostUnavailable(
+                    f"the sandbox lacks {path}: it is not there, or leads to another place by now"
+                )
+        working = str(self.folder or folder)
+        read = [
+            *machine_paths(network=self.network),
+            *outermost((*interpreter_paths(), *code_paths(module, script))),
+        ]
+        read = list(dict.fromkeys((*read, *cast("tuple[str, ...]", self.read))))
+        write = cast("tuple[str, ...]", self.write)
+        program = seccomp.program(namespaces=way == "bubblewrap", network=self.network)
+        group, release = self._group()
+        processes = self.processes if cgroup.binds_rlimit() else None
+        start = ("/bin/sh", "-c", _START, "sandbox", group)
+        if way == "landlock":
+            what = {
+                "folder": working,
+                "read": read,
+                "write": [*write, str(folder)],
+                "network": self.network,
+                "processes": processes,
+                "filter": base64.b64encode(program).decode(),
+            }
+            return Launch(
+                command=(*start, *command),
+                env={**env, "HOME": working},
+                prepare=("treadle.tools.hosts.confined:by_landlock", what),
+                release=release,
+            )
+        handle = _in_memory(program)
+        line = bubblewrap.command(
+            shutil.which(bubblewrap.NAME) or bubblewrap.NAME,
+            folder=working,
+            read=read,
+            write=write,
+            network=self.network,
+            disk=self.disk or DISK,
+            filter=handle,
+        )
+        return Launch(
+            command=(*start, *line, *command),
+            env={**env, "HOME": working, "TMPDIR": "/tmp"},  # noqa: S108  its own
+            pass_fds=(handle,),
+            prepare=("treadle.tools.hosts.confined:by_namespaces", {"processes": processes}),
+            release=release,
+        )
+
+    def _group(self) -> tuple[str, Any]:
+        if self.processes is None or cgroup.binds_rlimit():
+            return "", None
+        place = cgroup.parent()
+        assert place is not None  # else this way is not taken
+        return cgroup.made(place, self.processes)
+
+    def _way(self) -> Way:
+        """Return what confines it here.
+
+        Raises:
+            HostUnavailable: nothing does.
+        """
+        lacks: list[str] = []
+        for way in WAYS if self.by is None else (self.by,):
+            lack = self._lack(way)
+            if lack is None:
+                return way
+            lacks.append(f"{way} lacks {lack}")
+        raise HostUnavailable(f"the sandbox cannot be had here, so nothing ran: {'; '.join(lacks)}")
+
+    def _lack(self, way: Way) -> str | None:
+        """Return what a way lacks for this profile; None if it holds all of it."""
+        lack = lacking(way)
+        if (
+            lack is None
+            and self.processes is not None
+            and not cgroup.binds_rlimit()
+            and cgroup.parent() is None
+        ):
+            lack = (
+                "a limit of processes for root: there is no control group that may be written; run the driver as "
+                "another user, or declare processes=None"
+            )
+        if lack is None and way == "landlock" and self.disk is not None:
+            lack = "a limit for all files of a folder: declare disk=None"
+        return lack
+
+
+def lacking(way: Way) -> str | None:
+    """Return what this machine lacks for a way to confine programs; None if it has it."""
+    problem = seccomp.missing()
+    if problem is not None:
+        return problem
+    if way == "bubblewrap":
+        program = shutil.which(bubblewrap.NAME)
+        return (
+            "the program bwrap (apt-get install bubblewrap)"
+            if program is None
+            else _bubblewrap_problem(program)
+        )
+    version = landlock.version()
+    if version == 0:
+        return "Landlock in the kernel, or it is switched off"
+    if version < landlock.NEEDED:
+        return f"version {landlock.NEEDED} of Landlock (Linux 6.12); this kernel has version {version}"
+    return None
+
+
+@cache
+def _bubblewrap_problem(program: str) -> str | None:
+    """Run bubblewrap once, as it is run for a call; return what it says if it cannot do that."""
+    handle = _in_memory(seccomp.program(namespaces=True, network=False))
+    try:
+        line = bubblewrap.command(
+            program,
+            folder="/tmp/work",  # noqa: S108  its own
+            read=machine_paths(network=False),
+            write=(),
+            network=False,
+            disk=1 << 20,
+            filter=handle,
+        )
+        tried = subprocess.run(
+            (*line, "/bin/true"),
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(handle,),
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"a bubblewrap that runs: {error}"
+    finally:
+        os.close(handle)
+    if tried.returncode == 0:
+        return None
+    text = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
+    return f"namespaces, or version 0.8 of bubblewrap: {text[:300]}"
+
+
+def _in_memory(data: bytes) -> int:
+    """Return the descriptor of a file in memory, at its beginning."""
+    handle = os.memfd_create("filter")
+    os.write(handle, data)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+def _declared(name: str, paths: Any) -> tuple[str, ...]:
+    """Return declared paths where they lead, or raise `ConfigurationError`."""
+    if isinstance(paths, (str, os.PathLike)):
+        raise ConfigurationError(f"Sandbox({name}=...) takes a list of paths, not {paths!r:.80}")
+    found: list[str] = []
+    for each in paths:
+        if not isinstance(each, (str, os.PathLike)) or not str(cast("Any", each)):
+            raise ConfigurationError(f"Sandbox({name}=...) takes paths, not {each!r:.80}")
+        path = os.path.realpath(cast("Any", each))
+        if not Path(path).exists():
+            raise ConfigurationError(f"Sandbox({name}=...): there is no {path}")
+        if name != "read" and not Path(path).is_dir():
+            raise ConfigurationError(f"Sandbox({name}=...): {path} is no folder")
+        for never in () if path.startswith("/dev/shm/") else _NEVER:  # noqa: S108  files in memory, and no devices
+            if path == never or path.startswith(never + "/") or never.startswith(path.rstrip("/") + "/"):
+                raise ConfigurationError(
+                    f"Sandbox({name}=...): {path} holds or is part of {never}, where devices, processes and services "
+                    "of the machine are"
+                )
+        found.append(path)
+    return tuple(dict.fromkeys(found))

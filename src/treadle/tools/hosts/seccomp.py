@@ -1,0 +1,257 @@
+"""The system calls that a sandbox denies, as a filter that libseccomp compiles.
+
+The filter is a list of what is denied, and of arguments that are: no program that a tool needs has to be known. Calls
+that the installed libseccomp has no name for are answered as by an older kernel, so a new call is never let through by
+being unknown. Numbers of calls are those of this machine alone: calls of another architecture kill the process.
+
+Two filters differ. Within bubblewrap the namespaces hold files, processes and network, and the filter closes what no
+namespace covers. With Landlock it holds the rest by itself: sockets, sessions, shared memory, modes of files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import tempfile
+from collections.abc import Iterable, Sequence
+from errno import ENOSYS, EPERM
+from functools import cache
+from struct import pack
+from typing import Any, Final
+
+LIBRARY: Final = "libseccomp.so.2"
+
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+_NE, _EQ, _GT, _MASKED = 1, 4, 6, 7
+"""Comparisons of libseccomp."""
+
+_MACHINES: Final = ("x86_64", "aarch64", "riscv64")
+"""Where the flags of `clone` are its first argument, and requests of terminals have the numbers below."""
+
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_SET_ID: Final = 0o6000
+_O_CREAT: Final = os.O_CREAT
+_NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_FAMILIES: Final = 64
+"""One more than any family of sockets that there is."""
+
+_DENIED: Final = (
+    # mounts and namespaces
+    *("mount", "umount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen", "fsconfig"),
+    *("fsmount", "fspick", "mount_setattr", "unshare", "setns"),
+    # other processes
+    *(
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_madvise",
+        "process_mrelease",
+        "pidfd_getfd",
+    ),
+    *("kcmp", "move_pages", "migrate_pages"),
+    # keys of the driver's session
+    *("keyctl", "add_key", "request_key"),
+    # the kernel and the machine
+    *(
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "create_module",
+        "kexec_load",
+        "kexec_file_load",
+        "reboot",
+    ),
+    *(
+        "swapon",
+        "swapoff",
+        "syslog",
+        "acct",
+        "quotactl",
+        "quotactl_fd",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+    ),
+    *("iopl", "ioperm", "sethostname", "setdomainname", "nfsservctl", "lookup_dcookie", "vhangup", "_sysctl"),
+    *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "stime", "modify_ldt", "vm86", "vm86old"),
+    # files by handle, and what would do all of this unseen by a filter
+    *("open_by_handle_at", "name_to_handle_at", "fanotify_init", "io_uring_setup", "io_uring_enter"),
+    "io_uring_register",
+)
+_UNKNOWN: Final = ("clone3", "openat2")
+"""Calls whose arguments no filter can see; programs do without them where a kernel has none."""
+
+_DENIED_WITHOUT_NAMESPACES: Final = (
+    # Landlock knows no sockets but TCP, no shared memory, no modes, owners, times and attributes of files.
+    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semtimedop"),
+    *(
+        "semctl",
+        "mq_open",
+        "mq_unlink",
+        "chmod",
+        "fchmod",
+        "fchmodat",
+        "fchmodat2",
+        "chown",
+        "fchown",
+        "lchown",
+    ),
+    *("fchownat", "utime", "utimes", "utimensat", "futimesat", "setxattr", "lsetxattr", "fsetxattr"),
+    *("removexattr", "lremovexattr", "fremovexattr", "inotify_init", "inotify_init1"),
+)
+_SILENT_WITHOUT_NAMESPACES: Final = ("setsid", "setpgid")
+"""What is answered as done, and is not: the group of a call is what is killed at its end, and programs that want to
+leave it do without."""
+
+Condition = tuple[int, int, int, int]
+"""Number of an argument, comparison, and the one or two values of it."""
+
+_SAME_PROCESS: Final = (
+    # What concerns a process takes 0 for the caller; of the others, none.
+    *(("prlimit64", ((0, _NE, 0, 0),)), ("sched_setaffinity", ((0, _NE, 0, 0),))),
+    *(("sched_setscheduler", ((0, _NE, 0, 0),)), ("sched_setparam", ((0, _NE, 0, 0),))),
+    *(("sched_setattr", ((0, _NE, 0, 0),)), ("setpriority", ((0, _NE, 0, 0),))),
+    *(
+        ("setpriority", ((1, _NE, 0, 0),)),
+        ("ioprio_set", ((0, _NE, 1, 0),)),
+        ("ioprio_set", ((1, _NE, 0, 0),)),
+    ),
+)
+Rule = tuple[str, tuple[Condition, ...]]
+
+
+def _conditional() -> Iterable[Rule]:
+    """Yield the calls that are denied with some arguments."""
+    yield from _SAME_PROCESS
+    for flag in _NEW_NAMESPACES:
+        yield "clone", ((0, _MASKED, flag, flag),)
+    for request in (_TIOCSTI, _TIOCLINUX):  # the kernel looks at 32 bits of it
+        yield "ioctl", ((1, _MASKED, 0xFFFFFFFF, request),)
+    modes = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
+    modes |= {"mknod": 1, "mknodat": 2}
+    for bit in (0o4000, 0o2000):  # a program that is left with such a mode runs as the driver's user later
+        for name, argument in modes.items():
+            yield name, ((argument, _MASKED, bit, bit),)
+        yield "open", ((1, _MASKED, _O_CREAT, _O_CREAT), (2, _MASKED, bit, bit))
+        yield "openat", ((2, _MASKED, _O_CREAT, _O_CREAT), (3, _MASKED, bit, bit))
+    yield "socketpair", ((0, _NE, _UNIX, 0),)
+
+
+def _sockets(families: Sequence[int]) -> Iterable[Rule]:
+    """Yield the rules that deny sockets of all families but some; hypervisors have families of no namespace."""
+    if not families:
+        yield "socket", ()
+        return
+    for family in range(_FAMILIES):
+        if family not in families:
+            yield "socket", ((0, _EQ, family, 0),)
+    yield "socket", ((0, _GT, _FAMILIES - 1, 0),)
+
+
+def missing() -> str | None:
+    """Return why no filter can be made on this machine; None if one can."""
+    if platform.machine() not in _MACHINES:
+        return f"no filter of system calls for machines of the kind {platform.machine()}"
+    try:
+        _library()
+    except OSError:
+        return f"{LIBRARY}, which filters system calls (apt-get install libseccomp2, dnf install libseccomp)"
+    return None
+
+
+@cache
+def program(*, namespaces: bool, network: bool) -> bytes:
+    """Return the filter of a sandbox, as the kernel takes it.
+
+    Args:
+        namespaces: whether the sandbox has namespaces of its own for files, processes and the network.
+        network: whether it may reach the network.
+    """
+    denied = _always(_DENIED if namespaces else (*_DENIED, *_DENIED_WITHOUT_NAMESPACES))
+    unconditional = {name for name, _ in denied}
+    denied += [rule for rule in _conditional() if rule[0] not in unconditional]
+    # A unix socket leads to services of the machine: by a path in a declared folder, by an abstract name in a shared
+    # network. Pairs of them are left.
+    denied += _sockets((_INET, _INET6, _NETLINK) if namespaces or network else ())
+    return _compiled(denied, () if namespaces else _SILENT_WITHOUT_NAMESPACES)
+
+
+@cache
+def _library() -> Any:
+    library: Any = ctypes.CDLL(LIBRARY, use_errno=True)
+    library.seccomp_init.restype = ctypes.c_void_p
+    library.seccomp_init.argtypes = (ctypes.c_uint32,)
+    library.seccomp_release.argtypes = (ctypes.c_void_p,)
+    library.seccomp_release.restype = None
+    library.seccomp_attr_set.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32)
+    library.seccomp_export_bpf.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    library.seccomp_syscall_resolve_name.argtypes = (ctypes.c_char_p,)
+    library.seccomp_syscall_resolve_num_arch.argtypes = (ctypes.c_uint32, ctypes.c_int)
+    library.seccomp_syscall_resolve_num_arch.restype = ctypes.c_void_p
+    library.seccomp_rule_add_array.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p),
+    )
+    return library
+
+
+class _Condition(ctypes.Structure):
+    _fields_ = (
+        ("argument", ctypes.c_uint),
+        ("comparison", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("second", ctypes.c_uint64),
+    )
+
+
+def _always(names: Iterable[str]) -> list[Rule]:
+    return [(name, ()) for name in names]
+
+
+def _compiled(denied: Iterable[Rule], silent: Iterable[str]) -> bytes:
+    library = _library()
+    context = library.seccomp_init(_ALLOW)
+    if not context:
+        raise OSError("libseccomp made no filter")
+    try:
+        for error, rules in ((EPERM, denied), (ENOSYS, _always(_UNKNOWN)), (0, _always(silent))):
+            for name, conditions in rules:
+                number = library.seccomp_syscall_resolve_name(name.encode())
+                if number < 0:
+                    continue  # this machine has no such call
+                array = (_Condition * max(len(conditions), 1))(*(_Condition(*each) for each in conditions))
+                _check(
+                    name,
+                    library.seccomp_rule_add_array(
+                        context, _ERRNO | error, number, len(conditions), ctypes.addressof(array)
+                    ),
+                )
+        with tempfile.TemporaryFile() as file:
+            _check("export", library.seccomp_export_bpf(context, file.fileno()))
+            file.seek(0)
+            return _unknown_calls() + file.read()
+    finally:
+        library.seccomp_release(context)
+
+
+def _unknown_calls() -> bytes:
+    """Return instructions that answer calls of unknown numbers with ENOSYS; the next filter follows them."""
+    library, last = _library(), 1023
+    while not (name := library.seccomp_syscall_resolve_num_arch(0, last)):
+        last -= 1
+    _libc_free(name)
+    load, above, answer = (0x20, 0, 0, 0), (0x25, 0, 1, last), (0x06, 0, 0, _ERRNO | ENOSYS)
+    return b"".join(pack("=HBBI", *each) for each in (load, above, answer))
+
+
+def _libc_free(pointer: int) -> None:
+    free: Any = ctypes.CDLL(None).free
+    free.argtypes = (ctypes.c_void_p,)
+    free(pointer)
+
+
+def _check(what: str, result: int) -> None:
+    if result:
+        raise OSError(-result, f"libseccomp: {what}: {os.strerror(-result)}")

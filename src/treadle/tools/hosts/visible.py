@@ -1,0 +1,70 @@
+"""What of the machine a confined program can read without its being declared: programs, libraries, the tool's code."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_PROGRAMS: Final = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/sbin", "/nix/store", "/gnu/store")
+_SETTINGS: Final = (
+    # Of /etc the parts that hold no secret, one by one: a driver that is root could read all of it.
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
+    *("/etc/timezone", "/etc/mime.types", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
+    *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies"),
+)
+_NETWORK: Final = (
+    *(
+        "/etc/resolv.conf",
+        "/etc/hosts",
+        "/etc/nsswitch.conf",
+        "/etc/services",
+        "/etc/protocols",
+        "/etc/gai.conf",
+    ),
+    "/etc/host.conf",
+)
+
+
+def machine_paths(*, network: bool) -> list[str]:
+    """Return the programs, libraries and settings of the machine that are there."""
+    return [path for path in (*_PROGRAMS, *_SETTINGS, *(_NETWORK if network else ())) if Path(path).exists()]
+
+
+@cache
+def interpreter_paths() -> tuple[str, ...]:
+    """Return where this interpreter, its packages and its cache of bytecode are."""
+    executable = os.path.realpath(sys.executable)
+    paths = {sys.prefix, sys.base_prefix, sys.exec_prefix, executable, *site.getsitepackages()}
+    paths.add(str(Path(__file__).parents[2]))  # this package, which may be installed from its sources
+    paths.add(sys.pycache_prefix or "")
+    paths.update({site.getusersitepackages()} & set(sys.path))
+    return tuple(outermost(path for path in paths if path and Path(path).exists()))
+
+
+def code_paths(module: str, script: str | None) -> list[str]:
+    """Return the files of a tool's module: the script, the module, or the whole package that it is in.
+
+    Args:
+        module: the module's name.
+        script: the path of the script that is run, if the function is defined there.
+    """
+    if script is not None:
+        return [script]
+    loaded = sys.modules.get(module.partition(".")[0])
+    packages = getattr(loaded, "__path__", None)
+    files = list(packages) if packages is not None else [getattr(loaded, "__file__", None)]
+    return [file for file in files if isinstance(file, str) and Path(file).exists()]
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that are in none of the others."""
+    kept: list[str] = []
+    for path in sorted({str(Path(path).absolute()) for path in paths}, key=len):
+        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in (*kept, "/usr")):
+            kept.append(path)
+    return kept

@@ -1,0 +1,311 @@
+"""What a sandbox is declared with, what it refuses, and what a tool finds in it."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.hosts.confined_tools import inside, inside_with_network, mark
+from tests.tools.hosts.test_escapes import WAYS, need
+from treadle import Agent, Runner, ScriptedModel, ToolInvocation, tool
+from treadle.errors import ConfigurationError
+from treadle.models import call, text
+from treadle.tools.hosts import cgroup, seccomp
+from treadle.tools.hosts.sandbox import Sandbox, Way, lacking
+
+
+def only_call(made: Any, **arguments: Any) -> ToolInvocation:
+    """Return what became of one call of a tool."""
+    agent = Agent(ScriptedModel([call(made.spec.name, **arguments), text("Done.")]), tools=[made])
+    with Runner("memory:").sync as runner:
+        return runner.run(agent, "Go.").tool_executions[0]
+
+
+# ------------------------------------------------------------------------------------------ declaration
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"network": "api.example.com"}, "network=...) takes True or False"),
+        ({"network": ["api.example.com"]}, "treadle.tools.http_client"),
+        ({"network": 1}, "takes True or False"),
+        ({"by": "docker"}, "takes 'bubblewrap' or 'landlock'"),
+        ({"disk": 0}, "takes a whole number of bytes"),
+        ({"read": "src"}, "takes a list of paths, not 'src'"),
+        ({"read": [3]}, "takes paths, not 3"),
+        ({"read": ["missing"]}, "there is no "),
+        ({"write": [sys.executable]}, "is no folder"),
+        ({"read": ["/"]}, "/ holds or is part of /proc"),
+        ({"read": ["/proc/self"]}, "is part of /proc"),
+        ({"write": ["/run"]}, "is part of /run"),
+        ({"read": ["/dev"]}, "is part of /dev"),
+        ({"read": ["/tmp/../"]}, "/ holds"),
+        ({"memory": 0}, "Sandbox(memory=...) takes a whole number"),
+    ],
+)
+def test_a_profile_that_confines_nothing_is_refused_when_it_is_made(
+    arguments: dict[str, Any], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError) as error:
+        Sandbox(**arguments)
+    assert problem in str(error.value)
+
+
+def test_a_folder_in_a_writable_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(ConfigurationError, match="a call could put a link in its place"):
+        Sandbox(write=[tmp_path], read=[tmp_path / "inner"])
+    with pytest.raises(ConfigurationError, match="write holds reading"):
+        Sandbox(write=[tmp_path], read=[tmp_path])
+
+
+def test_paths_are_where_they_lead_when_the_profile_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    monkeypatch.chdir(tmp_path)
+    assert Sandbox(read=["link"]).read == (str((tmp_path / "data").resolve()),)
+
+
+def test_a_profile_says_what_it_is_without_a_look_at_the_machine(tmp_path: Path) -> None:
+    assert (Sandbox().declared, Sandbox(network=True).declared) == ("sandbox", "sandbox with network")
+    assert tool(inside, host=Sandbox()).spec.host == "sandbox"
+    assert Sandbox().confines
+    assert not Sandbox(network=True).confines
+    assert not Sandbox(folder=tmp_path).confines
+
+
+def test_profiles_are_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    table = 'read = ["data"]\nmemory = 1_000_000_000\n[{0}.net]\nnetwork = true\nfolder = "data"\n'
+    for name, where in (("treadle.toml", "sandbox"), ("pyproject.toml", "tool.treadle.sandbox")):
+        (tmp_path / name).write_text(f"[{where}.build]\n" + table.format(where))
+        profile = Sandbox.from_file(tmp_path / name, "build")
+        assert profile == Sandbox(read=[tmp_path / "data"], memory=1_000_000_000)
+        assert Sandbox.from_file(tmp_path / name, "net").folder == str((tmp_path / "data").resolve())
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "has no profile [sandbox.build]; it has none"),
+        ("[sandbox.other]", "has no profile [sandbox.build]; it has other"),
+        ("sandbox = 3", "has no profile"),
+        ("[sandbox", "cannot be read"),
+        ("[sandbox.build]\nreed = []", "has no key 'reed': did you mean 'read'?"),
+        ('[sandbox.build]\nread = "data"', "read must be a list of paths"),
+        ("[sandbox.build]\nnetwork = 'yes'", "[sandbox.build]: Sandbox(network=...) takes True or False"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_place(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "treadle.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError) as error:
+        Sandbox.from_file(path, "build")
+    assert str(error.value).startswith(str(path))
+    assert problem in str(error.value)
+
+
+# ---------------------------------------------------------------------------------------------- refusal
+
+
+@pytest.fixture
+def without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH of this interpreter and a shell alone."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.usefixtures("without_bubblewrap")
+def test_a_sandbox_that_the_machine_lacks_refuses_and_nothing_runs(tmp_path: Path) -> None:
+    marked = tmp_path / "work"
+    marked.mkdir()
+    host = Sandbox(by="bubblewrap", write=[marked], spare=False)
+    done = only_call(tool(mark, host=host), path=str(marked / "ran"))
+    assert done.outcome == "error"
+    assert done.error is not None
+    assert done.error.message == (
+        "mark did not run: the sandbox cannot be had here, so nothing ran: bubblewrap lacks the program bwrap "
+        "(apt-get install bubblewrap)"
+    )
+    assert done.host == "sandbox: not to be had here"
+    assert not (marked / "ran").exists()
+
+
+@pytest.mark.usefixtures("without_bubblewrap")
+def test_landlock_confines_where_bubblewrap_is_absent() -> None:
+    need("landlock")
+    assert Sandbox().level == "sandbox: Landlock, no network"
+
+
+def test_a_profile_that_landlock_cannot_enforce_refuses() -> None:
+    need("landlock")
+    done = only_call(tool(inside, host=Sandbox(by="landlock", disk=1 << 20, spare=False)))
+    assert done.outcome == "error"
+    assert "landlock lacks a limit for all files of a folder: declare disk=None" in str(done.error)
+
+
+OLD_KERNEL = """
+    import ctypes, struct, sys
+    libc = ctypes.CDLL(None)
+    # Answers the system call that makes a ruleset of Landlock as a kernel does that has none.
+    code = b"".join(struct.pack("=HBBI", *each) for each in (
+        (0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)))
+    class Filter(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Filter(4, code)), 0, 0) == 0
+"""
+
+
+def run_script(script: str, *command: str) -> str:
+    """Run a script in a process of its own, and return what it prints."""
+    done = subprocess.run(
+        (*command, sys.executable, "-c", script), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_kernel_without_landlock_is_told() -> None:
+    if problem := seccomp.missing():
+        pytest.skip(f"this machine lacks {problem}")
+    script = textwrap.dedent(OLD_KERNEL) + textwrap.dedent("""
+        import os
+        os.environ["PATH"] = "/nowhere"
+        from treadle.tools.hosts.sandbox import Sandbox
+        try:
+            Sandbox().launch((), {}, None, module="x", script=None)
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}")
+    """)
+    assert run_script(script) == (
+        "HostUnavailable: the sandbox cannot be had here, so nothing ran: bubblewrap lacks the program bwrap (apt-get "
+        "install bubblewrap); landlock lacks Landlock in the kernel, or it is switched off\n"
+    )
+
+
+def test_a_bubblewrap_that_cannot_make_namespaces_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if problem := seccomp.missing():
+        pytest.skip(f"this machine lacks {problem}")
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    problem = lacking("bubblewrap")
+    assert (
+        problem == "namespaces, or version 0.8 of bubblewrap: bwrap: No permissions to create a new namespace"
+    )
+
+
+def test_root_without_a_control_group_is_refused_a_limit_of_processes() -> None:
+    need("landlock")
+    if cgroup.binds_rlimit() or shutil.which("unshare") is None:
+        pytest.skip("only root of the machine needs a control group, and only it can hide them")
+    script = textwrap.dedent("""
+        from treadle.tools.hosts.sandbox import Sandbox
+        print(Sandbox(by="landlock", processes=None).level)
+        try:
+            Sandbox(by="landlock").launch((), {}, None, module="x", script=None)
+        except Exception as error:
+            print(error)
+    """)
+    printed = run_script(
+        script, "unshare", "-m", "sh", "-c", 'umount -l /sys/fs/cgroup; umount -l /sys; exec "$@"', "sh"
+    )
+    assert printed.splitlines()[0] == "sandbox: Landlock, no network"
+    assert "a limit of processes for root: there is no control group that may be written" in printed
+
+
+# --------------------------------------------------------------------------------------------- a call
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tool_reads_and_writes_what_is_declared(way: Way, tmp_path: Path) -> None:
+    need(way)
+    data, work = tmp_path / "data", tmp_path / "work"
+    for folder in (data, work):
+        folder.mkdir()
+    (data / "in.txt").write_text("hello")
+    host = Sandbox(by=way, read=[data], folder=work, spare=False)
+    done = only_call(tool(inside, host=host), read=str(data / "in.txt"), write="out.txt")
+    assert done.outcome == "ok", done.error
+    assert done.output["read"] == "hello"
+    assert done.output["folder"] == str(work)
+    assert (work / "out.txt").read_text() == "hello"
+    assert done.output["packages"] == ["pydantic", "treadle"]
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tool_whose_sandbox_has_the_network_reaches_it_and_no_unix_socket(way: Way, tmp_path: Path) -> None:
+    import socket
+
+    need(way)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind("\0" + (name := f"treadle-{os.getpid()}-{way}"))
+        local.listen()
+        host = Sandbox(by=way, network=True, spare=False)
+        made = tool(inside_with_network, host=host)
+        done = only_call(made, port=server.getsockname()[1], name=name)
+        assert done.outcome == "ok", done.error
+        assert done.output == ["connected", "PermissionError"]
+        assert done.host.endswith(", network")
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tool_that_spins_is_killed(way: Way) -> None:
+    need(way)
+    from tests.tools.hosts.confined_tools import spin
+
+    done = only_call(tool(spin, host=Sandbox(by=way, cpu_seconds=1, spare=False)))
+    assert done.outcome == "error"
+    assert "its process ended before it answered" in str(done.error)
+
+
+def test_a_declared_folder_that_leads_to_another_place_by_now_refuses(tmp_path: Path) -> None:
+    need("landlock")
+    data = tmp_path / "data"
+    data.mkdir()
+    host = Sandbox(by="landlock", read=[data], spare=False)
+    data.rmdir()
+    data.symlink_to("/etc")
+    done = only_call(tool(inside, host=host), read=str(data / "passwd"))
+    assert done.outcome == "error"
+    assert "it is not there, or leads to another place by now" in str(done.error)
+
+
+def test_no_control_group_is_left(tmp_path: Path) -> None:
+    need("landlock")
+    place = cgroup.parent()
+    if cgroup.binds_rlimit() or place is None:
+        pytest.skip("only a driver of root makes control groups")
+    only_call(tool(inside, host=Sandbox(by="landlock", spare=False)))
+    assert list(place.glob(f"treadle-{os.getpid()}-*")) == []
+
+
+def test_the_filter_answers_for_this_machine_alone() -> None:
+    if problem := seccomp.missing():
+        assert platform.machine() not in ("x86_64", "aarch64") or "libseccomp" in problem
+        pytest.skip(f"this machine lacks {problem}")
+    sizes = {
+        (namespaces, network): len(seccomp.program(namespaces=namespaces, network=network))
+        for namespaces in (True, False)
+        for network in (True, False)
+    }
+    assert all(size % 8 == 0 and 1_000 < size < 8 * 4_096 for size in sizes.values()), sizes

@@ -1,0 +1,96 @@
+"""Tools that run what a model writes: where they run, what they return, what they declare."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.hosts.test_escapes import WAYS, need
+from tests.tools.hosts.test_sandbox import only_call
+from treadle import tool
+from treadle.errors import ConfigurationError
+from treadle.tools import Subprocess
+from treadle.tools.code import KEPT, command_tool, python_tool, shell_tool
+from treadle.tools.commands import PATH, Command
+from treadle.tools.hosts.sandbox import Sandbox, Way
+
+PLAIN = Subprocess(spare=False)
+
+
+@pytest.mark.parametrize(
+    "make", [python_tool, shell_tool, lambda **more: command_tool(Command("ls"), **more)]
+)
+def test_a_code_tool_has_to_be_told_where_it_runs(make: Any) -> None:
+    for host in (None, "thread", "subprocess"):
+        with pytest.raises(ConfigurationError, match=r"host=Sandbox\(...\), or host=Subprocess\(\)"):
+            make(host=host)
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_a_code_tool_declares_what_it_can_do(tmp_path: Path) -> None:
+    def declared(host: Subprocess) -> tuple[Any, ...]:
+        spec = python_tool(host=host).spec
+        return spec.executes, spec.read_only, spec.open_world, spec.host, spec.timeout
+
+    assert declared(PLAIN) == (True, False, True, "subprocess", 60)
+    assert declared(Sandbox()) == (True, True, False, "sandbox", 60)
+    assert declared(Sandbox(folder=tmp_path)) == (True, False, False, "sandbox", 60)
+    assert declared(Sandbox(network=True)) == (True, False, True, "sandbox with network", 60)
+    assert tool(python_tool(host=PLAIN, name="calc"), needs_approval=True).spec.executes
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_is_run_in_the_sandbox(way: Way, tmp_path: Path) -> None:
+    need(way)
+    code = """
+import pydantic, sys
+open("made.txt", "w").write("1234")
+try:
+    open("/etc/passwd").read()
+except OSError as error:
+    print(type(error).__name__, file=sys.stderr)
+print("hello")
+sys.exit(3)
+"""
+    done = only_call(python_tool(host=Sandbox(by=way, folder=tmp_path, spare=False)), code=code)
+    assert done.outcome == "ok", done.error
+    assert done.output["exit_code"] == 3
+    assert done.output["stdout"] == "hello\n"
+    assert done.output["stderr"] in ("FileNotFoundError\n", "PermissionError\n")
+    assert done.output["files"] == {"made.txt": 4}
+    assert (tmp_path / "made.txt").read_text() == "1234"
+
+
+def test_a_script_is_run_by_the_shell() -> None:
+    done = only_call(shell_tool(host=PLAIN), script="echo out; echo err >&2; echo x > y; exit 7")
+    assert done.output == {"exit_code": 7, "stdout": "out\n", "stderr": "err\n", "files": {"y": 2}}
+    assert done.host == "subprocess"
+
+
+def test_much_output_is_cut_and_a_program_left_behind_is_not_waited_for() -> None:
+    script = f"head -c {3 * KEPT} /dev/zero | tr '\\0' x; sleep 60 & exit 0"
+    done = only_call(shell_tool(host=PLAIN), script=script)
+    assert done.outcome == "ok"
+    assert len(done.output["stdout"]) < KEPT + 100
+    assert "bytes were cut here" in done.output["stdout"]
+
+
+def test_a_program_that_takes_too_long_is_ended() -> None:
+    done = only_call(tool(shell_tool(host=PLAIN, timeout=0.3), read_only=True), script="sleep 60")
+    assert done.outcome == "timeout"
+
+
+def test_a_declared_command_line_is_run_and_others_do_not_start() -> None:
+    made = command_tool(
+        Command("ls", rest=PATH, options={"-l": None}), Command("missing-program"), host=PLAIN
+    )
+    assert made.spec.description == "Run one of these programs:\n  ls [-l] [PATH ...]\n  missing-program"
+    assert only_call(made, command=["ls"]).output["exit_code"] == 0
+    refused = only_call(made, command=["ls", "/etc"])
+    assert refused.outcome == "invalid"
+    assert "'/etc' is no path relative to the working folder" in str(refused.error)
+    stricter = tool(made, needs_approval=True, name="run")
+    assert only_call(stricter, command=["ls", "/etc"]).outcome == "invalid"
+    assert only_call(made, command=["missing-program"]).output["exit_code"] == 127
