@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.core.framing import framed
     from treadle.llm.layers.cache import Cache
     from treadle.llm.layers.circuit_breaker import BreakerState, CircuitBreaker, breakers
     from treadle.llm.layers.fallback import Fallback
@@ -46,6 +47,7 @@ _HOMES = {
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
     "fail": "treadle.llm.scripted",
+    "framed": "treadle.core.framing",
     "published_price": "treadle.llm.prices",
     "text": "treadle.llm.scripted",
     "turn": "treadle.llm.scripted",
@@ -75,6 +77,7 @@ __all__ = [
     "call",
     "call_raw",
     "fail",
+    "framed",
     "published_price",
     "text",
     "turn",

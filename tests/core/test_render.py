@@ -1,6 +1,7 @@
 """Input and results of calls as messages of a conversation."""
 
 from treadle.core import events as e
+from treadle.core.framing import nonce_of
 from treadle.core.labels import OBSERVATION, RUNNER, Label
 from treadle.core.messages import Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT
@@ -12,11 +13,25 @@ def test_input_becomes_a_message_of_its_role() -> None:
     assert spoken(e.InputReceived((Text("stop"),), "system")) == Message("system", (Text("stop"),))
 
 
-def test_an_observation_becomes_a_framed_message_of_the_user() -> None:
-    message = spoken(e.InputReceived((Text("it rains"),), "system", observation=True))
-    assert message.role == "user"
-    assert "it rains" in message.text
-    assert message.text != "it rains"
+def test_an_observation_becomes_an_untrusted_message_of_the_user_with_the_nonce_of_its_place() -> None:
+    received = e.InputReceived((Text("it rains"), Text("it pours")), "system", observation=True, seq=7)
+    message = spoken(received, "key")
+    label = Label("observation", "untrusted")
+    assert message == Message("user", (Text("it rains", label=label), Text("it pours", label=label)))
+    frames = [part.label.frame for part in message.parts]  # type: ignore[union-attr]
+    assert frames == [nonce_of("key", "input 7")] * 2
+
+
+def test_only_untrusted_parts_of_input_have_frames() -> None:
+    mail = Text("mail", label=Label("mail", "untrusted"))
+    clock = Text("noon", label=Label("clock", "trusted"))
+    message = spoken(e.InputReceived((Text("Summarise:"), mail, clock), seq=1), "key")
+    assert message.parts == (Text("Summarise:"), mail, clock)
+    assert [part.label and part.label.frame for part in message.parts] == [
+        None,
+        nonce_of("key", "input 1"),
+        None,
+    ]  # type: ignore[union-attr]
 
 
 def test_results_answer_calls_in_their_order_under_the_ids_the_model_used() -> None:

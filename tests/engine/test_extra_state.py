@@ -729,6 +729,13 @@ async def test_what_a_task_begins_with_must_be_an_object_of_json_data(runner: Ru
 # ----------------------------------------------------------------------------------- carried and replayed
 
 
+@pytest.fixture
+def without_frame_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks as older versions made them: their creation alone needs no newer driver."""
+    monkeypatch.setattr("treadle.drivers.new_task.new_frame_key", str)
+
+
+@pytest.mark.usefixtures("without_frame_keys")
 async def test_an_export_carries_the_changes_and_a_copy_goes_on_from_them(tmp_path: Path) -> None:
     agent = agent_with(call("add", n=1), call("note", what="a"), call("add", n=2))
     async with Runner(tmp_path / "one.db", agents=[agent]) as runner:
@@ -745,6 +752,7 @@ async def test_an_export_carries_the_changes_and_a_copy_goes_on_from_them(tmp_pa
         assert await state_of(runner, "t") == {"sum": 4, "notes": ["a"]}
 
 
+@pytest.mark.usefixtures("without_frame_keys")
 async def test_a_task_whose_calls_change_nothing_needs_no_newer_driver(runner: Runner) -> None:
     @tool(read_only=True)
     async def look(ctx: ToolContext) -> list[str]:
@@ -757,6 +765,7 @@ async def test_a_task_whose_calls_change_nothing_needs_no_newer_driver(runner: R
     assert (await runner.store.row(result.task_id)).format == 1
 
 
+@pytest.mark.usefixtures("without_frame_keys")
 async def test_a_driver_that_cannot_apply_a_change_leaves_the_task_alone(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from email.utils import format_datetime
 import pytest
 
 from tests.llm.wires import SECRET, WHOLE, WIRES, anthropic, chat, google, responses, scripted
+from treadle.core.labels import Label
 from treadle.core.messages import File, Image, Message, Text, ToolCall, ToolResult, user
 from treadle.core.model import ModelAnswer, ModelRequest, ModelSettings, TextDelta, ToolCallDelta, Usage
 from treadle.core.tools import ToolSpec
@@ -444,7 +445,11 @@ async def test_calls_are_sent_under_our_ids_with_their_results_in_order(made):
         first = identified((await ask(model, request()))[1].message)
         first_call, two = first.tool_calls
         shown = Message(
-            "tool", (ToolResult(first_call.id, "add", (Text("3"),)), ToolResult(two.id, "add", (Text("7"),)))
+            "tool",
+            (
+                ToolResult(first_call.id, "add", (Text("3"),), label=Label("clock", "trusted")),
+                ToolResult(two.id, "add", (Text("7"),), label=Label("clock", "trusted")),
+            ),
         )
         await ask(model, request(user("Add."), first, shown))
         assert server.problems == []

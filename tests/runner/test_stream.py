@@ -10,6 +10,8 @@ import pytest
 from tests.runner.acts import Gate, happened, journal, kinds
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import Delta, Event, ToolProgress
+from treadle.core.labels import Label
+from treadle.core.messages import Text
 from treadle.llm.scripted import call, text, turn
 from treadle.runner.stream import watch
 
@@ -259,7 +261,7 @@ async def test_a_message_sent_while_a_tool_runs_follows_its_result(runner: Runne
     assert [m.role for m in result.messages] == ["user", "assistant", "tool", "user", "user", "assistant"]
     next_messages = agent.model.requests[1].messages  # type: ignore[union-attr]
     assert next_messages[3].text == "hurry"
-    assert "<observation>" in next_messages[4].text
+    assert next_messages[4].parts == (Text("a page said this", label=Label("observation", "untrusted")),)
 
 
 async def test_a_stream_yields_deltas_before_their_answer_even_of_a_quick_task():

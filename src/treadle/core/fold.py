@@ -49,6 +49,7 @@ from treadle.core import (
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.extra_state import ExtraState, Writer
+from treadle.core.framing import nonce_of
 from treadle.core.graph import Graph
 from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
@@ -124,6 +125,7 @@ def begin_with_history(state: TaskState, messages: list[Message], *, summarised:
 def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.created = event.time
     state.incarnation = event.incarnation
+    state.frame_key = event.frame_key or f"{event.thread} {event.time}"
     state.agent = state.created_for = event.agent
     state.thread, state.base = event.thread, event.base
     state.fingerprint, state.options = event.fingerprint, event.options
@@ -289,7 +291,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         if state.arrived:
             deferring.note_read(state, event.seq)
     for received in state.unread:
-        state.messages.append(spoken(received))
+        state.messages.append(spoken(received, state.frame_key))
         step.input += received.parts
         step.read += (received,)
     state.unread.clear()
@@ -318,6 +320,7 @@ def _take_answer(
     for part in message.parts:
         if type(part) is ToolCall:
             call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=offered)
+            call.frame = nonce_of(state.frame_key, part.id)
             step.calls.append(call)
             step.open[call.id] = call
     state.tool_calls += len(step.open)
@@ -614,7 +617,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
     event.tool_name = call.name
     text = Text(as_text(event.output) or EMPTY_OUTPUT)
-    new = ToolResult(base_call_id(call.id), call.name, (text,), label=call.label)
+    new = ToolResult(base_call_id(call.id), call.name, (text,), label=call.label, frame=call.frame)
     state.messages = guardrails.with_result(state.messages, new)
     if state.graph is not None:
         node = state.graph.nodes[call.step]
@@ -692,7 +695,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
         state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept or event.state in ("completed", "degraded"):
         closing += [
-            spoken(received) for received in state.unread
+            spoken(received, state.frame_key) for received in state.unread
         ]  # input that no step read stays in the thread
         if event.state in _NOTE:
             closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))

@@ -195,7 +195,7 @@ def _replace_result(state: TaskState, check: Check, output: Json) -> None:
 
 def _read(call: CallState) -> ToolResult:
     text = Text(as_text(call.output) or EMPTY_OUTPUT)
-    return ToolResult(base_call_id(call.id), call.name, (text,), call.outcome != "ok", call.label)
+    return ToolResult(base_call_id(call.id), call.name, (text,), call.outcome != "ok", call.label, call.frame)
 
 
 def with_result(messages: list[Message], new: ToolResult) -> list[Message]:

@@ -18,6 +18,7 @@ returns trusted content.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Final, Literal
 
 from treadle.core.data import frozen
@@ -32,12 +33,13 @@ class Label:
     Args:
         origin: such as `user`, `tool:read_mail`, `mcp:files`, `web:example.org`, `subagent:reader`, or any word.
         integrity: `trusted`, or `untrusted`: a stranger may have written it.
-        frame: the nonce of the frame in which a model is shown the content; empty for content without a frame.
+        frame: the nonce of the frame in which a model is shown the content, once it is part of a conversation; it tells
+            nothing of the content, and equal labels may have different ones.
     """
 
     origin: str
     integrity: Integrity
-    frame: str | None = None
+    frame: str | None = field(default=None, compare=False, repr=False)
 
 
 DEVELOPER: Final = Label("developer", "trusted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast, overload
 
@@ -97,13 +98,17 @@ class ToolCall:
 
 @frozen
 class ToolResult:
-    """What the model sees of a finished call: the observation. Without `label` it is untrusted, from `tool:<name>`."""
+    """What the model sees of a finished call: the observation. Without `label` it is untrusted, from `tool:<name>`.
+
+    `frame` is the nonce of the frame in which a model is shown it, if it is untrusted.
+    """
 
     call_id: str
     name: str
     parts: tuple[Text | Image | File, ...]
     is_error: bool = False
     label: Label | None = None
+    frame: str = field(default="", compare=False, repr=False)
 
     @property
     def text(self) -> str:

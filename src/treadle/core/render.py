@@ -6,21 +6,34 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from treadle.core.events import InputReceived
+from treadle.core.framing import nonce_of
 from treadle.core.ids import base_call_id
-from treadle.core.labels import OBSERVATION, RUNNER, inside, label_of
+from treadle.core.labels import OBSERVATION, RUNNER, Label, inside, label_of
 from treadle.core.messages import Content, Message, Text, ToolResult
-from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
+from treadle.core.observation import EMPTY_OUTPUT, as_text
 from treadle.core.steps import CallState
 
 
-def spoken(received: InputReceived) -> Message:
-    """Return received input as a message; an observation is untrusted, except for what a trusted tool said."""
-    if not received.observation:
-        return Message(received.role, received.parts)
-    labelled = [
-        part if part.label is not None else replace(part, label=OBSERVATION) for part in received.parts
-    ]
-    return Message("user", framed(labelled))
+def spoken(received: InputReceived, key: str = "") -> Message:
+    """Return received input as a message; an observation is untrusted, except for what a trusted tool said.
+
+    Args:
+        received: the input.
+        key: of the task, with which the nonces of frames are made.
+    """
+    role, rule = ("user", OBSERVATION) if received.observation else (received.role, None)
+    labels = [part.label or rule for part in received.parts]
+    if not any(labels):
+        return Message(role, received.parts)
+    nonce = nonce_of(key, f"input {received.seq}")
+    parts = zip(received.parts, labels, strict=True)
+    return Message(
+        role, tuple([part if label is None else _in_frame(part, label, nonce) for part, label in parts])
+    )
+
+
+def _in_frame(part: Content, label: Label, nonce: str) -> Content:
+    return replace(part, label=label if label.integrity == "trusted" else replace(label, frame=nonce))
 
 
 def results(calls: Iterable[CallState]) -> Message:
@@ -46,8 +59,8 @@ def _result(call: CallState) -> ToolResult:
     elif call.status == "deferred":
         text = f"{call.name} goes on in the background. Its result will be sent to you once it is there."
         parts = (Text(text if call.output is None else f"{text} About it: {as_text(call.output)}"),)
-        return ToolResult(base_call_id(call.id), call.name, parts, False, call.label)
+        return ToolResult(base_call_id(call.id), call.name, parts, False, call.label, call.frame)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
     label = call.label if call.attempt else RUNNER  # what never began was said by no tool
-    return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label)
+    return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label, call.frame)

@@ -37,6 +37,7 @@ from typing import Any, Final
 from treadle.core import answers, deferring, guardrails, model_calls, sleeps
 from treadle.core import events as e
 from treadle.core.extra_state import Writer
+from treadle.core.framing import nonce_of
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
 from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
@@ -217,7 +218,7 @@ def _step_started(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
 def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     node.read += tuple(state.unread)
     for received in state.unread:
-        _add_message(state, node, spoken(received))
+        _add_message(state, node, spoken(received, state.frame_key))
         step.input += received.parts
     state.unread.clear()
 
@@ -540,7 +541,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     step = node.step
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
-    call.asked = event.asked
+    call.asked, call.frame = event.asked, nonce_of(state.frame_key, event.call)
     # A call that no request asked for is the function's own.
     call.offered = node.offers.get(asking_id(event.call))
     if event.asked and not node.owes_results:

@@ -101,6 +101,9 @@ class TaskState:
     incarnation: str = ""
     """tells the task from deleted tasks of the same id, where there were or may have been any"""
 
+    frame_key: str = ""
+    """with which the nonces of frames around untrusted content are made"""
+
     agent: str = ""
     """the agent that the task is with"""
 

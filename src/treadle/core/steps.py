@@ -183,6 +183,9 @@ class CallState:
     label: Label | None = None
     """of its result; None for that which any tool's result has"""
 
+    frame: str = ""
+    """the nonce of the frame around its result"""
+
     display: str | None = None
     error: Failure | None = None
     sources: tuple[Json, ...] = ()
@@ -306,7 +309,7 @@ class CallState:
 def repeat_call(step: StepState, call: CallState) -> CallState:
     """Put a new call in the place of one that ended and is made again, and return it."""
     again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
-    again.asked, again.offered = call.asked, call.offered
+    again.asked, again.offered, again.frame = call.asked, call.offered, call.frame
     again.effect, again.cut_off, again.began = call.effect, call.doubts, call.began
     # What expired without an answer is asked anew, and what came after it.
     again.questions = tuple(takewhile(lambda question: question.is_answered, call.questions))

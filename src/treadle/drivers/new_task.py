@@ -14,7 +14,7 @@ from treadle.core.state import start
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
-from treadle.drivers.random_ids import new_id, new_incarnation
+from treadle.drivers.random_ids import new_frame_key, new_id, new_incarnation
 from treadle.drivers.task_cache import TaskCache
 from treadle.drivers.terminal import check_interaction
 from treadle.engine.journal_writer import Lease
@@ -129,6 +129,7 @@ class TaskCreator:
             parent.relay(owned)
         stored = self._stored_options if options is self._options else to_json(options)
         created = e.TaskCreated(agent.name, parts, thread, base, agent.fingerprint, stored)
+        created.frame_key = new_frame_key()
         if new.summarises is None and (self._extra_state is not None or new.extra_state is not None):
             created.extra_state = copied({**(self._extra_state or {}), **(new.extra_state or {})})
         if new.task_id is not None:

@@ -23,6 +23,11 @@ def new_id() -> str:
     return str(_uuid7()())
 
 
+def new_frame_key() -> str:
+    """Return the key of a task with which the nonces of its frames are made."""
+    return os.urandom(12).hex()
+
+
 def new_incarnation() -> str:
     """Return what tells a task from an earlier one of the same id that was deleted."""
     return os.urandom(4).hex()

@@ -381,5 +381,5 @@ def _renamed_part(part: Part, version: int) -> Part:
         )
     if type(part) is ToolResult:
         call_id = id_in_thread(version, part.call_id)
-        return ToolResult(call_id, part.name, part.parts, part.is_error, part.label)
+        return ToolResult(call_id, part.name, part.parts, part.is_error, part.label, part.frame)
     return part

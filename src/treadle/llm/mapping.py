@@ -16,6 +16,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from treadle.core.framing import framed
 from treadle.core.messages import (
     IN_WORDS,
     UNSEEN,
@@ -65,7 +66,8 @@ _RAW_SHOWN = 2_000
 
 
 def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
-    """Return a request's instructions and messages as pydantic-ai's messages."""
+    """Return a request's instructions and messages as pydantic-ai's messages, with untrusted content in frames."""
+    request = framed(request)
     history: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []
     ids = _WireIds()

@@ -15,6 +15,7 @@ from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
 from treadle.agents.dialects.react import HEADER
 from treadle.agents.dialects.transcript import IN_WORDS
 from treadle.core import events as e
+from treadle.core.framing import FRAME_NOTE
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import Finish, ModelAnswer, Usage
 from treadle.core.model_answer import with_places
@@ -36,7 +37,7 @@ def test_tools_are_described_in_the_instructions(dialect: TextDialect) -> None:
     text_request = dialect.ask(request())
     assert (text_request.tools, text_request.tool_choice, text_request.output_schema) == ((), "auto", None)
     assert "- add: Add two numbers.\n  arguments: {" in text_request.instructions
-    assert text_request.instructions.endswith("\n\nBe brief.")
+    assert text_request.instructions.endswith(f"\n\nBe brief.\n\n{FRAME_NOTE}")
     assert (text_request.task_id, text_request.step, text_request.turn, text_request.attempt) == (
         "t",
         "s1",

@@ -1,6 +1,7 @@
 """Conversations as text: turns of the model as it would have written them, and results as observations."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from treadle.agents.dialects.dialect import UNREADABLE, TextDialect
 from treadle.agents.dialects.planner import read_call
 from treadle.agents.dialects.react import read_text
 from treadle.agents.dialects.transcript import IN_WORDS, UNSEEN, Transcript
+from treadle.core.framing import framed_message
+from treadle.core.labels import Label
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 
+TRUSTED = Label("clock", "trusted")
 PICTURE = Image(data=b"\x89PNG", media_type="image/png")
 
 
@@ -61,8 +65,8 @@ def test_results_are_observations_with_their_pictures_and_files() -> None:
     results = Message(
         "tool",
         (
-            ToolResult("s1-0", "draw", (Text("one "), PICTURE, Text("two"), Text("!"))),
-            ToolResult("s1-1", "find", (file,), is_error=False),
+            ToolResult("s1-0", "draw", (Text("one "), PICTURE, Text("two"), Text("!")), label=TRUSTED),
+            ToolResult("s1-1", "find", (file,), is_error=False, label=TRUSTED),
         ),
     )
     shown = Transcript([results], REACT.write_turn)[0]
@@ -73,6 +77,17 @@ def test_results_are_observations_with_their_pictures_and_files() -> None:
         Text("two!\nObservation: "),
         file,
     )
+
+
+def test_an_untrusted_result_keeps_its_label_and_its_frame() -> None:
+    result = ToolResult("s1-0", "draw", (Text("one "), PICTURE), frame="x0123456789a")
+    shown = Transcript([Message("tool", (result,))], REACT.write_turn)[0]
+    label = Label("tool:draw", "untrusted")
+    assert shown.parts == (Text("Observation: "), Text("one ", label=label), replace(PICTURE, label=label))
+    assert [part.label.frame for part in shown.parts[1:]] == ["x0123456789a", "x0123456789a"]  # type: ignore[union-attr]
+    (text, picture, closing) = framed_message(shown).parts
+    assert text.text == 'Observation: <untrusted-x0123456789a origin="tool:draw" chars=4>\none '  # type: ignore[union-attr]
+    assert (picture, closing) == (shown.parts[2], Text("\n</untrusted-x0123456789a>"))
 
 
 def test_an_unreadable_answer_is_shown_as_written_up_to_a_length() -> None:

@@ -22,6 +22,7 @@ from treadle.agents.dialects.incremental import remaining_deltas
 from treadle.agents.dialects.transcript import ModelTurn, Transcript
 from treadle.agents.finish_reasons import WITHHELD
 from treadle.core.data import frozen
+from treadle.core.framing import FRAME_NOTE
 from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
     WHOLE,
@@ -243,6 +244,8 @@ class TextDialect:
             text += f"\n\n{self.schema_prompt(request.output_schema)}"
         if request.instructions:
             text += f"\n\n{request.instructions}"
+        if request.tools:
+            text += f"\n\n{FRAME_NOTE}"  # the request is sent without tools: else it would be there from a result on
         if request.tool_choice == "required":
             text += "\n\nUse a tool in this turn."
         elif request.tool_choice not in ("auto", "none"):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, overload
 
 from treadle.core.data import frozen
+from treadle.core.labels import inside, label_of
 from treadle.core.messages import (
     IN_WORDS,
     UNSEEN,
@@ -90,17 +92,25 @@ class Transcript(Sequence[Message]):
 
 
 def _observations(message: Message) -> tuple[Content, ...]:
-    """Return the results of a turn's calls, in their order; images and files stay as they are."""
+    """Return the results of a turn's calls, in their order; images and files stay as they are.
+
+    What is untrusted is a part of its own, with its label: it is framed where the request is sent.
+    """
     parts: list[Content] = []
     texts: list[str] = []
     for number, result in enumerate([part for part in message.parts if isinstance(part, ToolResult)]):
+        whole = label_of("tool", result)
         texts.append("\nObservation: " if number else "Observation: ")
         for part in result.parts:
-            if isinstance(part, Text):
+            label = inside(whole, part.label)
+            if isinstance(part, Text) and label.integrity == "trusted":
                 texts.append(part.text)
-            else:
-                parts += [Text("".join(texts)), part] if texts else [part]
-                texts = []
+                continue
+            if texts:
+                parts.append(Text("".join(texts)))
+            texts = []
+            untrusted = label.integrity == "untrusted"
+            parts.append(replace(part, label=replace(label, frame=result.frame)) if untrusted else part)
     return (*parts, Text("".join(texts))) if texts else tuple(parts)
 
 

@@ -36,6 +36,7 @@ from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_text, is_writable, storable
+from treadle.core.framing import without_nonce
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.ids import request_id, sleep_id
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
@@ -705,7 +706,7 @@ def _as_messages(messages: str | Sequence[Message] | None) -> tuple[Message, ...
 def _facts(message: Message) -> Any:
     from treadle.core.codec import encode_part
 
-    return [message.role, [encode_part(part) for part in message.parts]]
+    return [message.role, [encode_part(without_nonce(part)) for part in message.parts]]
 
 
 def _digest(kind: str, arguments: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
 
 from treadle.core.data import mutable
@@ -17,6 +18,9 @@ class TaskCreated(Event):
 
     `incarnation` tells apart the tasks that had one id, one after the other: it is part of the idempotency keys. It is
     empty where the id was made by chance, and in journals that were written before there was one.
+
+    `frame_key` is random: the nonces of the frames around untrusted content are made with it. No tool and no model is
+    told it. Journals that were written before there was one make them from what else is here.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -32,10 +36,16 @@ class TaskCreated(Event):
     parent_call: str | None = None
     depth: int = 0
     incarnation: str = ""
+    frame_key: str = field(default="", compare=False)
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: without the incarnation it would change the keys of calls."""
+        """The journal format that a driver must know: without the incarnation it would change the keys of calls.
+
+        Older versions cannot read an event with the key of frames.
+        """
+        if self.frame_key:
+            return 5
         return 2 if self.incarnation else 1
 
 

@@ -20,6 +20,7 @@ IGNORED: Final[dict[str, str]] = {
     "thread": "the id of the thread",
     "parent": "the id of the task that another was forked from, or is a child of",
     "incarnation": "which of the tasks of one id it is",
+    "frame_key": "what the nonces of frames around untrusted content are made with",
     "inbox": "the id that the sender of a command chose",
 }
 """The fields that are not compared, and what they hold."""
