@@ -73,17 +73,18 @@ def _remove(group: Path) -> None:
         _left.discard(group)
 
 
-def _remove_left() -> None:
+def remove_left() -> None:
+    """Remove the groups of calls that are over, whose last processes were not gone then."""
     for group in list(_left):
         _remove(group)
 
 
-atexit.register(_remove_left)
+atexit.register(remove_left)
 
 
 def _sweep(place: Path) -> None:
     """Remove the groups of drivers that are gone, and those left of this one."""
-    _remove_left()
+    remove_left()
     for group in place.glob(f"{_NAME}*"):
         driver = group.name.removeprefix(_NAME).partition("-")[0]
         if driver.isdecimal() and not Path(f"/proc/{driver}").exists():

@@ -41,9 +41,13 @@ def interpreter_paths() -> tuple[str, ...]:
     executable = os.path.realpath(sys.executable)
     paths = {sys.prefix, sys.base_prefix, sys.exec_prefix, executable, *site.getsitepackages()}
     paths.add(str(Path(__file__).parents[2]))  # this package, which may be installed from its sources
-    paths.add(sys.pycache_prefix or "")
     paths.update({site.getusersitepackages()} & set(sys.path))
-    return tuple(outermost(path for path in paths if path and Path(path).exists()))
+    paths = {
+        path for path in paths if path != "/"
+    }  # programs of such an interpreter are those of the machine
+    if sys.pycache_prefix is not None:
+        paths |= {sys.pycache_prefix + path for path in paths}
+    return tuple(outermost(path for path in paths if Path(path).exists()))
 
 
 def code_paths(module: str, script: str | None) -> list[str]:
