@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys injection aimock aimock-package foreign docs site postgres sandbox environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -51,6 +51,9 @@ threads: .venv
 
 provider-faults: .venv
 	$(RUN)/pytest -q -n 2 -m "full or not full" tests/llm/test_fault_matrix.py tests/llm/test_sse_splits.py
+
+tool-faults: .venv
+	$(RUN)/python -m tests.tools.hosts.fault_matrix
 
 keys: .venv
 	$(RUN)/python -m tests.llm.key_matrix

@@ -16,7 +16,7 @@ def test_a_call_is_listed_until_it_is_removed() -> None:
     calls = AbandonedCalls()
     calls.add("a", abandoned("deaf"), lambda: True)
     assert calls.running() == (abandoned("deaf"),)
-    assert (calls.remove("a"), calls.remove("a"), calls.running()) == (True, False, ())
+    assert (calls.remove("a"), calls.remove("a"), calls.running()) == (abandoned("deaf"), None, ())
 
 
 def test_a_call_that_runs_no_more_is_dropped() -> None:
@@ -24,7 +24,7 @@ def test_a_call_that_runs_no_more_is_dropped() -> None:
     calls.add("a", abandoned("deaf"), lambda: runs[0])
     assert len(calls.running()) == 1
     runs[0] = False
-    assert (calls.running(), calls.remove("a")) == ((), False)
+    assert (calls.running(), calls.remove("a")) == ((), None)
 
 
 def test_too_many_calls_refuse_the_next_and_the_message_names_them() -> None:

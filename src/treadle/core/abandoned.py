@@ -37,6 +37,13 @@ class AbandonedCall:
         """The tool's name."""
         return self.name
 
+    def late_text(self, now: float) -> str:
+        """Return what a log says once it has ended after all; `now` in monotonic seconds."""
+        return (
+            f"{self.name} ended {now - self.since:.1f} s after it was abandoned (call {self.call_id} of task "
+            f"{self.task_id}): its result is late, and dropped"
+        )
+
 
 class AbandonedCalls:
     """A registry of abandoned calls, each under a key.
@@ -54,9 +61,10 @@ class AbandonedCalls:
         self.running()  # drops those that have ended, for not every call is removed
         self._calls[key] = (call, still_runs)
 
-    def remove(self, key: Hashable) -> bool:
-        """Remove a call that has ended; return whether it was listed."""
-        return self._calls.pop(key, None) is not None
+    def remove(self, key: Hashable) -> AbandonedCall | None:
+        """Remove a call that has ended, and return it; None if it was not listed."""
+        call, _ = self._calls.pop(key, (None, None))
+        return call
 
     def running(self) -> tuple[AbandonedCall, ...]:
         """Return the calls that still run."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from treadle.core.data import frozen
 from treadle.core.labels import Label
 from treadle.core.messages import Json
+
+LOADING: Final = "TREADLE_LOADING_TOOLS"
+"""An environment variable that is set while a tool's process loads a module or a script: no task may run there."""
 
 EffectClass = Literal["read", "idempotent", "write", "agent"]
 """What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`.

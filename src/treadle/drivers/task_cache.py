@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -20,9 +21,10 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.journal import check_format, missing_tail, unfold
 from treadle.core.state import TaskState, start
+from treadle.core.tools import LOADING
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
-from treadle.errors import JournalCorrupt, StoreUnavailable, TaskNotFound
+from treadle.errors import ConfigurationError, JournalCorrupt, StoreUnavailable, TaskNotFound
 from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
@@ -78,7 +80,13 @@ class TaskCache:
 
         Raises:
             StoreUnavailable: the store cannot be opened, or the runner was closed.
+            ConfigurationError: a tool's process is just loading the module of its function.
         """
+        if LOADING in os.environ:
+            raise ConfigurationError(
+                "a runner was used while the process of a tool loaded the file that defines the tool: put what the "
+                "file does as a program under `if __name__ == '__main__':`"
+            )
         if again:
             self._is_closed = False
         elif self._is_closed:

@@ -6,11 +6,14 @@ The limit here is on those in event loops; the pool of threads (`tools`) limits 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from treadle.core.abandoned import AbandonedCall, AbandonedCalls
+
+_LOG: Final = logging.getLogger("treadle.tools")
 
 _in_loops: Final = AbandonedCalls()
 _in_threads: Final = AbandonedCalls()
@@ -22,7 +25,14 @@ def give_up(work: asyncio.Task[Any], name: str, task_id: str, call_id: str) -> N
     """List a call until its asyncio task ends, or its event loop is closed."""
     call = AbandonedCall(name, task_id, call_id, time.monotonic())
     _in_loops.add(work, call, lambda: not work.get_loop().is_closed())
-    work.add_done_callback(_in_loops.remove)
+    work.add_done_callback(_end_late)
+
+
+def _end_late(work: asyncio.Task[Any]) -> None:
+    """Note that a call has ended which is not waited for any more."""
+    call = _in_loops.remove(work)
+    if call is not None:
+        _LOG.warning("%s", call.late_text(time.monotonic()))
 
 
 def leave_behind(still_runs: Callable[[], bool], name: str, task_id: str, call_id: str) -> None:

@@ -245,8 +245,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         if self._reconcile is None:
             raise ToolError(f"tool {self._spec.name!r} has no reconcile=")
         if self._hosted is not None:
-            return await self._hosted.reconcile(self._reconcile, call, ctx)
-        verdict = await self._settle(self._reconcile, call, ctx)
+            verdict = await self._hosted.reconcile(self._reconcile, call, ctx)
+        else:
+            verdict = await self._settle(self._reconcile, call, ctx)
         if isinstance(verdict, Happened):
             return Happened(to_output(verdict.output).output)
         if not isinstance(verdict, (NotHappened, Unknown)):
@@ -278,7 +279,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         if self._preview is None:
             raise ToolError(f"tool {self._spec.name!r} has no preview=")
         if self._hosted is not None:
-            return await self._hosted.preview(self._preview, arguments, ctx)
+            return to_output(await self._hosted.preview(self._preview, arguments, ctx)).output
         return await self._told("preview", self._preview, arguments, ctx)
 
     async def _told(

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from treadle.core.abandoned import AbandonedCall, AbandonedCalls
 from treadle.core.data import frozen
 from treadle.tools.faults import contained
 
 T = TypeVar("T")
+
+_LOG: Final = logging.getLogger("treadle.tools")
 
 MAX_THREADS = 32
 """How many calls run in threads at the same time; more wait for a free thread.
@@ -205,7 +208,10 @@ class _Pool:
         """Record the outcome of a job; return whether it was abandoned before."""
         with self._wake:
             job.outcome = outcome
-            return self._abandoned.remove(job)
+            call = self._abandoned.remove(job)
+        if call is not None:
+            _LOG.warning("%s", call.late_text(time.monotonic()))
+        return call is not None
 
 
 _pool: _Pool | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import runpy
 import sys
 import types
@@ -13,6 +14,7 @@ from typing import Any, Final, NoReturn, cast
 
 from treadle import errors
 from treadle.core.observation import error_text
+from treadle.core.tools import LOADING
 from treadle.errors import ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import NoServices, ToolContext
 from treadle.tools.approval import code_digest
@@ -30,7 +32,12 @@ WHERE: Final = "a tool that runs in a process of its own"
 def serve(channel: Channel, setup: dict[str, Any]) -> None:
     """Load the function's module, wait for the call, and answer it."""
     try:
+        os.environ[LOADING] = "1"
         _load(setup["module"], setup["script"])
+        FunctionTool(
+            _load, {"name": "load"}
+        )  # what the first tool imports is imported before the call's time runs
+        del os.environ[LOADING]
     except BaseException as error:  # noqa: BLE001  also of a module that exits
         channel.send({"failed": f"its module {setup['module']} could not be loaded: {error_text(error)}"})
         return
@@ -180,8 +187,9 @@ class _NoContext:
         self.__dict__["kind"] = kind
 
     def _refuse(self, *_: Any) -> NoReturn:
+        kind = self.__dict__["kind"]
         raise ToolError(
-            f"ctx.context cannot be had in {WHERE}: it is a {self.__dict__['kind']}, and only JSON data is passed on"
+            f"ctx.context cannot be had in {WHERE}: it is of type {kind}, and only JSON data is passed on"
         )
 
     __getattr__ = __getitem__ = __iter__ = __len__ = __bool__ = __call__ = __contains__ = _refuse

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -108,3 +109,71 @@ def linger(notes: str) -> None:
 def fail() -> None:
     """Raise an error."""
     raise LookupError("no such customer")
+
+
+@tool(read_only=True, host=HOST)
+async def use(what: str, ctx: ToolContext[Any]) -> None:
+    """Use a part of the context that is not there."""
+    if what == "context":
+        print(ctx.context.name)
+    elif what == "state":
+        ctx.state["a"] = 1
+    elif what == "ask":
+        other = ctx
+        await other.ask("May I?")
+    else:
+        ctx.secret("crm")
+
+
+@tool(read_only=True, host=HOST)
+def rest(seconds: float) -> None:
+    """Sleep."""
+    time.sleep(seconds)
+
+
+@tool(read_only=True, host=HOST)
+def where() -> list[int]:
+    """Tell the ids of its process and of the one above."""
+    return [os.getpid(), os.getppid()]
+
+
+@tool(read_only=True, retries=1, host=HOST)
+def second_time(note: str) -> int:
+    """End the process, unless it did before."""
+    path = Path(note)
+    if not path.exists():
+        path.touch()
+        os._exit(9)
+    return 2
+
+
+@tool(read_only=True, host=HOST, secrets=("crm",))
+def betray(ctx: ToolContext[Any]) -> None:
+    """Tell a secret in an error."""
+    raise ValueError(f"the key is {ctx.secret('crm')}")
+
+
+@tool(read_only=True, host=HOST)
+def forge(how: str) -> str:
+    """Write into the channel what no worker would."""
+    channel = max(fd for fd in range(3, 64) if _is_socket(fd))
+    data = {
+        "huge": b"\xff\xff\xff\xff",
+        "noise": b"\0\0\0\x03{,}",
+        "list": b"\0\0\0\x02[]",
+        "unknown": b'\0\0\0\x0d{"forged": 1}',
+        "nan": b'\0\0\0\x11{"progress": NaN}',
+        "close": b"",
+    }[how]
+    if data:
+        os.write(channel, data)
+        time.sleep(30)
+    os.close(channel)
+    os._exit(0)
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False

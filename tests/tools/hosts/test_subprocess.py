@@ -1,6 +1,9 @@
 """Functions in processes of their own: what they find there, what becomes of their results, what is left of them."""
 
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -8,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.runner.acts import journal
 from tests.tools.hosts import hosted
 from tests.tools.test_processes import assert_gone, lines
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.errors import ToolDefinitionError
 from treadle.models import call, text
 from treadle.tools import Subprocess
 
 pytestmark = pytest.mark.anyio
+
+WHERE = "a tool that runs in a process of its own"
 
 
 def agent_with(*script: Any) -> Agent[Any]:
@@ -57,14 +63,19 @@ async def test_a_function_runs_with_little_around_it_and_nothing_is_left(
 
 async def test_what_a_function_of_any_kind_returns_is_its_result() -> None:
     async with Runner("memory:") as runner:
-        script = [call("add", a=1), call("count", n=3), call("count_slowly", n=3), call("fail")]
+        script = [call("count", n=3), call("fail")]
         handle = await runner.start(agent_with(script), "Go.")
         result = await handle.result()
         done = {each.name: each for each in result.tool_executions}
-    assert done["add"].output == 3
     assert done["count"].output == 2
-    assert done["count_slowly"].output == 2
     assert done["fail"].error.message == "LookupError: no such customer"
+
+
+@pytest.mark.full
+async def test_an_async_generator_and_a_function_with_defaults_run_there_too() -> None:
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_with([call("add", a=1), call("count_slowly", n=3)]), "Go.")
+    assert [each.output for each in result.tool_executions] == [3, 2]
 
 
 async def test_a_process_that_ends_without_an_answer_leaves_the_outcome_of_a_read_failed(
@@ -106,3 +117,119 @@ def test_a_function_that_a_new_process_cannot_find_is_refused() -> None:
         tool(hosted.surroundings, host="thread")
     with pytest.raises(ToolDefinitionError, match="contradicts background=True"):
         tool(hosted.add, background=True)
+
+
+# ------------------------------------------------------------------------- effects, and what stands beside
+
+
+async def test_what_stands_beside_a_function_runs_in_its_host_too(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    policy = Policy(Rule("look-first", tool="write", verdict="ask"))
+    async with Runner("memory:", policy=policy) as runner:
+        waiting = await runner.run(agent_with(call("write", note=str(note))), "Go.")
+        task = waiting.task_id
+        (asked,) = waiting.pending
+        assert asked.preview.startswith(f"would write {note}, says ")
+        assert asked.preview.split()[-1] != str(os.getpid())
+        await runner.approve(task)
+        done = await runner.resume(task)
+        assert note.read_text() == "written"
+        await runner.undo_step(task)
+        await runner.undo_step(task)
+        output, pid, _ = note.read_text().split()
+        assert output == "written"
+        assert pid != str(os.getpid())
+        assert done.tool_executions[0].host == "subprocess"
+        events = await journal(runner, task)
+        started = [event for event in events if event.kind == "tool_started"]
+        assert [event.host for event in started] == ["subprocess", "subprocess"]
+
+
+async def test_a_writing_call_whose_process_ends_has_an_unknown_outcome_and_is_reconciled_there(
+    tmp_path: Path,
+) -> None:
+    done = await only_call(call("write", note=str(tmp_path / "note"), driver=str(os.getpid())))
+    assert (done.outcome, done.output) == ("ok", "found in True")
+
+
+@pytest.mark.full
+async def test_a_function_gets_no_more_of_its_context_than_json() -> None:
+    script = [call("use", what=what) for what in ("context", "state", "ask", "secret")]
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_with(script), "Go.", context=object())
+    messages = [each.error.message for each in result.tool_executions]
+    assert (
+        messages[0]
+        == f"ctx.context cannot be had in {WHERE}: it is of type object, and only JSON data is passed on"
+    )
+    assert messages[1].startswith(f"ctx.state cannot be had in {WHERE}: pass what it needs as arguments")
+    assert messages[2] == f"ctx.ask(...) is for tools while they run in a task, not for {WHERE}"
+    assert messages[3].startswith("the tool use does not declare the secret crm")
+
+
+# ------------------------------------------------------------------------------------------- the driver
+
+PROGRAM = """
+import asyncio, os, sys
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
+from treadle.tools import Subprocess
+
+@tool(read_only=True, host=Subprocess(spare=False))
+def where(notes: str = "") -> list[str]:
+    "Tell where it runs."
+    import subprocess, time
+    if notes:
+        started = [subprocess.Popen(["sleep", "1000"], start_new_session=apart) for apart in (True, False)]
+        with open(notes, "w") as file:
+            file.write(" ".join(str(each.pid) for each in started) + f" {os.getpid()} {os.getppid()}")
+        time.sleep(1000)
+    return [__name__, str(os.getpid())]
+
+notes = sys.argv[1] if len(sys.argv) > 1 else ""
+agent = Agent(ScriptedModel([call("where", notes=notes), text("Done.")]), name="desk", tools=[where])
+
+async def main():
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "Go.")
+        print(result.tool_executions[0].output or result.tool_executions[0].error.message)
+"""
+
+
+def program(folder: Path, end: str) -> list[str]:
+    """Write a program that defines a tool, and return its command line."""
+    path = folder / "program.py"
+    path.write_text(PROGRAM + end, "utf-8")
+    return [sys.executable, str(path)]
+
+
+def test_a_tool_that_a_script_defines_runs_without_the_script_running_again(tmp_path: Path) -> None:
+    command = program(tmp_path, "if __name__ == '__main__':\n    asyncio.run(main())\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("['__mp_main__', '"), done
+
+
+@pytest.mark.full
+def test_a_script_that_runs_its_agent_wherever_it_is_loaded_is_refused_there(tmp_path: Path) -> None:
+    command = program(tmp_path, "asyncio.run(main())\n")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "where did not run: its module __mp_main__ could not be loaded: " in done.stdout
+    assert "put what the file does as a program under `if __name__ == '__main__':`" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, marks=pytest.mark.full),
+    ],
+)
+def test_nothing_is_left_of_a_driver_that_ends(tmp_path: Path, number: int) -> None:
+    notes = tmp_path / "pids"
+    command = program(tmp_path, "if __name__ == '__main__':\n    asyncio.run(main())\n")
+    with subprocess.Popen([*command, str(notes)], stderr=subprocess.DEVNULL) as driver:
+        pids = lines(notes, 4, within=30)
+        driver.send_signal(number)
+        driver.wait(20)
+    assert_gone(pids, within=2)

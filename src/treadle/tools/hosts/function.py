@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import Verdict
@@ -204,7 +205,7 @@ class HostedFunction:
                     f"{self._name}: its process ended before it answered: {gone}"
                 ) from None
             match message:
-                case {"progress": value}:
+                case {"progress": value} if flaw(value) is None:
                     ctx.progress(value)
                     reported += 1
                     if reported % FLOOD == 0:
