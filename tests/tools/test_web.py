@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from treadle.errors import ConfigurationError, ToolError
-from treadle.tools.web import ConnectionRefused, Reach, http_client, http_client_sync
+from treadle.tools.web import ConnectionRefused, Reach, _is_same_service, http_client, http_client_sync
 
 pytestmark = pytest.mark.anyio
 
@@ -278,9 +278,36 @@ async def test_headers_that_may_hold_a_key_do_not_go_to_another_host(site: str, 
     async with http_client("*", networks=["127.0.0.0/8"], headers={"x-api-key": "sk-1"}) as client:
         assert (await client.get(f"{site}/to?/")).text == "hello"
         with pytest.raises(
-            ConnectionRefused, match=r"redirects to 127\.0\.0\.2, .* \(x-api-key\) that may hold a key"
+            ConnectionRefused,
+            match=r"redirects to http://127\.0\.0\.2:\d+, .* \(x-api-key\) that may hold a key",
         ):
             await client.get(f"{site}/to?http://127.0.0.2:{sink.port}/")
+
+
+@pytest.mark.parametrize(
+    ("asked", "target", "is_same"),
+    [
+        ("https://a.test/x", "https://a.test/y", True),
+        ("https://a.test:443/x", "https://a.test/y", True),
+        ("http://a.test/", "https://a.test/", True),
+        ("https://a.test/", "http://a.test/", False),
+        ("https://a.test/", "https://a.test:8443/", False),
+        ("http://a.test:8080/", "https://a.test/", False),
+        ("https://a.test/", "https://b.test/", False),
+        ("https://a.test/", "https://a.test.evil.test/", False),
+    ],
+)
+def test_a_key_stays_with_the_server_that_was_asked(asked: str, target: str, is_same: bool) -> None:
+    assert _is_same_service(httpx2.URL(asked), httpx2.URL(target)) is is_same
+
+
+async def test_headers_that_may_hold_a_key_do_not_go_to_another_port(site: str, sink: Sink) -> None:
+    other = f"http://127.0.0.1:{sink.port}/"
+    async with http_client("*", networks=["127.0.0.0/8"], headers={"x-api-key": "sk-1"}) as client:
+        with pytest.raises(
+            ConnectionRefused, match=r"redirects to http://127\.0\.0\.1:\d+, .* may hold a key"
+        ):
+            await client.get(f"{site}/to?{other}")
 
 
 async def test_a_long_response_ends_with_an_error(site: str) -> None:

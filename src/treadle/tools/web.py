@@ -151,8 +151,9 @@ def http_client(
 ) -> httpx2.AsyncClient:
     """Return an HTTP client that reaches some hosts alone.
 
-    It follows up to 5 redirects, each to a host that it may reach; one to another host is refused if the request has
-    headers of its own, which may hold a key. It knows no proxy and no encoding of responses, whose length has a limit.
+    It follows up to 5 redirects, each to a host that it may reach. One to another host or port, or from https to http,
+    is refused if the request has headers of its own, which may hold a key. The client knows no proxy, and no encoding
+    of responses, whose length has a limit.
 
     Args:
         hosts: names, such as `api.example.com`, or all names below one: `*.example.org`; `*` stands for every name.
@@ -274,11 +275,23 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
         return
     target = request.url.join(response.headers["location"])
     own = sorted(name for name in request.headers if name.lower() not in _OWN_HEADERS)
-    if target.host != request.url.host and own:
+    if own and not _is_same_service(request.url, target):
         raise ConnectionRefused(
-            f"{request.url.host} redirects to {target.host}, and the request has headers ({', '.join(own)}) that "
-            "may hold a key: ask that host for itself"
+            f"{_origin(request.url)} redirects to {_origin(target)}, and the request has headers ({', '.join(own)}) "
+            "that may hold a key: ask that host for itself"
         )
+
+
+def _is_same_service(url: httpx2.URL, target: httpx2.URL) -> bool:
+    """Whether a redirect stays with the server that was asked, and goes from http to https at most."""
+    if (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port):
+        return True
+    is_upgrade = (url.scheme, target.scheme) == ("http", "https") and url.port is target.port is None
+    return is_upgrade and target.host == url.host
+
+
+def _origin(url: httpx2.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode().rpartition('@')[2]}"
 
 
 class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
