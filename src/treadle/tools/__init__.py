@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.tools.code import command_tool, python_tool, shell_tool
     from treadle.tools.commands import Command
     from treadle.tools.folder import Folder, FolderPath, PathRefused
-    from treadle.tools.foreign import langchain_tools, llamaindex_tools, openapi_tools
+    from treadle.tools.foreign import PydanticAIToolset, langchain_tools, llamaindex_tools, openapi_tools
     from treadle.tools.hosts.sandbox import Sandbox
     from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
@@ -33,6 +33,7 @@ __all__ = [
     "FunctionTool",
     "PathRefused",
     "ProcessResult",
+    "PydanticAIToolset",
     "Sandbox",
     "Subprocess",
     "ToolOptions",
@@ -60,7 +61,7 @@ _LATER: Final = {
     "Command": "commands",
     "Sandbox": "hosts.sandbox",
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
-    **dict.fromkeys(("langchain_tools", "llamaindex_tools", "openapi_tools"), "foreign"),
+    **dict.fromkeys(("PydanticAIToolset", "langchain_tools", "llamaindex_tools", "openapi_tools"), "foreign"),
     **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),
     **dict.fromkeys(("ProcessResult", "run_process", "run_process_sync"), "processes"),
     **dict.fromkeys(("ConnectionRefused", "http_client", "http_client_sync"), "web"),

@@ -42,6 +42,8 @@ class LangChainTool:
     def invoke(self, arguments: dict[str, Any]) -> Any:
         return {**arguments, "in_loop": threading.current_thread() is threading.main_thread()}
 
+    def _run(self) -> None: ...
+
 
 class LlamaIndexTool:
     """What a `FunctionTool` of LlamaIndex has."""

@@ -174,6 +174,25 @@ async def test_a_model_cannot_give_an_argument_that_it_does_not_see(ctx: Ctx) ->
         made.validate({"q": "mail", "user": "root"})
 
 
+async def test_an_injected_argument_that_has_a_default_is_left_at_it(ctx: Ctx) -> None:
+    async def remote(runtime: Annotated[Any, InjectedToolArg()] = None, **arguments: Any) -> tuple[str, Any]:
+        return f"{runtime} {arguments}", None
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    (made,) = langchain_tools(
+        StructuredTool(
+            name="r",
+            description="d",
+            args_schema=schema,
+            coroutine=remote,
+            response_format="content_and_artifact",
+        )
+    )
+    assert (await run(made, ctx, q="x")).output == "None {'q': 'x'}"
+    with pytest.raises(ToolArgumentsInvalid, match="runtime: there is no such argument"):
+        made.validate({"q": "x", "runtime": "mine"})
+
+
 async def test_the_id_of_the_call_is_given(ctx: Ctx) -> None:
     @langchain_tool
     def note(q: str, call_id: Annotated[str, InjectedToolCallId]) -> str:

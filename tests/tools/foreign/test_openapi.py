@@ -4,10 +4,15 @@ import asyncio
 import base64
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
+import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tools.foreign.conftest import Shop
 from treadle import Agent, Runner, ScriptedModel
@@ -218,7 +223,48 @@ for _ in range(100):
 def test_an_operation_that_cannot_be_called_is_named(facts: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as refused:
         made(get(**facts), **CIRCLE)
-    assert "leave out by exclude= what cannot be called: a (GET /a): " in str(refused.value)
+    assert "operations cannot be called, and may be left out by exclude=: " in str(refused.value)
+    assert str(refused.value).endswith(" (a)")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "@evil.example/a",
+        ".evil.example/a",
+        "a",
+        "",
+        "/a b",
+        "/a\\b",
+        "/a#b",
+        "/../a",
+        "/%2e%2e/a",
+        "/a/./b",
+        "/a\n",
+    ],
+)
+def test_a_path_that_would_lead_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match="its path does not begin with '/', or holds what no path may hold"
+    ):
+        made({path: {"get": {}}})
+
+
+def test_a_problem_of_many_operations_is_said_once() -> None:
+    paths = {
+        f"/a{number}": {"get": {"operationId": f"a{number}", "security": [{"key": []}]}}
+        for number in range(9)
+    }
+    with pytest.raises(
+        ConfigurationError, match=r"name the secret in auth= \(a0, a1, a2, a3, a4 and 4 more\)$"
+    ):
+        made(paths)
+
+
+def test_a_query_in_a_path_is_kept() -> None:
+    (tool,) = made({"/a?beta=true": {"get": {"parameters": [{"name": "q", "in": "query"}]}}})
+    request = tool.validate({"q": "x"})
+    assert (request.path, request.query) == ("/a", ("beta=true", "q=x"))
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
@@ -339,6 +385,33 @@ async def test_what_looks_encoded_arrives_as_it_was_written(shop: Shop, ctx: Ctx
     (request,) = shop.requests
     assert request["path"].count("/") == 2
     assert request["headers"]["host"] == f"127.0.0.1:{shop.port}"
+
+
+NASTY = st.text(st.sampled_from("./\\%2eEfF5cC?#;:@&= \r\n\0aä\u2028\u202e"), max_size=8)
+
+
+@given(NASTY, NASTY, NASTY)
+def test_no_text_changes_the_path_the_host_or_a_header(path: str, query: str, header: str) -> None:
+    parameters = [
+        {"name": place, "in": place, "schema": {"type": "string"}} for place in ("path", "query", "header")
+    ]
+    (tool,) = made({"/a/{path}/b/.{path}": {"get": {"parameters": parameters}}})
+    try:
+        request = tool.validate({"path": path, "query": query, "header": header})
+    except ToolArgumentsInvalid:
+        assert (
+            path in ("", ".", "..")
+            or re.search(r"[/\\\x00-\x1f]", path)
+            or re.search(r"[^\x20-\x7e\t]", header)
+        )
+        return
+    url = httpx2.URL(f"https://api.example.org/v1{request.path}?{'&'.join(request.query)}")
+    assert (url.scheme, url.host, url.port, url.fragment) == ("https", "api.example.org", None, "")
+    raw = url.raw_path.decode().partition("?")[0]
+    assert [unquote(each) for each in raw.split("/")] == ["", "v1", "a", path, "b", f".{path}"]
+    assert unquote(raw).split("/") == ["", "v1", "a", path, "b", f".{path}"]  # of a server that decodes first
+    assert parse_qsl(url.query.decode(), keep_blank_values=True) == [("query", query)]
+    assert request.headers == {"header": header}
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-admin: 1", "a\nb", "a\0b", "ä"])
@@ -498,6 +571,12 @@ async def test_a_server_that_is_not_there_has_not_been_asked(ctx: Ctx, shop: Sho
     assert not isinstance(error.value, ToolOutcomeUnknown)
 
 
+def test_an_approval_holds_for_the_service_that_it_was_asked_for(shop: Shop) -> None:
+    here, there = tools_of(shop)["addPet"], tools_of(shop, base_url="https://api.example.org")["addPet"]
+    assert here.spec == there.spec
+    assert here.code != there.code
+
+
 async def test_a_key_for_all_attempts_of_a_call_is_sent_and_no_argument(shop: Shop, ctx: Ctx) -> None:
     tools = tools_of(shop, idempotency_header="X-Lang", effects={"getPet": ["idempotent"]})
     assert tools["getPet"].spec.parameters["properties"].keys() == {"pet_id"}
@@ -519,6 +598,14 @@ async def test_an_agent_reads_an_error_writes_and_waits_where_the_outcome_is_unk
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "Go.")
         assert [done.outcome for done in result.tool_executions[:3]] == ["error", "ok", "invalid"]
+        added = next(
+            part
+            for message in result.messages
+            for part in message.parts
+            if "Rex" in getattr(part, "text", "")
+        )
+        assert added.label is not None
+        assert (added.label.origin, added.label.integrity) == ("web:127.0.0.1", "untrusted")
         assert (result.state, result.pending[0].tool) == ("waiting", "shop__writeFault")
     assert [each["path"] for each in shop.requests].count("/fault/slow") == 1
 

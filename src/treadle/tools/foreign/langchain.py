@@ -100,7 +100,7 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
 
     spec = terms.spec(name, tool.description, schema, return_direct=bool(tool.return_direct))
     as_taken = None if model is None else partial(taken_by, model)
-    return ForeignTool(spec, validate, call, code=_code(tool), as_taken=as_taken)
+    return ForeignTool(spec, validate, call, code=code_digest(_function(tool)), as_taken=as_taken)
 
 
 # ----------------------------------------------------------------------------------------- definition
@@ -128,9 +128,15 @@ def _hidden(tool: Any) -> dict[str, bool | None]:
         for name, field in cast("dict[str, Any]", declared or {}).items():
             if seen is not None and name not in seen:
                 hidden[name] = None if _is_call_id(field) else bool(field.is_required())
-    for name in cast("set[str]", getattr(tool, "_injected_args_keys", ())):
-        # Such as `ToolRuntime`: found in the signature of the function, and in no schema.
-        hidden.setdefault(name, None if name == "tool_call_id" else True)
+    # Such as `ToolRuntime`: found in the signature of the function, and in no schema.
+    found = cast("set[str]", getattr(tool, "_injected_args_keys", set[str]()))
+    parameters: Mapping[str, inspect.Parameter] = {}
+    if found:
+        parameters = inspect.signature(_function(tool)).parameters
+    for name in found:
+        parameter = parameters.get(name)
+        is_needed = parameter is None or parameter.default is parameter.empty
+        hidden.setdefault(name, None if name == "tool_call_id" else is_needed)
     return hidden
 
 
@@ -146,10 +152,10 @@ def _has_coroutine(tool: Any) -> bool:
     return not (owner.__module__ == _LIBRARY or owner.__module__.startswith(f"{_LIBRARY}."))
 
 
-def _code(tool: Any) -> str:
-    """Return a digest of the code that a tool runs."""
+def _function(tool: Any) -> Any:
+    """Return the code that a tool runs: the function that it was made of, or a method of its class."""
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    return code_digest(function if inspect.isroutine(function) else type(tool).__dict__.get("_run"))
+    return function if callable(function) else tool._run  # noqa: SLF001  where each subclass has its code
 
 
 # --------------------------------------------------------------------------------------------- results

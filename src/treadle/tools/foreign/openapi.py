@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -16,7 +17,7 @@ from treadle.core.messages import File, Image, Json
 from treadle.errors import ConfigurationError, ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.foreign.openapi_document import MAX_DOCUMENT, References, Unsupported, read_document
-from treadle.tools.foreign.openapi_operations import Operation, listed, operation_of
+from treadle.tools.foreign.openapi_operations import Listed, Operation, listed, operation_of
 from treadle.tools.foreign.openapi_request import Prepared, checked_header, prepared
 from treadle.tools.foreign.tool import ForeignTool, Terms
 from treadle.tools.observe import to_output
@@ -90,21 +91,38 @@ def openapi_tools(
     if not chosen or len(chosen) > _MAX_TOOLS:
         how_many = "none" if not chosen else f"{len(chosen):,}, and {_MAX_TOOLS:,} may be used"
         _refuse(f"of the operations of the document, include= and exclude= choose {how_many}")
-    made: list[ForeignTool] = []
-    problems: list[str] = []
-    for entry in chosen:
-        try:
-            operation = operation_of(entry, data)
-            chosen_schemes = _chosen_schemes(operation, schemes)
-        except Unsupported as problem:
-            problems.append(f"{entry.name} ({entry.names[1]}): {problem}")
-            continue
-        call = _OperationCall(operation, service, chosen_schemes, idempotency_header)
-        made.append(call.as_tool(name, entry.names, terms))
-    if problems:
-        _refuse(f"leave out by exclude= what cannot be called: {'; '.join(problems)[:4_000]}")
+    made = _made(
+        chosen,
+        data,
+        lambda operation: _OperationCall(
+            operation, service, _chosen_schemes(operation, schemes), idempotency_header
+        ).as_tool(name, terms),
+    )
     terms.check_used([name for entry in chosen for name in entry.names])
     return made
+
+
+def _made(
+    chosen: Sequence[Listed], document: Mapping[str, Any], as_tool: Callable[[Operation], ForeignTool]
+) -> list[ForeignTool]:
+    """Return the tools of operations; raises `ConfigurationError` that names those that cannot be called."""
+    made: list[ForeignTool] = []
+    problems: dict[str, list[str]] = {}
+    for entry in chosen:
+        try:
+            made.append(as_tool(operation_of(entry, document)))
+        except Unsupported as problem:
+            problems.setdefault(str(problem), []).append(entry.name)
+    if problems:
+        listing = "; ".join(f"{problem} ({_several(names)})" for problem, names in problems.items())
+        _refuse(f"operations cannot be called, and may be left out by exclude=: {listing[:4_000]}")
+    return made
+
+
+def _several(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more}"
 
 
 def _is_chosen(names: Sequence[str], include: Sequence[str], exclude: Sequence[str]) -> bool:
@@ -285,18 +303,24 @@ class _OperationCall:
             hidden.add(("header", idempotency_header.lower()))
         self._operation = operation.without(hidden)
 
-    def as_tool(self, prefix: str, names: Sequence[str], terms: Terms) -> ForeignTool:
+    def as_tool(self, prefix: str, terms: Terms) -> ForeignTool:
         """Return the operation as a tool."""
         operation = self._operation
         spec = terms.spec(
             f"{prefix}__{operation.name}",
             operation.description,
             operation.parameters_schema,
-            names=names,
+            names=(operation.name, operation.label),
             by_default=frozenset({"read_only", "open_world"}) if operation.method in _READING else None,
             secrets=tuple(dict.fromkeys(each.secret for each in self._schemes)),
         )
-        return ForeignTool(spec, lambda arguments: prepared(operation, arguments), self._call)
+        target = f"{operation.method} {self._service.base_url}{operation.path}"
+        return ForeignTool(
+            spec,
+            lambda arguments: prepared(operation, arguments),
+            self._call,
+            code=hashlib.sha256(target.encode()).hexdigest(),
+        )
 
     async def _call(self, request: Prepared, ctx: ToolContext[Any]) -> ToolOutput:
         import httpx2

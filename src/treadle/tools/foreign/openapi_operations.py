@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
@@ -21,6 +22,9 @@ METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "t
 JSON_TYPE: Final = "application/json"
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 TEXT_TYPE: Final = "text/plain"
+
+_PATH: Final = re.compile(r"/[A-Za-z0-9/?{}_.~!$&'()*+,;=:@%-]*")
+"""A template of a path: it cannot change the host in front of it."""
 
 _NEVER_ARGUMENTS: Final = frozenset(
     {
@@ -173,6 +177,9 @@ def operation_of(entry: Listed, document: Mapping[str, Any]) -> Operation:
     facts, references = entry.facts, References(document)
     if facts.get("servers") or entry.item.get("servers"):
         raise Unsupported("it has servers of its own, and only base_url= is asked")
+    segments = [unquote(each) for each in entry.path.partition("?")[0].split("/")]
+    if not _PATH.fullmatch(entry.path) or {".", ".."} & {*segments}:
+        raise Unsupported("its path does not begin with '/', or holds what no path may hold")
     schemas = Schemas(references)
     parameters = _parameters(entry, references, schemas)
     body = _body(facts.get("requestBody"), {each.argument for each in parameters}, references, schemas)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
@@ -45,7 +45,8 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
     if problems:
         raise ToolArgumentsInvalid("; ".join(problems[:8]))
     path = _path(operation, arguments)
-    query: list[str] = []
+    path, _, fixed = path.partition("?")  # a few documents write a query into their paths
+    query = [fixed] if fixed else list[str]()
     headers: dict[str, str] = {}
     for parameter in operation.parameters:
         value = arguments.get(parameter.argument)
@@ -98,7 +99,7 @@ def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
     segments: list[str] = []
     for template in operation.path.split("/"):
         segment = re.sub(r"\{([^{}]*)\}", written, template)
-        if segment != template and segment.replace("%2E", ".") in ("", ".", ".."):
+        if segment != template and unquote(segment) in ("", ".", ".."):
             name = parameters[re.findall(r"\{([^{}]*)\}", template)[0]].argument
             raise ToolArgumentsInvalid(f"{name}: may not be empty, '.' or '..': it is part of a path")
         segments.append(segment)

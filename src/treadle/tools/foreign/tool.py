@@ -47,10 +47,9 @@ class ForeignTool:
         as_taken: AsTaken | None = None,
         needs_approval: NeedsApproval | None = None,
     ) -> None:
-        self._spec, self._call, self._needs_approval = spec, call, needs_approval
-        self.validate = validate
+        self._spec, self._validate, self._call = spec, validate, call
+        self._as_taken, self._needs_approval = as_taken, needs_approval
         self.code = code
-        self.as_taken: AsTaken = as_taken or (lambda _: None)
 
     def __repr__(self) -> str:
         return f"<foreign tool {self._spec.name} ({self._spec.effect})>"
@@ -58,6 +57,13 @@ class ForeignTool:
     @property
     def spec(self) -> ToolSpec:
         return self._spec
+
+    def validate(self, arguments: dict[str, Json]) -> Any:
+        return self._validate(arguments)
+
+    def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json] | None:
+        """Return arguments as JSON in the form that the tool takes them; None if it is not known."""
+        return None if self._as_taken is None else self._as_taken(arguments)
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
         try:
