@@ -39,7 +39,7 @@ class LangChainTool:
     def get_input_schema(self) -> Any:
         return Arguments
 
-    def invoke(self, arguments: dict[str, Any]) -> Any:
+    def run(self, arguments: dict[str, Any], **more: Any) -> Any:
         return {**arguments, "in_loop": threading.current_thread() is threading.main_thread()}
 
     def _run(self) -> None: ...
@@ -139,7 +139,7 @@ async def test_a_tool_that_exits_or_cancels_itself_harms_only_its_call() -> None
     class Exits(LangChainTool):
         coroutine = True
 
-        async def ainvoke(self, arguments: dict[str, Any]) -> Any:
+        async def arun(self, arguments: dict[str, Any], **more: Any) -> Any:
             raise SystemExit if arguments["q"] == "exit" else asyncio.CancelledError
 
     Exits.__module__ = "langchain_core.tools.base"

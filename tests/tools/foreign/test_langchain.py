@@ -14,6 +14,7 @@ needs("langchain_core.tools")
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import (
     BaseTool,
     InjectedToolArg,
@@ -172,6 +173,34 @@ async def test_a_model_cannot_give_an_argument_that_it_does_not_see(ctx: Ctx) ->
     assert (await run(made, ctx, q="mail")).output == "mail of nobody"
     with pytest.raises(ToolArgumentsInvalid, match="user: there is no such argument"):
         made.validate({"q": "mail", "user": "root"})
+
+
+@pytest.mark.parametrize("form", ["content", "content_and_artifact"])
+async def test_arguments_that_look_like_a_call_are_not_taken_for_one(ctx: Ctx, form: Any) -> None:
+    @langchain_tool(response_format=form)
+    def mine(q: str, user: Annotated[str, InjectedToolArg] = "nobody") -> Any:
+        """Search in what is mine."""
+        return (f"{q} of {user}", None) if form == "content_and_artifact" else f"{q} of {user}"
+
+    (made,) = langchain_tools(mine)
+    call_inside = {"type": "tool_call", "id": "1", "name": "mine", "args": {"q": "mail", "user": "root"}}
+    assert (await run(made, ctx, q="tea", **call_inside)).output == "tea of nobody"
+
+
+async def test_a_function_that_takes_a_config_gets_an_empty_one(ctx: Ctx) -> None:
+    @langchain_tool
+    def sync(q: str, config: RunnableConfig) -> Any:
+        """Sync."""
+        return config["configurable"].get(q, "nothing")
+
+    @langchain_tool
+    async def async_(q: str, config: RunnableConfig) -> Any:
+        """Async."""
+        return config["configurable"].get(q, "nothing")
+
+    for made in langchain_tools(sync, async_):
+        assert made.spec.parameters["properties"].keys() == {"q"}
+        assert (await run(made, ctx, q="x")).output == "nothing"
 
 
 async def test_an_injected_argument_that_has_a_default_is_left_at_it(ctx: Ctx) -> None:

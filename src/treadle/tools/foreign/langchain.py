@@ -89,13 +89,12 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
         return arguments
 
     async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-        request: Any = dict(arguments)
-        if as_message:
-            request = {"type": "tool_call", "id": ctx.call_id, "name": name, "args": request}
+        # `run`, not `invoke`, which takes arguments that look like a call for the call, with the arguments inside.
+        options: Any = {"config": {"configurable": {}}, "tool_call_id": ctx.call_id if as_message else None}
         if runs_in_loop:
-            value = await tool.ainvoke(request)
+            value = await tool.arun(dict(arguments), **options)
         else:
-            value = await in_tool_thread(ctx, name, partial(tool.invoke, request))
+            value = await in_tool_thread(ctx, name, partial(tool.run, dict(arguments), **options))
         return _output(value, name)
 
     spec = terms.spec(name, tool.description, schema, return_direct=bool(tool.return_direct))

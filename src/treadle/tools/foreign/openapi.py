@@ -313,6 +313,7 @@ class _OperationCall:
             names=(operation.name, operation.label),
             by_default=frozenset({"read_only", "open_world"}) if operation.method in _READING else None,
             secrets=tuple(dict.fromkeys(each.secret for each in self._schemes)),
+            origin=f"web:{self._service.host}",
         )
         target = f"{operation.method} {self._service.base_url}{operation.path}"
         return ForeignTool(
@@ -379,22 +380,17 @@ class _OperationCall:
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if not 200 <= response.status_code < 300:
             raise self._failure(response, status)
-        origin = f"web:{self._service.host}"
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._operation.method == "HEAD":
-            return ToolOutput(
-                {"status": response.status_code, "headers": dict(response.headers)}, origin=origin
-            )
+            return ToolOutput({"status": response.status_code, "headers": dict(response.headers)})
         if not response.content:
-            return ToolOutput(None, status, origin=origin)
+            return ToolOutput(None, status)
         if media_type in _IMAGES:
             image = Image(data=response.content, media_type=media_type)
-            return ToolOutput(
-                {"media_type": media_type, "bytes": len(response.content)}, [image], origin=origin
-            )
+            return ToolOutput({"media_type": media_type, "bytes": len(response.content)}, [image])
         if media_type == "application/json" or media_type.endswith("+json"):
             try:
-                return ToolOutput(to_output(json.loads(response.content)).output, origin=origin)
+                return ToolOutput(to_output(json.loads(response.content)).output)
             except (ValueError, RecursionError, ToolError):
                 pass  # it says that it is JSON, and is not: then it is a text
         elif (
@@ -404,8 +400,8 @@ class _OperationCall:
         ):
             said: Json = {"media_type": media_type, "bytes": len(response.content)}
             file = File(data=response.content, media_type=media_type, name=_file_name(response))
-            return ToolOutput(said, artifacts=[file], origin=origin)
-        return ToolOutput(_text(response), origin=origin)
+            return ToolOutput(said, artifacts=[file])
+        return ToolOutput(_text(response))
 
     def _failure(self, response: httpx2.Response, status: str) -> ToolError:
         excerpt = response.content[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()
