@@ -222,6 +222,7 @@ class _OneTool:
     def __init__(self, declared: PydanticAIToolset, name: str, listed: Any) -> None:
         self._declared, self._name, self._listed = declared, name, listed
         self._always_asks = listed.tool_def.kind == "unapproved"
+        self._may_ask = self._always_asks or _asks_for_approvals(declared.toolset)
 
     def as_tool(self) -> ForeignTool:
         """Return it as a tool of an agent."""
@@ -236,7 +237,7 @@ class _OneTool:
             definition.description or "",
             definition.parameters_json_schema,
             names=(self._name,),
-            needs_approval=self._always_asks or _asks_for_approvals(declared.toolset),
+            needs_approval=self._may_ask,
         )
         return ForeignTool(
             spec, self._validate, self._call, code=self._code(), needs_approval=self._needs_approval
@@ -296,7 +297,7 @@ class _OneTool:
         threads = _CallThreads(partial(in_tool_thread, ctx, f"{self._declared.name}__{self._name}"))
         # A layer that requires an approval has asked for it before the call started; a tool that raises
         # `ApprovalRequired` itself has not, and so does not run as if it were approved.
-        approved = await self._needs_approval(arguments, ctx)
+        approved = self._may_ask and await self._needs_approval(arguments, ctx)
         run_context = self._context(ctx, tool_call_approved=approved)
         try:
             with Agent.using_thread_executor(threads):
