@@ -215,6 +215,7 @@ for _ in range(100):
         ({"parameters": [{"name": "c", "in": "cookie", "required": True}]}, "it needs the cookie c"),
         ({"parameters": [{"name": "q", "in": "matrix"}]}, "its parameter q is in 'matrix'"),
         ({"parameters": [{"name": "q", "in": "query", "style": "matrix"}]}, "is written in the style matrix"),
+        ({"parameters": [{"name": "X\r\nEvil", "in": "header"}]}, "cannot be the name of one"),
         ({"servers": [{"url": "https://evil.example"}]}, "it has servers of its own"),
         ({"requestBody": {"content": {"multipart/form-data": {}}}}, "its body is multipart/form-data"),
         ({"security": [{"key": []}]}, "it needs key: name the secret in auth="),
@@ -427,6 +428,14 @@ def test_headers_that_say_who_asks_are_no_arguments() -> None:
     ]
     (tool,) = made(get(parameters=parameters))
     assert tool.spec.parameters["properties"].keys() == {"X-Ok"}
+
+
+async def test_a_model_cannot_replace_a_header_of_the_caller(shop: Shop, ctx: Ctx) -> None:
+    tool = tools_of(shop, headers={"X-LANG": "de"})["getPet"]
+    assert tool.spec.parameters["properties"].keys() == {"pet_id"}
+    assert (await run(tool, ctx, pet_id="1")).output["lang"] == "de"
+    with pytest.raises(ToolArgumentsInvalid, match="x-lang: there is no such argument"):
+        tool.validate({"pet_id": "1", "x-lang": "fr"})
 
 
 def test_wrong_arguments_are_found_before_anything_is_sent(shop: Shop) -> None:

@@ -66,7 +66,7 @@ def openapi_tools(
         exclude: patterns of operations that are left out.
         auth: for each security scheme of the document the name of the secret that is sent, as `Runner(secrets=)` has
             it: a token, a key, or `user:password` for the scheme `basic`. No call holds it, and no journal.
-        headers: further headers of each request; no secrets.
+        headers: further headers of each request; no secrets. Parameters of these names are no arguments.
         effects: what operations do, by the same patterns: `{"POST /search": ["read_only"]}`. The first that matches
             counts, in place of what the method says.
         idempotency_header: a header in which the service takes a key that is the same for each attempt of a call, such
@@ -299,8 +299,8 @@ class _OperationCall:
     ) -> None:
         self._service, self._schemes, self._idempotency_header = service, schemes, idempotency_header
         hidden = {(each.place, each.key.lower()) for each in schemes}
-        if idempotency_header is not None:
-            hidden.add(("header", idempotency_header.lower()))
+        own = [*service.headers, *([] if idempotency_header is None else [idempotency_header])]
+        hidden |= {("header", each.lower()) for each in own}
         self._operation = operation.without(hidden)
 
     def as_tool(self, prefix: str, terms: Terms) -> ForeignTool:

@@ -26,6 +26,8 @@ TEXT_TYPE: Final = "text/plain"
 _PATH: Final = re.compile(r"/[A-Za-z0-9/?{}_.~!$&'()*+,;=:@%-]*")
 """A template of a path: it cannot change the host in front of it."""
 
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
 _NEVER_ARGUMENTS: Final = frozenset(
     {
         *("accept", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
@@ -239,6 +241,8 @@ def _parameters(entry: Listed, references: References, schemas: Schemas) -> list
         required = facts.get("required") is True
         if place == "header" and name.lower() in _NEVER_ARGUMENTS:
             continue
+        if place == "header" and not _TOKEN.fullmatch(name):
+            raise Unsupported(f"its header {name!r:.100} cannot be the name of one")
         if place == "cookie":
             if required:
                 raise Unsupported(f"it needs the cookie {name}")
