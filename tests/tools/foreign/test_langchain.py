@@ -381,7 +381,7 @@ async def test_a_read_only_call_is_tried_again_and_an_async_one_is_cancelled() -
             await asyncio.sleep(20)
         return "there"
 
-    made = langchain_tools(look, effects={"look": ["read_only"]}, timeout=0.2, retries=2)
+    made = langchain_tools(look, effects={"look": ["read_only"]}, timeout=1, retries=2)
     agent = Agent(ScriptedModel([call("look", q="x"), text("Done.")]), tools=made)
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "Go.")

@@ -355,7 +355,7 @@ async def test_an_async_tool_is_cancelled_at_its_deadline_and_tried_again() -> N
     agent = agent_of(
         [call("desk__look"), text("Done.")],
         FunctionToolset([look]),
-        timeout=0.1,
+        timeout=1,
         retries=1,
         effects={"*": ["read_only"]},
     )
