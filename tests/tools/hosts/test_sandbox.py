@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import treadle
 from tests.tools.hosts.confined_tools import inside, inside_with_network, mark
 from tests.tools.hosts.test_escapes import WAYS, need
 from treadle import Agent, Runner, ScriptedModel, ToolInvocation, tool
@@ -289,9 +290,28 @@ def test_a_tool_that_spins_is_killed(way: Way) -> None:
     need(way)
     from tests.tools.hosts.confined_tools import spin
 
-    done = only_call(tool(spin, host=Sandbox(by=way, cpu_seconds=1, spare=False)))
+    done = only_call(tool(spin, host=Sandbox(by=way, cpu_seconds=3, spare=False)))
     assert done.outcome == "error"
     assert "its process ended before it answered" in str(done.error)
+
+
+@pytest.mark.parametrize("where", ["module", "program", "package"])
+def test_a_folder_to_write_from_which_the_driver_takes_code_is_refused(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("landlock")
+    (tmp_path / "inner").mkdir()
+    folder = tmp_path
+    if where == "module":
+        monkeypatch.syspath_prepend(str(tmp_path / "inner"))
+    elif where == "program":
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
+    else:
+        folder = Path(treadle.__file__).parents[1]
+    host = Sandbox(by="landlock", write=[folder], spare=False)
+    done = only_call(tool(inside, host=host))
+    assert done.outcome == "error"
+    assert f"the sandbox may write {folder}, from which this process takes code" in str(done.error)
 
 
 def test_a_declared_folder_that_leads_to_another_place_by_now_refuses(tmp_path: Path) -> None:

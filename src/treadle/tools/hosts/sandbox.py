@@ -36,7 +36,13 @@ from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
 from treadle.tools.hosts.declaration import Launch, Subprocess
-from treadle.tools.hosts.visible import code_paths, interpreter_paths, machine_paths, outermost
+from treadle.tools.hosts.visible import (
+    code_paths,
+    interpreter_paths,
+    loaded_from,
+    machine_paths,
+    outermost,
+)
 
 Way = Literal["bubblewrap", "landlock"]
 WAYS: Final[tuple[Way, ...]] = ("bubblewrap", "landlock")
@@ -202,28 +208,20 @@ class Sandbox(Subprocess):
     def launch(
         self, command: tuple[str, ...], env: dict[str, str], folder: Path, *, module: str, script: str | None
     ) -> Launch:
-        way = self._way()
-        for path in (*self.read, *self.write):
-            if os.path.realpath(path) != path or not Path(path).exists():
-                raise HostUnavailable(
-                    f"the sandbox lacks {path}: it is not there, or leads to another place by now"
-                )
-        working = str(self.folder or folder)
-        read = [
-            *machine_paths(network=self.network),
-            *outermost((*interpreter_paths(), *code_paths(module, script))),
-        ]
-        read = list(dict.fromkeys((*read, *cast("tuple[str, ...]", self.read))))
-        write = cast("tuple[str, ...]", self.write)
-        program = seccomp.program(namespaces=way == "bubblewrap", network=self.network)
+        way, code = self._way(), code_paths(module, script)
+        self._check_folders(code)
+        seen = (*machine_paths(network=self.network), *outermost((*interpreter_paths(), *code)))
+        read = list(dict.fromkeys((*seen, *cast("tuple[str, ...]", self.read))))
         group, release = self._group()
         processes = self.processes if cgroup.binds_rlimit() else None
         start = ("/bin/sh", "-c", _START, "sandbox", group)
+        program = seccomp.program(namespaces=way == "bubblewrap", network=self.network)
+        working = str(self.folder or folder)
         if way == "landlock":
             what = {
                 "folder": working,
                 "read": read,
-                "write": [*write, str(folder)],
+                "write": [*cast("tuple[str, ...]", self.write), str(folder)],
                 "network": self.network,
                 "processes": processes,
                 "filter": base64.b64encode(program).decode(),
@@ -239,7 +237,7 @@ class Sandbox(Subprocess):
             shutil.which(bubblewrap.NAME) or bubblewrap.NAME,
             folder=working,
             read=read,
-            write=write,
+            write=cast("tuple[str, ...]", self.write),
             network=self.network,
             disk=self.disk or DISK,
             filter=handle,
@@ -251,6 +249,21 @@ class Sandbox(Subprocess):
             prepare=("treadle.tools.hosts.confined:by_namespaces", {"processes": processes}),
             release=release,
         )
+
+    def _check_folders(self, code: Sequence[str]) -> None:
+        """Raise unless the declared folders are what they were, and none of those to write holds code of the driver."""
+        for path in (*self.read, *self.write):
+            if os.path.realpath(path) != path or not Path(path).exists():
+                raise HostUnavailable(
+                    f"the sandbox lacks {path}: it is not there, or leads to another place by now"
+                )
+        for folder in cast("tuple[str, ...]", self.write):
+            for path in loaded_from(code):
+                if path == folder or path.startswith(folder + "/"):
+                    raise HostUnavailable(
+                        f"the sandbox may write {folder}, from which this process takes code ({path}): a call could "
+                        "leave there what runs outside; declare a folder below it"
+                    )
 
     def _group(self) -> tuple[str, Any]:
         if self.processes is None or cgroup.binds_rlimit():

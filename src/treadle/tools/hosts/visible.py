@@ -65,6 +65,15 @@ def code_paths(module: str, script: str | None) -> list[str]:
     return [file for file in files if isinstance(file, str) and Path(file).exists()]
 
 
+def loaded_from(code: Iterable[str]) -> list[str]:
+    """Return where this process takes code from, now and when it starts anew: modules and programs.
+
+    Args:
+        code: the files of a tool's module.
+    """
+    return [os.path.realpath(path) for path in (*interpreter_paths(), *sys.path, *os.get_exec_path(), *code)]
+
+
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the paths that are in none of the others."""
     kept: list[str] = []
