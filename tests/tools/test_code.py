@@ -1,5 +1,6 @@
 """Tools that run what a model writes: where they run, what they return, what they declare."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,16 @@ def test_a_script_is_run_its_output_cut_and_what_it_leaves_behind_not_waited_for
     assert len(done.output["stdout"]) < KEPT + 100
     assert "bytes were cut here" in done.output["stdout"]
     assert done.host == "subprocess"
+
+
+def test_folders_nested_without_end_are_deleted_and_harm_no_call() -> None:
+    code = "import os\nfor _ in range(2_000):\n    os.mkdir('d')\n    os.chdir('d')\nprint(os.stat('.').st_nlink)"
+    before = set(Path(tempfile.gettempdir()).glob("treadle-tool-*"))
+    done = only_call(python_tool(host=PLAIN), code=code)
+    assert done.outcome == "ok", done.error
+    assert (done.output["exit_code"], done.output["files"]) == (0, {}), done.output["stderr"]
+    left = set(Path(tempfile.gettempdir()).glob("treadle-tool-*")) - before
+    assert not [folder for folder in left if (folder / "d").exists()]
 
 
 def test_a_program_that_takes_too_long_is_ended() -> None:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
+from itertools import islice
 from types import FrameType
 from typing import Any, Final, TypeAlias, cast
 
@@ -185,16 +186,14 @@ def _read(stream: Any, output: BoundedOutput) -> None:
 
 
 def _files() -> dict[str, Json]:
-    """Return the sizes of the files in the working folder, in bytes, by their paths."""
+    """Return the sizes of files in the working folder, in bytes, by their paths: of many, the nearest."""
     found: dict[str, Json] = {}
-    for folder, folders, names in os.walk("."):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(folder, name)
-            if len(found) == LISTED:
-                return found
-            try:
-                found[str(path)] = path.lstat().st_size
-            except OSError:
-                continue
+    folders = ["."]
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(islice(entries, LISTED), key=lambda entry: entry.name):
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [entry.path] * (len(folders) < LISTED)
+                elif len(found) < LISTED:
+                    found[entry.path.removeprefix("./")] = entry.stat(follow_symlinks=False).st_size
     return found
