@@ -95,7 +95,11 @@ def test_a_drive_goes_by_the_smallest_limits_unless_they_were_raised() -> None:
     assert rules_for(capped, options, raised=True).limits == Limits(steps=5, tokens=7)
     by = rules_for(capped, RunOptions())
     assert (by.on_limit, by.on_model_failure, by.on_tool_failure) == ("final_answer", "fail", "continue")
-    assert (by.on_unknown_outcome, by.max_parallel_tools, list(by.tools)) == ("wait", 64, ["add", "multiply"])
+    assert (by.on_unknown_outcome, by.max_parallel_tools, list(by.tools)) == (
+        "wait",
+        64,
+        ["read_output", "add", "multiply"],
+    )
     assert not rules_for(None, RunOptions()).knows_agent
 
 

@@ -463,7 +463,7 @@ async def test_a_huge_result_is_cut_for_the_model_and_kept_whole(store: Any) -> 
         result = await first.run(agent, "go")
         (results,) = results_seen(agent.model.requests[1].messages)  # type: ignore[union-attr]
         assert len(results) < 8_200
-        assert "characters cut; full output: call s1-0" in results
+        assert 'characters cut; read_output(call_id="s1-0", offset=' in results
         assert results.startswith("0000000 ")
         assert results.endswith(huge[-20:])
         assert result.tool_executions[0].output == huge

@@ -16,8 +16,34 @@ later one returned. Where a call was ended for another reason than its own, `Fai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.core.events import Failure, Outcome, ToolEnded
+from treadle.core.ids import base_call_id
+from treadle.core.messages import Content, Text
+from treadle.core.observation import observation
 from treadle.core.steps import CallState
+
+
+def observe(
+    end: ToolEnded, seen: str | Sequence[Content], limit: int, *, is_output: bool, reads_on: bool
+) -> ToolEnded:
+    """Return the end of a call that returned, with what the model sees of it.
+
+    Args:
+        end: the end, of which the model sees the output as text so far.
+        seen: what the model is to see, uncut.
+        limit: how many characters it sees.
+        is_output: whether `seen` is the output as text: then it is not stored a second time.
+        reads_on: whether the model can read the rest by `read_output`.
+    """
+    texts = [seen] if isinstance(seen, str) else [part.text for part in seen if isinstance(part, Text)]
+    end.cut = sum(map(len, texts)) > limit
+    if end.cut and not is_output:
+        end.whole = "".join(texts)
+    if end.cut or not is_output:
+        end.observation = observation(seen, call_id=base_call_id(end.call), limit=limit, reads_on=reads_on)
+    return end
 
 
 def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded:

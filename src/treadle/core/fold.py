@@ -490,6 +490,9 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if event.cut:
+        call.cut, call.whole = True, event.whole
+        state.cut[base_call_id(call.id)] = call
     if event.label is not None:
         call.label = event.label
     if event.report is not None:
@@ -623,7 +626,9 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
         node = state.graph.nodes[call.step]
         node.messages = guardrails.with_result(node.messages, new)
     call.output, call.outcome, call.guarded = event.output, "ok", False
-    call.observation = call.display = call.error = None
+    call.observation = call.display = call.error = call.whole = None
+    call.cut = False
+    state.cut.pop(base_call_id(call.id), None)
     call.sources = call.artifacts = ()
 
 
@@ -780,6 +785,8 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
         state.step = None
     if state.extra_state is not None:
         state.extra_state.take_back(gone)
+    if state.cut:
+        state.cut = {call_id: call for call_id, call in state.cut.items() if call.step not in gone}
     last = state.steps[-1] if state.steps else None
     checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
     if checkpoint is None:

@@ -168,7 +168,7 @@ def _replace_input(state: TaskState, check: Check) -> None:
     message = spoken(old)
     messages = list(state.messages)
     place = next(i for i in range(step.first_message, len(messages)) if messages[i] == message)
-    messages[place] = spoken(new)
+    messages[place] = spoken(new, state.frame_key)
     state.messages = messages
     model_calls.void(step.model_call)
 
@@ -180,6 +180,8 @@ def _replace_result(state: TaskState, check: Check, output: Json) -> None:
     if not call.guarded:
         call.guarded, call.returned = True, call.output
     call.output, call.observation, call.display = output, None, None
+    call.cut, call.whole = False, None
+    state.cut.pop(base_call_id(call.id), None)  # what passed is all that may be read
     if call.error is not None:
         call.error = replace(call.error, message=as_text(output))
     step = next(step for step in state.under_way() if step.id == call.step)

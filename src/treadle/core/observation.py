@@ -24,6 +24,9 @@ NO_OUTPUT = "(done, no output)"
 EMPTY_OUTPUT = "(empty output)"
 """What a model sees of a call without a single character: providers refuse empty text."""
 
+READ_OUTPUT = "read_output"
+"""The tool with which a model reads more of an output that was cut."""
+
 _LISTED_NAMES = 40
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -40,7 +43,11 @@ def as_text(value: Json) -> str:
 
 
 def observation(
-    parts: str | Content | Sequence[str | Content], *, call_id: str, limit: int = OBSERVATION_CHARS
+    parts: str | Content | Sequence[str | Content],
+    *,
+    call_id: str,
+    limit: int = OBSERVATION_CHARS,
+    reads_on: bool = False,
 ) -> tuple[Content, ...]:
     """Return the content parts a model sees of a call, with all their text together bounded.
 
@@ -48,11 +55,12 @@ def observation(
         parts: the whole observation.
         call_id: where the full text can be found again; named by the note that takes the place of what was cut.
         limit: the most characters of text to keep, from head and tail; the note comes on top.
+        reads_on: whether the model can read the rest by the tool `read_output`, which the note then names.
     """
     if isinstance(parts, str) and 0 < len(parts) <= limit:
         return (Text(parts),)
     kept: list[Content] = []
-    left = limit
+    left, before = limit, 0
     for part in content(parts):
         if not isinstance(part, Text):
             kept.append(part)
@@ -61,8 +69,12 @@ def observation(
             if part.text:
                 kept.append(part)
         else:
-            kept.append(Text(_cut(part.text, left, f"; full output: call {call_id}"), part.meta, part.label))
+            where = f"full output: call {call_id}"
+            if reads_on:
+                where = f'{READ_OUTPUT}(call_id="{call_id}", offset={before + left - left // 2}) reads on'
+            kept.append(Text(_cut(part.text, left, f"; {where}"), part.meta, part.label))
             left = 0
+        before += len(part.text) if isinstance(part, Text) else 0
     return tuple(kept) or (Text(EMPTY_OUTPUT),)
 
 

@@ -228,6 +228,9 @@ class TaskState:
     sleeps: dict[str, Sleep] = field(default_factory=dict[str, Sleep])
     """the sleeps of tools and of step functions, by id"""
 
+    cut: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    """the calls of this branch of whose results the model was shown a part, by the ids that it knows"""
+
     tickets: dict[str, CallState] = field(default_factory=dict[str, CallState])
     """the calls that were given tickets, by digest; also those that have ended or were taken back"""
 

@@ -186,6 +186,12 @@ class CallState:
     frame: str = ""
     """the nonce of the frame around its result"""
 
+    cut: bool = False
+    """whether the model was shown a part of its result"""
+
+    whole: str | None = None
+    """the whole text of that, where it is not the output"""
+
     display: str | None = None
     error: Failure | None = None
     sources: tuple[Json, ...] = ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.messages import Json
+from treadle.core.observation import READ_OUTPUT
 from treadle.core.redaction import named_secrets
 from treadle.core.state import TaskState
 from treadle.core.team import Team
@@ -17,10 +18,11 @@ from treadle.drivers import arguments
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
+from treadle.engine.output_reader import OUTPUT_READER
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
-from treadle.ports import Model, model_names, model_secrets
+from treadle.ports import Model, Tool, model_names, model_secrets
 
 if TYPE_CHECKING:
     from treadle.agents.handoff import Filter
@@ -267,7 +269,9 @@ class AgentRegistry:
             self._vault.learn(keys)
         options = from_json(state.options)
         rules = rules_for(agent, options, raised=was_raised(state.options), besides=creator.limits)
-        tools = {tool.spec.name: tool for tool in agent.tools}
+        tools: dict[str, Tool] = {tool.spec.name: tool for tool in agent.tools}
+        if tools:
+            tools.setdefault(READ_OUTPUT, OUTPUT_READER)
         typed = self.typed_of(agent)
         if agent.custom_worker is not None:
             typed = None  # its answers are checked when its last step returns them

@@ -19,7 +19,7 @@ from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.engine.approval_binding import definition_of, is_void
-from treadle.engine.effect_context import StopChild, Subagents
+from treadle.engine.effect_context import AgentRuntime, StopChild, Subagents
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution
@@ -129,7 +129,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         invocation = ToolInvocation(context.runtime.tools[call.name], copied(call.arguments), ctx, definition)
         try:
             result = context.vault.known.hide_data(await execution.run(invocation))
-            end = tool_end(call, result, context.runtime.max_chars)
+            end = tool_end(call, result, context.runtime)
         except _AtRest as rest:
             return rest.end
         except asyncio.CancelledError:
@@ -170,7 +170,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         if state.ended is not None:
             if state.ended == "failed" and self._may_retry():
                 return _retry(call, state, _failure_of(call, state))
-            return _end(call, state, context.runtime.max_chars)
+            return _end(call, state, context.runtime)
         await subagents.note_resting(call, state)
         return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
 
@@ -287,10 +287,10 @@ def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped
     return stopped
 
 
-def _end(call: CallState, state: TaskState, max_chars: int) -> e.ToolEnded:
+def _end(call: CallState, state: TaskState, runtime: AgentRuntime) -> e.ToolEnded:
     """Return the end of a call whose task has ended."""
     if state.ended in ("completed", "degraded"):
-        end = tool_end(call, ToolOutput(state.output, _observation(state)), max_chars)
+        end = tool_end(call, ToolOutput(state.output, _observation(state)), runtime)
         end.spent = spent_by(state)
     else:
         error = _failure_of(call, state)

@@ -11,11 +11,13 @@ from treadle.agents.decide.rules import Rules
 from treadle.agents.middleware import Layer
 from treadle.core import events as e
 from treadle.core.children import SpentBy
+from treadle.core.cut_outputs import SPEC
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import Effect
 from treadle.core.handoffs import agent_of
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
+from treadle.core.observation import READ_OUTPUT
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, ModelCall, StepState
@@ -176,10 +178,18 @@ class AgentRuntime:
     final_specs: tuple[ToolSpec, ...] = ()
     layers: Mapping[str, tuple[Layer, ...]] | None = None
 
-    def offering(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
-        """Return the tools of a request that offers these of the agent's; None for all."""
+    @property
+    def reads_cut_outputs(self) -> bool:
+        """Whether the tool `read_output` is Treadle's: the agent has tools, and none of this name."""
+        return self.rules.tools.get(READ_OUTPUT) is SPEC
+
+    def offering(self, names: tuple[str, ...] | None, *, reads_on: bool = False) -> tuple[ToolSpec, ...]:
+        """Return the tools of a request that offers these of the agent's; None for all.
+
+        With `reads_on`, an output was cut: then `read_output` is one of all.
+        """
         if names is None:
-            return self.specs
+            return (*self.specs, SPEC) if reads_on and self.reads_cut_outputs else self.specs
         return tuple([self.tools[name].spec for name in names]) + self.final_specs
 
 

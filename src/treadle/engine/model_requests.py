@@ -21,7 +21,11 @@ def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
     """Return the request of a step; the conversation in it is shared with the task, not copied."""
     state, runtime = context.state, context.runtime
     settings, typed = runtime.settings, runtime.typed
-    tools = runtime.final_specs if effect.final else runtime.offering(effect.call.offered)
+    tools = (
+        runtime.final_specs
+        if effect.final
+        else runtime.offering(effect.call.offered, reads_on=bool(state.cut))
+    )
     answer_tool = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
@@ -46,7 +50,7 @@ def function_request(context: EffectContext, call: ModelCall) -> ModelRequest:
     """Return the request of a function within a step."""
     state, runtime, wanted = context.state, context.runtime, call.request
     assert wanted is not None, "the request of a function has its own terms"
-    specs = runtime.offering(call.offered)
+    specs = runtime.offering(call.offered, reads_on=bool(state.cut))
     if wanted.tools is not None:
         unknown = [name for name in wanted.tools if name not in runtime.tools]
         if unknown:

@@ -19,12 +19,14 @@ from treadle.agents.decide.rules import (
     ToolFailurePolicy,
 )
 from treadle.core.codec import flaw
+from treadle.core.cut_outputs import SPEC as READER
 from treadle.core.data import frozen, repr_of_set_fields
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
-from treadle.core.observation import OBSERVATION_CHARS
+from treadle.core.observation import OBSERVATION_CHARS, READ_OUTPUT
 from treadle.core.redaction import named_secrets
+from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
@@ -340,6 +342,12 @@ def was_raised(stored: Json) -> bool:
     return bool(stored and stored.get("raised"))
 
 
+def _specs(agent: Agent[Any]) -> dict[str, ToolSpec]:
+    """Return the tools of an agent by name: its own, and if it has any, the one that reads cut outputs."""
+    specs = {tool.spec.name: tool.spec for tool in agent.tools}
+    return {READ_OUTPUT: READER, **specs} if specs else specs
+
+
 def rules_for(
     agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False, besides: Limits | None = None
 ) -> Rules:
@@ -362,7 +370,7 @@ def rules_for(
     function_worker = agent.function_worker
     return Rules(
         model=agent.model_name,
-        tools={tool.spec.name: tool.spec for tool in agent.tools},
+        tools=_specs(agent),
         agents=frozenset(agent.subagents_by_tool),
         routed=agent.router is not None,
         handoffs={name: handoff.agent_name for name, handoff in agent.handoffs_by_tool.items()},

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
 from treadle.core.codec import flaw, plain
+from treadle.core.cut_outputs import is_offered
 from treadle.core.effects import CallTool, Reconcile, UndoCall
-from treadle.core.ends import failed_end, not_begun, withheld_end
+from treadle.core.ends import failed_end, not_begun, observe, withheld_end
 from treadle.core.hiding import Pieces
 from treadle.core.ids import base_call_id
 from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
-from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
+from treadle.core.observation import as_text, error_text, not_offered_text, unknown_tool_text
 from treadle.core.permits import digest_of
 from treadle.core.questions import AwaitingAnswer
 from treadle.core.state import TaskState
@@ -31,10 +32,11 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.effect_context import EffectContext
+from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution, ToolCut
+from treadle.engine.output_reader import OUTPUT_READER, BoundReader, OutputReader
 from treadle.engine.tree_limits import allows_call
 from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import Background, CallServices, NoServices, Tool, ToolContext, ToolOutput
@@ -82,7 +84,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         self._arguments = validated_arguments(context, call, record)
         if self._arguments is None or (call.permit is not None and is_void(context, call, record)):
             return False
-        self._tool = tool = context.runtime.tools[call.name]
+        tool = context.runtime.tools[call.name]
+        self._tool = tool = BoundReader(context) if isinstance(tool, OutputReader) else tool
         self._access = self._execution = self._requests = self._left = None
         self._record = record
         spec = tool.spec
@@ -124,7 +127,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             if type(result) is Background:
                 end: e.ToolEnded | e.CallDeferred = self._deferred(result)
             else:
-                end = tool_end(call, result, context.runtime.max_chars)
+                end = tool_end(call, result, context.runtime)
             if self._access is not None:
                 end.changes = self._access.close()
             if self._execution is not None or self.secrets:
@@ -447,8 +450,9 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
         text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     elif call.problem is not None and dialect is not None:
         text = dialect.correction(call.problem)
-    elif tool is None:
-        text = unknown_tool_text(call.name, tools if call.offered is None else call.offered)
+    elif tool is None or (isinstance(tool, OutputReader) and not is_offered(context.state)):
+        known = [name for name in tools if tools[name] is not OUTPUT_READER or is_offered(context.state)]
+        text = unknown_tool_text(call.name, known if call.offered is None else call.offered)
     elif call.offered is not None and call.name not in call.offered:
         text = not_offered_text(call.name, call.offered)
     elif call.problem is not None:
@@ -465,33 +469,31 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     return None
 
 
-def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
-    """Return the end of a call that returned; what the model sees of it has at most `max_chars` characters."""
+def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.ToolEnded:
+    """Return the end of a call that returned; what the model sees of it is bounded."""
     _check_output(result)
-    seen: Sequence[Content] | None
-    origin = result.origin
+    seen: str | Sequence[Content]
+    origin, is_output = result.origin, result.observation is None
     if result.observation is None:
-        text = as_text(result.output)
-        seen = (Text(text),) if len(text) > max_chars else None  # the model sees the output itself
+        seen = as_text(result.output)
     elif isinstance(result.observation, str):
-        seen = (Text(result.observation),)
+        seen = result.observation
     else:
         seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
         if origin is None and call.label is not None and call.label.integrity == "trusted":
             # A part that the tool itself does not trust makes the whole untrusted.
             origin = next(filter(None, (untrusted_origin(part.label) for part in seen)), None)
-    return e.ToolEnded(
+    end = e.ToolEnded(
         call.step,
         call.id,
         "ok",
         result.output,
-        observation(seen, call_id=call.id, limit=max_chars) if seen is not None else None,
-        result.display,
-        None,
-        checked_sources(result.sources) if result.sources else (),
-        checked_artifacts(result.artifacts) if result.artifacts else (),
+        display=result.display,
+        sources=checked_sources(result.sources) if result.sources else (),
+        artifacts=checked_artifacts(result.artifacts) if result.artifacts else (),
         label=None if origin is None else Label(origin, "untrusted"),
     )
+    return observe(end, seen, runtime.max_chars, is_output=is_output, reads_on=runtime.reads_cut_outputs)
 
 
 def _check_output(result: ToolOutput) -> None:

@@ -13,7 +13,7 @@ from treadle.agents.context import RequestContext, read_only
 from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
-from treadle.core.observation import error_text
+from treadle.core.observation import READ_OUTPUT, error_text
 from treadle.core.unknown_names import near_name
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.model_requests import function_messages
@@ -38,6 +38,8 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is code of the user, and fails its request alone
         why = f"the tools to offer could not be chosen: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
+    if state.cut and context.runtime.reads_cut_outputs:
+        names.add(READ_OUTPUT)
     wanted = context.runtime.settings.tool_choice
     if wanted in tools and state.turn == 0 and call.request is None:
         names.add(wanted)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, cast, get_args
 from treadle.core.data import frozen
 from treadle.core.events import GuardedContent
 from treadle.core.messages import Content, Json
+from treadle.core.observation import READ_OUTPUT
 from treadle.errors import ConfigurationError
 from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import DEADLINE, Allow, AskPerson, Deny
@@ -167,8 +168,13 @@ class Guardrail:
         raise AttributeError(f"a Guardrail is immutable; make another one with {name}=...")
 
     def checks(self, guards: GuardedContent, tool: str = "") -> bool:
-        """Return whether it checks such a content; of a result, that of a tool."""
-        return guards in self.on and (guards != "result" or matches(texts(self.tools), tool))
+        """Return whether it checks such a content; of a result, that of a tool.
+
+        What `read_output` returns may be of any tool, so each that checks a result checks it.
+        """
+        if guards != "result" or tool == READ_OUTPUT:
+            return guards in self.on
+        return guards in self.on and matches(texts(self.tools), tool)
 
     def __repr__(self) -> str:
         return f"Guardrail({self.id!r}, on={', '.join(self.on)!r})"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
+from treadle.core.cut_outputs import SPEC
 from treadle.core.effects import Wait
-from treadle.core.ends import expired_end, withdrawn_end
+from treadle.core.ends import expired_end, observe, withdrawn_end
 from treadle.core.labels import Label
-from treadle.core.observation import as_text, observation
+from treadle.core.observation import READ_OUTPUT, as_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tickets import Completion
@@ -23,20 +24,20 @@ def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
     """Return the end of the first call whose ticket was completed; its tool may still run, and is waited for."""
     for call in state.completed.values():
         if call.status != "begun" and call.ticket is not None and call.ticket.completion is not None:
-            return _end(call, call.ticket.completion, rules.max_chars)
+            return _end(call, call.ticket.completion, rules)
     return None
 
 
-def _end(call: CallState, completion: Completion, max_chars: int) -> e.ToolEnded:
+def _end(call: CallState, completion: Completion, rules: Rules) -> e.ToolEnded:
     if isinstance(completion, e.TicketExpired):
         return expired_end(call)
     label = delivered_label(call)
     if isinstance(completion, e.TicketFailed):
         failure = e.Failure("tool", "error", completion.error, call.id)
         return e.ToolEnded(call.step, call.id, "error", call.output, error=failure, label=label)
-    text = as_text(completion.output)
-    seen = observation(text, call_id=call.id, limit=max_chars) if len(text) > max_chars else None
-    return e.ToolEnded(call.step, call.id, "ok", completion.output, seen, label=label)
+    end = e.ToolEnded(call.step, call.id, "ok", completion.output, label=label)
+    reads_on = rules.tools.get(READ_OUTPUT) is SPEC
+    return observe(end, as_text(completion.output), rules.max_chars, is_output=True, reads_on=reads_on)
 
 
 def delivered_label(call: CallState) -> Label | None:

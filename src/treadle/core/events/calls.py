@@ -112,8 +112,8 @@ class CallReport:
 
 
 def _reads_end(event: Any) -> int:
-    """Return the journal format of a call's end: older versions cannot read one with a report or a label."""
-    if event.report is not None or event.label is not None:
+    """Return the journal format of a call's end: older versions cannot read one with a report, a label or a cut."""
+    if event.report is not None or event.label is not None or event.cut:
         return 5
     return 1 if event.changes is None else 3
 
@@ -129,7 +129,8 @@ class ToolEnded(Event, CallOccurrence):
     call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
     `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`, and
     `report` tells of the part that middleware had. `label` says where the result comes from and whether it is trusted,
-    where that is not what the call began with.
+    where that is not what the call began with. `cut` says that the observation is a part, and `whole` is its whole
+    text, where that is not the output.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -149,6 +150,8 @@ class ToolEnded(Event, CallOccurrence):
     changes: StateChange | None = None
     report: CallReport | None = None
     label: Label | None = None
+    cut: bool = False
+    whole: str | None = None
     format = _format_of_end
 
 

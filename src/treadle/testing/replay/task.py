@@ -361,6 +361,8 @@ def _observation(call: CallTrace) -> Sequence[Any] | None:
         len(observation) == 1 and (call.seen or "")[:100] == as_text(call.end.output)[:100]
     ):
         return None
+    if call.end.whole is not None and all(isinstance(part, Text) for part in observation):
+        return (Text(call.end.whole),)  # it is cut again
     return observation
 
 

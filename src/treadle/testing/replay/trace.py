@@ -5,9 +5,10 @@ A trace is made of a journal. What was undone is not in it, nor is what only a c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import field
-from typing import cast
+from typing import Final, cast
 
 from treadle.core import events as e
 from treadle.core.data import mutable
@@ -15,6 +16,8 @@ from treadle.core.ids import is_undo
 from treadle.core.messages import Content, Json, Message, Text
 from treadle.core.observation import as_text
 from treadle.core.team import AgentTrack
+
+_WHERE: Final = re.compile(r"(characters cut); [^\n]* \.\.\.\]")
 
 
 @mutable
@@ -42,7 +45,8 @@ class CallTrace:
         if self.end is None:
             return None
         if self.end.observation is not None:
-            return text_of(self.end.observation)
+            # Where the rest of a cut output is found, each version says in its own words.
+            return _WHERE.sub(r"\1 ...]", text_of(self.end.observation))
         return self.end.error.message if self.end.error is not None else as_text(self.end.output)
 
 
