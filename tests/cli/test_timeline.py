@@ -12,6 +12,7 @@ from treadle.core.events import (
     StateChange,
     StateOverwritten,
     ToolEnded,
+    ToolStarted,
 )
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
@@ -74,3 +75,13 @@ def test_what_middleware_did_stands_with_its_call(capsys):
     assert "pay (s1-0) runs as (amount=100)" in shown
     assert "by middleware cap, round" in shown
     assert "answered by the middleware cached" in shown
+
+
+def test_where_a_function_ran_stands_under_the_end_of_its_call(capsys):
+    timeline = Timeline(Screen(json=False))
+    for number, outcome in enumerate(("ok", "error", "unknown")):
+        timeline.show(ToolStarted("s1", f"s1-{number}", host="subprocess"))
+        timeline.show(ToolEnded("s1", f"s1-{number}", outcome))
+    timeline.show(ToolStarted("s1", "s1-3"))
+    timeline.show(ToolEnded("s1", "s1-3", "ok"))
+    assert capsys.readouterr().out.count("    ran in: subprocess\n") == 3

@@ -411,6 +411,7 @@ class Timeline:
                 _reason(event.error),
                 where,
             )
+            self._print_host(event.call)
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
             self._print_host(event.call)

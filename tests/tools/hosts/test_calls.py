@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from tests.runner.acts import journal, until
+from tests.tools.conftest import context
 from tests.tools.hosts import hosted
-from tests.tools.test_processes import assert_gone
+from tests.tools.test_processes import assert_gone, lines
 from treadle import Agent, File, NextLayer, Runner, ScriptedModel, ToolInvocation, ToolOutput, tool
 from treadle.core.codec import encode_part
+from treadle.core.data import frozen
+from treadle.core.events import ToolStarted
 from treadle.core.messages import ToolCall
-from treadle.errors import ToolError
+from treadle.errors import HostUnavailable, ToolError
 from treadle.models import call, text
 from treadle.tools import Subprocess
 from treadle.tools.hosts import function, spares
+from treadle.tools.hosts.declaration import Launch
 from treadle.tools.hosts.messages import output_from_json, output_to_json, verdict_from_json
 from treadle.tools.hosts.places import Places
 
@@ -195,6 +199,72 @@ async def test_a_secret_in_an_error_of_a_process_is_hidden() -> None:
     assert done.error.message.startswith("ValueError: the key is ")
     assert "a-secret-of-the-crm" not in repr(done)
     assert done.report.secrets == ("crm",)
+
+
+@frozen(kw_only=True)
+class Changed(Subprocess):
+    """A host that runs some Python before the supervisor, as a launcher does that wraps the command line."""
+
+    before: str = ""
+
+    def launch(self, command: Any, env: Any, folder: Path, **where: Any) -> Launch:
+        program = f"import os, runpy, sys; sys.argv = sys.argv[1:]; {self.before}; "
+        program += "runpy.run_path(sys.argv[0], run_name='__main__')"
+        at = next(index for index, word in enumerate(command) if word.endswith("child.py"))
+        return Launch(command=(*command[:at], "-c", program, *command[at:]), env=env)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("before", ["pass", "del os.waitid"])
+async def test_a_launcher_wraps_the_command_line_and_a_system_may_lack_waitid(before: str) -> None:
+    tools = [tool(each, host=Changed(before=before, spare=False)) for each in (hosted.add, hosted.crash)]
+    async with Runner("memory:") as runner:
+        result = await runner.run(
+            agent_with(*tools, script=[call("add", a=1), call("crash", how="exit")]), "Go."
+        )
+    added, crashed = result.tool_executions
+    assert added.output == 3
+    assert crashed.error.message.startswith("crash: its process ended before it answered: exit code 3")
+
+
+@pytest.mark.full
+async def test_a_host_that_cannot_be_had_runs_nothing() -> None:
+    missing = tool(hosted.write, host=Missing())
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_with(missing, script=call("write", note="/nowhere")), "Go.")
+    (done,) = result.tool_executions
+    assert (done.outcome, done.error.message) == (
+        "error",
+        "write did not run: this machine has no such thing",
+    )
+
+
+class Missing(Subprocess):
+    """A host that no machine has."""
+
+    def launch(self, *args: Any, **where: Any) -> Launch:
+        raise HostUnavailable("this machine has no such thing")
+
+
+@pytest.mark.full
+def test_a_call_whose_event_loop_is_closed_leaves_nothing(tmp_path: Path) -> None:
+    notes = tmp_path / "pids"
+    loop = asyncio.new_event_loop()
+    work = hosted.linger.call({"notes": str(notes)}, context())
+    task = loop.create_task(work)
+    deadline = time.monotonic() + 20
+    while not notes.exists() or len(notes.read_text().split()) < 4:
+        assert time.monotonic() < deadline
+        loop.run_until_complete(asyncio.sleep(0.02))
+    loop.close()
+    del task
+    work.close()
+    assert_gone(lines(notes, 4), within=3)
+
+
+def test_a_driver_that_knows_no_hosts_leaves_a_task_with_one_alone() -> None:
+    plain, hosted_start = ToolStarted("s1", "s1-0"), ToolStarted("s1", "s1-0", host="subprocess")
+    assert (plain.format, hosted_start.format) == (1, 5)
 
 
 # ------------------------------------------------------------------------------------- forged results

@@ -13,7 +13,6 @@ from treadle.core.events.occurrence import (
     Failure,
     StateChange,
     StopReason,
-    format_of_label,
 )
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json
@@ -22,6 +21,14 @@ from treadle.core.tools import EffectClass
 Outcome = Literal[
     "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
 ]
+
+
+def _reads_start(event: Any) -> int:
+    """Return the journal format of a start: older versions cannot read one with a label, or with a host."""
+    return 1 if event.label is None and event.host is None else 5
+
+
+_format_of_start: Any = property(_reads_start)
 
 
 @mutable
@@ -44,7 +51,7 @@ class ToolStarted(Event, CallOccurrence):
     child: str | None = None
     label: Label | None = None
     host: str | None = None
-    format = format_of_label
+    format = _format_of_start
 
 
 def _needed_to_know(event: Any) -> int:

@@ -200,11 +200,3 @@ def _changes_state(event: Any) -> int:
 
 
 format_of_changes: Any = property(_changes_state)
-
-
-def _is_labelled(event: Any) -> int:
-    """Return the journal format of an event that may have a label: older versions cannot read one."""
-    return 1 if event.label is None else 5
-
-
-format_of_label: Any = property(_is_labelled)

@@ -138,17 +138,19 @@ def _reap(worker: int) -> int | None:
     status: int | None = None
     while True:
         try:
-            # The worker stays a zombie until its group is killed, so that the group's number is not given away.
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                return status
-            if ended.si_pid == worker:
-                _kill_all(worker)
-            pid, ending = os.waitpid(ended.si_pid, 0)
+            if hasattr(os, "waitid"):
+                # The worker stays a zombie until its group is killed, so that the group's number is not given away.
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None and ended.si_pid == worker:
+                    _kill_all(worker)
+            pid, ending = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return status
         if pid == worker:
             status = ending
+            _kill_all(worker)
+        elif pid == 0:
+            return status
 
 
 def _kill_all(worker: int) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -176,18 +177,32 @@ class HostedFunction:
         except OSError as error:
             raise ToolError(f"{self._name} did not run: its process could not be started: {error}") from None
         try:
-            try:
-                await process.load()
-            except ToolError as error:
-                raise ToolError(f"{self._name} did not run: {error}") from None
-            if ctx.on_start is not None:
-                ctx.on_start()
-            await process.send(request)
-            return await self._result(process, ctx)
-        finally:
-            await process.end()
-            if self.host.spare:
-                refill(self._loaded())
+            result = await self._served(process, request, ctx)
+        except GeneratorExit:
+            process.leave()
+            raise
+        except BaseException:
+            await self._end(process)
+            raise
+        await self._end(process)
+        return result
+
+    async def _served(self, process: ToolProcess, request: dict[str, Any], ctx: ToolContext[Any]) -> Any:
+        """Have a process load the function and run it."""
+        try:
+            await process.load()
+        except ToolError as error:
+            raise ToolError(f"{self._name} did not run: {error}") from None
+        if ctx.on_start is not None:
+            ctx.on_start()
+        await process.send(request)
+        return await self._result(process, ctx)
+
+    async def _end(self, process: ToolProcess) -> None:
+        """End a process, and start the next."""
+        await process.end()
+        if self.host.spare:
+            refill(self._loaded())
 
     async def _result(self, process: ToolProcess, ctx: ToolContext[Any]) -> Any:
         """Serve the process until it has a result.
@@ -226,7 +241,8 @@ class HostedFunction:
     def _loaded(self) -> Loaded:
         reference = self._reference
         env = tuple(self.host.environment().items())
-        return Loaded(self.host, reference.module, reference.script, tuple(sys.path), env)
+        path = tuple([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100  an empty entry is the folder
+        return Loaded(self.host, reference.module, reference.script, path, env)
 
 
 async def _secret(ctx: ToolContext[Any], name: str) -> dict[str, Any]:

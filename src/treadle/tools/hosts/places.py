@@ -62,3 +62,6 @@ def _wake(turn: asyncio.Future[None]) -> None:
 
 
 places: Final = Places(MAX_PROCESSES)
+if hasattr(os, "register_at_fork"):
+    # The calls of its parent are none of a forked child's.
+    os.register_at_fork(after_in_child=lambda: places.__init__(MAX_PROCESSES))

@@ -326,6 +326,13 @@ class ToolProcess:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
+    def leave(self) -> None:
+        """Kill all of it where no event loop runs any more; blocks for a moment."""
+        self.kill()
+        self._close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING)
+
     async def end(self) -> None:
         """Kill all of it, and return when it is gone."""
         self.kill()
