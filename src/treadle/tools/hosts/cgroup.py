@@ -86,7 +86,7 @@ def _sweep(place: Path) -> None:
     """Remove the groups of drivers that are gone, and those left of this one."""
     remove_left()
     for group in place.glob(f"{_NAME}*"):
-        driver = group.name.removeprefix(_NAME).partition("-")[0]
+        driver = group.name.removeprefix(_NAME).split("-")[0]
         if driver.isdecimal() and not Path(f"/proc/{driver}").exists():
             with suppress(OSError):
                 group.rmdir()
