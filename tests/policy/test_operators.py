@@ -71,6 +71,13 @@ LONG_PATH = "/srv/" + "a/" * 2_000 + "../" * 2_001 + "etc"
         ("https://ev%69l.io/", "host", "evil.io", None),
         ("api.example.com", "host", "api.example.com", None),  # what a client makes of it is not known
         ("", "host", "x", None),
+        ("wss://api.example.com/", "host", "api.example.com", True),
+        ("HTTP://api.example.com/", "host", "api.example.com", True),
+        ("file://api.example.com/etc/passwd", "host", "api.example.com", None),
+        ("file://anywhere/etc/passwd", "not_host", "evil.io", None),
+        ("javascript://api.example.com/%0aalert(1)", "host", "api.example.com", None),
+        ("javascript://api.example.com/%0aalert(1)", "not_host", "evil.io", None),
+        ("gopher://api.example.com/", "host", "api.example.com", None),
         ("https://evil.io", "not_host", "example.com", True),
         ("/srv/a.txt", "within", "/srv", True),
         ("/srv", "within", "/srv/", True),

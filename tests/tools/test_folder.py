@@ -185,12 +185,20 @@ def test_files_are_read_written_listed_and_removed(root: Path) -> None:
     assert folder.path(".").exists()
 
 
-def test_a_link_is_replaced_by_what_is_written_and_not_followed(root: Path, tmp_path: Path) -> None:
-    for name in ("file", "hard"):
-        Folder(root, writable=True).path(name).write_text("mine")
-        assert not (root / name).is_symlink()
-        assert (root / name).read_text() == "mine"
+def test_a_file_with_other_names_is_replaced_and_not_written_through(root: Path, tmp_path: Path) -> None:
+    Folder(root, writable=True).path("hard").write_text("mine")
+    assert (root / "hard").read_text() == "mine"
     assert (tmp_path / "outside" / "secret.txt").read_text() == SECRET
+
+
+@pytest.mark.parametrize("name", ["file", "inside", "round", "one", "pipe", "socket"])
+def test_a_link_or_a_pipe_was_replaced_by_the_file_that_was_written(root: Path, name: str) -> None:
+    before = (root / name).lstat()
+    for work in (lambda path: path.write_text("mine"), lambda path: path.write_bytes(b"mine")):
+        with pytest.raises(PathRefused, match="is a symbolic link|is neither a file nor a folder"):
+            work(Folder(root, writable=True).path(name))
+    assert (root / name).lstat() == before
+    assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from treadle.agents.once import is_making, making, nested
 from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.core import events as e
@@ -131,11 +132,14 @@ class CallRequests:
         self._check_usable("once")
         self._check_name(name)
         call = self._call
+        if is_making(self, name) and name not in (call.values or ()):
+            raise ToolError(f"{self._where()}: {nested(name)}")
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in (call.values or ()):
-                value: Any = await in_thread(fn) if self._in_thread else fn()
-                if isinstance(value, Awaitable):
-                    value = await cast("Awaitable[Any]", value)
+                with making(self, name):
+                    value: Any = await in_thread(fn) if self._in_thread else fn()
+                    if isinstance(value, Awaitable):
+                        value = await cast("Awaitable[Any]", value)
                 try:
                     kept = storable(value)
                 except ValueError as error:

@@ -49,7 +49,7 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
             message = message_of(agent, await self._answer())
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except Exception as error:  # noqa: BLE001  what a router raises fails its step
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what a router raises fails its step
             return self.broken(str(error) if isinstance(error, ValueError) else error_text(error))
         if message is not None:
             message = with_places(message, step.id, "tool_calls", first=len(step.calls))

@@ -157,7 +157,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
             return [e.AnswerFinalized(output)]
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except Exception as error:  # noqa: BLE001  a worker fails by what it raises
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  a worker fails by what it raises
             return self.broken(error_text(error))
 
     def cut_off(self) -> list[e.Event]:

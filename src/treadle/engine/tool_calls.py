@@ -357,7 +357,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
             if self.cancelled_itself():
                 return self.broken("the compensation cancelled itself")
             return self.cut_off()
-        except Exception as error:  # noqa: BLE001  what a compensation raises stands in the report of the undo
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what a compensation raises stands in the report of the undo
             return self.broken(context.vault.error_text(error))
 
     def cut_off(self) -> list[e.Event]:
@@ -405,7 +405,7 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
             if self.cancel_reason == "timeout":
                 return self.broken(f"it took longer than {tool.spec.timeout:g} s")
             return []
-        except Exception as error:  # noqa: BLE001  a question that failed leaves the outcome unknown
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  a question that failed leaves the outcome unknown
             return self.broken(self.context.vault.error_text(error))
         if isinstance(verdict, Happened):
             return [e.OutcomeSettled(call.step, call.id, "happened", verdict.output, by="reconcile")]
@@ -463,7 +463,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
             text = f"{not_begun(call)}: {error}"
-        except Exception as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
             text = f"{not_begun(call)}: its arguments could not be checked: {error_text(error)}"
     record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
     return None

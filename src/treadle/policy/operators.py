@@ -101,7 +101,10 @@ def _contains(value: Any, operand: Any) -> Known:
 
 
 def _host(value: Any, operand: Any) -> Known:
-    """Return whether a URL leads to one of some hosts; unknown for what programs read differently."""
+    """Return whether a URL of the web leads to one of some hosts; unknown for what programs read differently.
+
+    Other schemes are unknown: what `file:` or `javascript:` has in place of a host says nothing about where it leads.
+    """
     if not isinstance(value, str) or "\\" in value or " " in value or not value.isprintable():
         return None
     try:
@@ -109,9 +112,13 @@ def _host(value: Any, operand: Any) -> Known:
         host = url.hostname
     except ValueError:
         return None
-    if not url.scheme or not host or not host.isascii() or "%" in host:
+    if url.scheme not in _WEB or not host or not host.isascii() or "%" in host:
         return None
     return matches([pattern.lower() for pattern in texts(operand)], host.rstrip("."))
+
+
+_WEB: Final = ("http", "https", "ws", "wss")
+"""The schemes (`urlsplit` has them in lower case) whose host is the one that is asked."""
 
 
 def _within(value: Any, operand: Any) -> Known:

@@ -6,7 +6,7 @@ symbolic link is refused by the system itself. What is opened at the end is look
 with one name. A file that has other names (hard links) may be a file outside of the folder.
 
 A file is written under another name, which then takes the place of the old file: a reader sees the old text or the new
-one, and a link that was there is replaced, never followed.
+one. A link, a pipe or a device in that place is refused; one that is put there just then is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -152,8 +152,7 @@ class FolderPath:
         """Write a file, in place of one that is there; return how many bytes it has."""
         self._check_writable(len(data))
         with self._errors("write"), self._parent() as parent:
-            if self._is_directory(parent):
-                raise IsADirectoryError
+            self._check_place(parent)
             new = f".{secrets.token_hex(8)}.new"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             file = os.open(new, flags, 0o666, dir_fd=parent)
@@ -230,6 +229,17 @@ class FolderPath:
                 f"{self} has {status.st_nlink} hard links: it may be a file outside of the folder"
             )
         raise PathRefused(f"{self} is neither a file nor a folder")
+
+    def _check_place(self, parent: int) -> None:
+        """Raise unless a file may be put here: there is none, or a regular file, which it takes the place of."""
+        if self._is_directory(parent):
+            raise IsADirectoryError
+        with suppress(FileNotFoundError):
+            mode = os.stat(self.name, dir_fd=parent, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                raise PathRefused(f"{self} is a symbolic link, and links are not replaced by files")
+            if not stat.S_ISREG(mode):
+                raise PathRefused(f"{self} is neither a file nor a folder")
 
     def _is_directory(self, parent: int) -> bool:
         if not self.parts:

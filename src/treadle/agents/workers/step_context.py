@@ -31,6 +31,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
+from treadle.agents.once import is_making, making, nested
 from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
@@ -463,11 +464,14 @@ class StepContext(Generic[ContextT_co]):
         self._check_running()
         self._check_key(key)
         memo_key = f"once:{key}"
+        if is_making(self, key) and memo_key not in self._node.memo:
+            raise WorkerError(f"step {self.name!r}: {nested(key)}")
         async with self._locks.setdefault(memo_key, self._services.new_lock()):
             if memo_key not in self._node.memo:
-                value: Any = fn()
-                if isinstance(value, Awaitable):
-                    value = await cast("Awaitable[Any]", value)
+                with making(self, key):
+                    value: Any = fn()
+                    if isinstance(value, Awaitable):
+                        value = await cast("Awaitable[Any]", value)
                 try:
                     kept = storable(value)
                 except ValueError as error:
