@@ -96,6 +96,18 @@ def test_arguments_are_checked_against_the_tool_of_a_subagent_that_the_project_d
     assert len(treadle("pending", "--json").document["items"]) == 1
 
 
+def test_an_approval_and_an_answer_name_the_agent_whose_tool_checks_them(
+    treadle: Any, desk: Any, project: Path
+) -> None:
+    treadle("run", "one", "go", "--task-id", "order-17")
+    (project / "pyproject.toml").write_text("[tool.treadle]\nagents = []\n")
+    wrong = ("approve", "order-17", "--arguments", '{"order": "17", "cents": "many"}')
+    refused = treadle(*wrong, "--agent", "desk:one")
+    assert (refused.code, "cents" in refused.err) == (2, True), refused.err
+    assert treadle("approve", "order-17", "--agent", "desk:none").code == 2
+    assert treadle("approve", "order-17", "--agent", "desk:one").code == 0
+
+
 def test_an_answer_that_does_not_fit_the_argument_that_a_rule_wants_is_refused(
     treadle: Any, desk: Any, project: Path
 ) -> None:

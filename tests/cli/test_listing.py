@@ -187,8 +187,8 @@ def test_a_tree_on_a_terminal_is_indented_and_refuses_to_be_watched(team, projec
         rows = terminal.finished().splitlines()
     assert [row.split("  completed")[0].rstrip() for row in rows[1:5]] == [
         "second",
-        "└─ second.s1-0",
-        "   └─ second.s1-0.s1-0",
+        "├─ second.s1-0",
+        "│  └─ second.s1-0.s1-0",
         "└─ second.s1-1",
     ]
     assert treadle("tasks", "--tree", "--watch", "--store", team).code == 2

@@ -157,3 +157,31 @@ def test_doctor_checks_the_policy_of_the_project(treadle, project):
     (project / "policy.toml").write_text(POLICY.replace('"ask"', '"aks"'))
     ended = treadle("doctor")
     assert (ended.code, "did you mean 'ask'?" in ended.out) == (1, True)
+
+
+def test_the_policy_of_the_project_is_shown_and_tested_without_its_file(treadle, project, monkeypatch):
+    missing = treadle("policy", "show")
+    assert missing.code == 2
+    assert "there is no policy to show: name its file, set policy under [tool.treadle]" in missing.err
+    (project / "policy.toml").write_text(POLICY)
+    with (project / "pyproject.toml").open("a") as file:
+        file.write('policy = "policy.toml"\n')
+    assert treadle("run", "math", "go").code == 0
+    for command in (("policy", "show"), ("policy", "test")):
+        ended = treadle(*command)
+        assert (ended.code, ended.out) == (0, treadle(*command, "policy.toml").out), ended.err
+    (project / "other.toml").write_text('default = "deny"\n')
+    monkeypatch.setenv("TREADLE_POLICY", "other.toml")
+    assert "big-sums" in treadle("policy", "show").out, "that of the project counts"
+
+
+def test_an_agent_of_a_policy_test_was_refused_by_its_name(treadle, project):
+    (project / "policy.toml").write_text(POLICY)
+    assert treadle("run", "math", "go").code == 0
+    by_name = treadle("policy", "test", "policy.toml", "--agent", "math")
+    assert (by_name.code, by_name.out) == (
+        0,
+        treadle("policy", "test", "policy.toml", "--agent", "team:math").out,
+    ), by_name.err
+    unknown = treadle("policy", "test", "policy.toml", "--agent", "meth")
+    assert (unknown.code, "no agent is called 'meth': did you mean 'math'?" in unknown.err) == (2, True)

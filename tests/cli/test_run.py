@@ -176,6 +176,16 @@ def test_ctrl_c_interrupts_durably_and_exits_6_and_the_task_can_be_resumed(
     assert resumed.document["final_text"] == "one two three four five six"
 
 
+def test_the_events_of_the_stop_were_left_out_after_ctrl_c(begin, ended_process, project):
+    process = begin("run", "slow", "count", "--task-id", "count-1")
+    wait_for((project / "ledger").exists)
+    process.send_signal(signal.SIGINT)
+    ended = ended_process(process)
+    assert ended.code == 6, ended.err
+    assert "■ interrupted  by caller" in ended.out
+    assert "← nap: rested" in ended.out or "nap was stopped" in ended.out
+
+
 def test_ctrl_c_with_json_still_prints_one_document(begin, ended_process, project):
     process = begin("run", "slow", "count", "--json")
     wait_for((project / "ledger").exists)

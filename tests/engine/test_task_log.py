@@ -87,7 +87,7 @@ async def test_a_takeover_is_told(caplog: Any) -> None:
         await leave_behind(store, task.task_id)
     async with Runner(store, agents=[agent(text("Hello."))]) as runner:
         await runner.resume(task)
-    assert ("WARNING", "is taken over under epoch 3: its driver is gone") in said(caplog)
+    assert ("WARNING", "is taken over under epoch 3: its driver crashed or released it") in said(caplog)
 
 
 async def test_nothing_is_made_where_no_handler_would_get_it(monkeypatch: Any, store: Any) -> None:

@@ -73,7 +73,9 @@ async def test_other_names_nest_and_a_name_is_shared_by_calls_side_by_side() -> 
             await asyncio.sleep(0.01)
             return await ctx.once("inner", lambda: "value")
 
-        return list(await asyncio.gather(ctx.once("key", slow), ctx.once("key", slow), ctx.once("inner", str)))
+        return list(
+            await asyncio.gather(ctx.once("key", slow), ctx.once("key", slow), ctx.once("inner", str))
+        )
 
     agent = Agent(ScriptedModel([call("book"), "Done."]), tools=[book])
     async with Runner("memory:") as runner, asyncio.timeout(5):

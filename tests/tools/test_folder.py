@@ -195,7 +195,7 @@ def test_a_file_with_other_names_is_replaced_and_not_written_through(root: Path,
 def test_a_link_or_a_pipe_was_replaced_by_the_file_that_was_written(root: Path, name: str) -> None:
     before = (root / name).lstat()
     for work in (lambda path: path.write_text("mine"), lambda path: path.write_bytes(b"mine")):
-        with pytest.raises(PathRefused, match="is a symbolic link|is neither a file nor a folder"):
+        with pytest.raises(PathRefused, match=r"is a symbolic link|is neither a file nor a folder"):
             work(Folder(root, writable=True).path(name))
     assert (root / name).lstat() == before
     assert [path.name for path in root.iterdir() if path.name.startswith(".")] == []

@@ -441,7 +441,11 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of name, model, instructions, worker, tools, their schemas and that of the output."""
+        """A digest of name, model, instructions, worker, tools, their schemas and that of the output.
+
+        Policy, guardrails, middleware and limits are left out: they judge each call when it comes, also of a task that
+        began under others, and what they decided is in the journal.
+        """
         if not self._fingerprint:
             from pydantic_core import to_json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -11,7 +11,7 @@ _making: Final[ContextVar[tuple[tuple[int, str], ...]]] = ContextVar("treadle_on
 
 
 @contextmanager
-def making(owner: object, name: str) -> Iterator[None]:
+def making(owner: object, name: str) -> Generator[None]:
     """Note that the code inside makes a value; its asyncio tasks and threads know it too, by their context.
 
     Args:

@@ -155,6 +155,20 @@ def listed_policy(option: str | None) -> Policy | None:
     Raises:
         ConfigurationError: the file cannot be read, or holds mistakes.
     """
+    path = policy_file(option)
+    if path is None:
+        return None
+    from treadle.policy.policy import Policy
+
+    return Policy.from_file(path)
+
+
+def policy_file(option: str | None) -> Path | None:
+    """Return where the policy is: at the option, else as pyproject.toml, else TREADLE_POLICY says; None if none does.
+
+    Raises:
+        ConfigurationError: what pyproject.toml has is no path.
+    """
     project = _project()
     listed: Any = _settings_in(project).get("policy") if project is not None else None
     if listed is not None and (not isinstance(listed, str) or not listed):
@@ -162,11 +176,7 @@ def listed_policy(option: str | None) -> Policy | None:
             f"{project}: [tool.treadle] policy must be the path of a file, got {listed!r}"
         )
     path = option or (listed and project and project.parent / listed) or os.environ.get("TREADLE_POLICY")
-    if not path:
-        return None
-    from treadle.policy.policy import Policy
-
-    return Policy.from_file(path)
+    return Path(path) if path else None
 
 
 def listed_secrets() -> dict[str, SecretSource]:
@@ -320,6 +330,21 @@ def of_task(name: str, option: str | None, model: str | None, used: str | None) 
     if agent is None and option:
         raise AgentUnknown(_unknown(option))
     return agent if agent is None else _with_model(agent, model)
+
+
+def at_or_named(place: str) -> list[Agent[Any]]:
+    """Return the agents that `--agent` means: those at `module:name`, or the one of that name.
+
+    Raises:
+        AgentUnknown: no listed agent has this name.
+        ConfigurationError: the place holds no agent.
+    """
+    if ":" in place:
+        return agents_at(place)
+    agent = of_name(place, None)
+    if agent is None:
+        raise AgentUnknown(_unknown(place))
+    return [agent]
 
 
 def _find(name: str, model: str | None) -> Agent[Any] | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from treadle.cli.command import ByOption, Session, command, json_argument
+from treadle.cli.command import AgentOption, ByOption, Session, command, json_argument
 from treadle.cli.control import print_recorded, register_agents
 from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_pending_item
@@ -69,6 +69,7 @@ async def approve(
             help="`task`, `thread`, `always`: also later calls there that this rule asks about.",
         ),
     ] = "once",
+    agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
     """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver.
@@ -81,8 +82,8 @@ async def approve(
     async with session.runner() as runner:
         row = await find_task(runner, task)
         edited = cast("dict[str, Json] | None", value)
-        if edited is not None:
-            await register_agents(session, runner, row)
+        if edited is not None or agent is not None:
+            await register_agents(session, runner, row, agent)
         await runner.approve(row.task_id, request, arguments=edited, scope=scope, by=by)
         await print_recorded(session, runner, row)
     return 0
@@ -118,6 +119,7 @@ async def answer(
             help="The id of the question, if several are pending, and the answer: JSON, or the text itself.",
         ),
     ],
+    agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
     """Answer a question of a tool or a step; the task goes on at the next resume, or by its driver."""
@@ -131,8 +133,8 @@ async def answer(
         items = await runner.list_pending(row.task_id)
         asked = [item for item in items if item.kind == "question" and request in (None, item.request_id)]
         wanted = [item.arguments.get(item.argument) for item in items if item.argument is not None]
-        if wanted:
-            await register_agents(session, runner, row)
+        if wanted or agent is not None:
+            await register_agents(session, runner, row, agent)
         values = values_of(written, wanted[0] if wanted else None)
         if asked:
             values = [read_answer(written, asked[0].schema if len(asked) == 1 else True)]

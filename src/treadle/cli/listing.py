@@ -121,6 +121,9 @@ class _Row:
         self.depth = 0
         """in a list of trees: how many tasks of the list are above it"""
 
+        self.branches = ""
+        """in a list of trees: the lines that lead to it"""
+
         self.is_damaged = is_damaged
         self.waits_for = [f"{each.kind} of {each.tool or 'a step'}" for each in pending]
         self.steps, self.cost = item.steps, item.cost
@@ -238,19 +241,30 @@ class _Page:
         agent = item.agent if len(item.agent) <= size else f"{item.agent[: size - 1]}…"
         cost = "?" if row.cost is None else f"${row.cost:,.4f}" if row.cost < 1 else dollars(row.cost)
         created = short_time(item.created) if is_wide else age(item.created)
-        name = f"{'   ' * (row.depth - 1)}└─ {shown}" if row.depth else shown
-        cells = [name, item.state_text, agent, cost, created]
+        cells = [f"{row.branches}{shown}", item.state_text, agent, cost, created]
         return [*cells, "?" if row.steps is None else str(row.steps)] if is_wide else cells
 
 
-async def _tree(runner: TaskRunner, item: TaskSummary, depth: int) -> list[_Row]:
-    """Return a task and all tasks below it, each before those that it called, in the order of their calls."""
+async def _tree(
+    runner: TaskRunner, item: TaskSummary, depth: int, above: str = "", mark: str = ""
+) -> list[_Row]:
+    """Return a task and all tasks below it, each before those that it called, in the order of their calls.
+
+    Args:
+        runner: reads them.
+        item: the task.
+        depth: how many tasks are above it.
+        above: the lines in front of its mark.
+        mark: how it hangs below the task above it.
+    """
     row = await _Row.read(runner, item)
-    row.depth = depth
+    row.depth, row.branches = depth, above + mark
     rows = [row]
     children = [child async for child in all_tasks(runner, {"parent": item.task_id})]
-    for child in reversed(children):
-        rows += await _tree(runner, child, depth + 1)
+    inside = above + {"": "", "├─ ": "│  ", "└─ ": "   "}[mark]
+    for number, child in enumerate(reversed(children), 1):
+        branch = "└─ " if number == len(children) else "├─ "
+        rows += await _tree(runner, child, depth + 1, inside, branch)
     return rows
 
 

@@ -18,7 +18,10 @@ mcp = typer.Typer(
 )
 
 AgentOption = Annotated[
-    list[str] | None, typer.Option("--agent", help="An agent that uses servers, as `module:agent`.")
+    list[str] | None,
+    typer.Option(
+        "--agent", help="An agent that uses servers, as MODULE:AGENT or by its name in the project."
+    ),
 ]
 
 
@@ -70,7 +73,7 @@ async def approve(
 
 def _servers(places: list[str]) -> dict[str, MCPServer]:
     """Return the servers of agents at some places; without places, of those that the project lists, and its own."""
-    chosen = [each for place in places for each in agents.agents_at(place)]
+    chosen = [each for place in places for each in agents.at_or_named(place)]
     found: dict[str, MCPServer] = {}
     if not places:
         chosen = [*agents.listed_agents().agents.values()]

@@ -18,6 +18,7 @@ from treadle.cli.screen import Screen, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.core.display import clean
 from treadle.engine.results import moment
+from treadle.errors import ConfigurationError
 from treadle.policy.fitting import misfits
 from treadle.policy.policy import Policy
 from treadle.ports import TaskRow
@@ -29,7 +30,13 @@ policy = typer.Typer(
     no_args_is_help=True, help="Policies: show one, test one on recorded tasks.", add_completion=False
 )
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A policy as a TOML file.")]
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]",
+        help="A policy as a TOML file. Default: that of [tool.treadle] in pyproject.toml, else TREADLE_POLICY.",
+    ),
+]
 
 _STYLES: Final = {"deny": "red", "ask": "yellow", "replace": "blue", "allow": "green"}
 _SAYS: Final = {
@@ -45,8 +52,9 @@ _ARGUMENTS: Final = 200
 
 @policy.command()
 @command
-def show(session: Session, file: FileArgument) -> int:
+def show(session: Session, file: FileArgument = None) -> int:
     """Show the rules of a policy, the strongest first; or all mistakes in its file."""
+    file = _file(file)
     shown = Policy.from_file(file)
     rules = [
         {
@@ -68,7 +76,7 @@ def show(session: Session, file: FileArgument) -> int:
 @command
 async def judge_past(
     session: Session,
-    file: FileArgument,
+    file: FileArgument = None,
     *,
     task: Annotated[
         list[str] | None,
@@ -79,7 +87,9 @@ async def judge_past(
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent", metavar="MODULE:AGENT", help="Where to import an agent from; may be repeated."
+            "--agent",
+            metavar="AGENT",
+            help="An agent, as MODULE:AGENT or by its name in the project; may be repeated.",
         ),
     ] = None,
     limit: Annotated[
@@ -92,6 +102,7 @@ async def judge_past(
     options: TaskOptions,
 ) -> int:
     """Show which calls of recorded tasks a policy would have asked about, denied or changed. Nothing runs."""
+    file = _file(file)
     tested = Policy.from_file(file)
     known = _agents(agent or [])
     effects, unknown = list[JudgedEffect](), set[str]()
@@ -177,8 +188,19 @@ async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limi
     return [await runner.store.row(task_id) for task_id in ids]
 
 
+def _file(file: Path | None) -> Path:
+    """Return the path of the policy that is meant; without an argument that of the project."""
+    path = agents.policy_file(str(file) if file is not None else None)
+    if path is None:
+        raise ConfigurationError(
+            "there is no policy to show: name its file, set policy under [tool.treadle] in pyproject.toml, "
+            "or set TREADLE_POLICY"
+        )
+    return path
+
+
 def _agents(paths: list[str]) -> dict[str, Agent[Any]]:
-    named = [agent for path in paths for agent in agents.agents_at(path)]
+    named = [agent for path in paths for agent in agents.at_or_named(path)]
     return agents.listed_agents().agents | {agent.name: agent for agent in named}
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -32,14 +33,14 @@ from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
 from treadle.core.data import frozen
-from treadle.core.events import END_STATES, ModelStarted
+from treadle.core.events import END_STATES, Event, ModelStarted
 from treadle.engine.options import Breakpoint, RunOptions
 from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.runner import TaskRunner
-from treadle.runner.stream import EventStream, StepStream, TaskStream
+from treadle.runner.stream import EventStream, StepStream, StoredEvents, TaskStream
 from treadle.runner.views import driver_of
 
 
@@ -445,6 +446,9 @@ class _DrivenTask:
         SIGTERM releases the task, so that another driver can adopt it, and the stream ends by itself.
         """
         loop, runner = asyncio.get_running_loop(), self._runner
+        shown = 0
+        with suppress(TaskNotFound):
+            shown = (await runner.store.row(stream.task_id)).head
         draining: list[asyncio.Future[None]] = []
         loop.add_signal_handler(
             signal.SIGTERM, lambda: draining.append(asyncio.ensure_future(runner.drain()))
@@ -452,11 +456,15 @@ class _DrivenTask:
         try:
             async with stream:
                 async for event in stream:
+                    shown = event.seq if isinstance(event, Event) else shown
                     self._timeline.show(event)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None:
                 current.uncancel()  # the report that follows is not cancelled
+            with suppress(TaskNotFound):  # the task had not begun
+                for event in await StoredEvents(runner.store, stream.task_id).after(shown):
+                    self._timeline.show(event)  # how it stopped
             return False
         finally:
             self._timeline.stop()

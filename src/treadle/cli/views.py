@@ -89,14 +89,17 @@ async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any
     return children
 
 
-def _print_children(screen: Screen, children: list[dict[str, Any]], depth: int = 0) -> None:
-    for child in children:
-        state = child["state"]
-        head = f"{'   ' * depth}└─ {child['agent']} "
+def _print_children(screen: Screen, children: list[dict[str, Any]], above: str = "") -> None:
+    for number, child in enumerate(children, 1):
+        state, is_last = child["state"], number == len(children)
+        head, inside = (
+            f"{above}{'└─' if is_last else '├─'} {child['agent']} ",
+            above + ("   " if is_last else "│  "),
+        )
         shown = state_text(state, driven=child["driven"])
         screen.line((head, "dim"), (shown, STYLES.get(state, "")), f"  {child['text']}")
-        screen.line((f"{'   ' * depth}   {child['task_id']} · {usage_summary(child['usage'])}", "dim"))
-        _print_children(screen, child["children"], depth + 1)
+        screen.line((f"{inside}{child['task_id']} · {usage_summary(child['usage'])}", "dim"))
+        _print_children(screen, child["children"], inside)
 
 
 def undone_steps(journal: list[Event]) -> frozenset[str]:

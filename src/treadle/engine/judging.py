@@ -142,7 +142,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
     async def _told_by_tool(self, tool: Tool) -> PolicyVerdict | None:
         """Return what a tool says itself: to ask, to deny since its function failed, or nothing."""
         call = self.effect.call
-        ask = AskPerson(NEEDS_APPROVAL, "its tool asks for it")
+        ask = AskPerson(NEEDS_APPROVAL, getattr(tool, "asks_because", "") or "its tool asks for it")
         decide: Any = getattr(tool, "needs_approval", None)
         if decide is None:
             return ask

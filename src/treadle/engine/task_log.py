@@ -78,9 +78,14 @@ def tell_stopped(state: TaskState, word: str) -> None:
 
 
 def tell_taken_over(state: TaskState, epoch: int) -> None:
-    """Log that this process goes on with a task whose driver crashed or was shut down."""
+    """Log that this process goes on with a task whose driver crashed or, as it ended, released it: a claim is alike."""
     if is_heard():
-        _tell(state, logging.WARNING, "taken_over", f"is taken over under epoch {epoch}: its driver is gone")
+        _tell(
+            state,
+            logging.WARNING,
+            "taken_over",
+            f"is taken over under epoch {epoch}: its driver crashed or released it",
+        )
 
 
 def tell_lost(state: TaskState, epoch: int) -> None:

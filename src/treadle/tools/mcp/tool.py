@@ -56,6 +56,11 @@ class MCPTool:
         """Return whether its server defines it differently from how it was pinned."""
         return self._spec.needs_approval
 
+    @property
+    def asks_because(self) -> str:
+        """Why a person has to approve a call, for the request."""
+        return f"the server changed the definition of {self._spec.name} since it was pinned"
+
     async def preview(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> Json:
         """Return both definitions, for the approver of a call."""
         assert self._pinned is not None
@@ -63,7 +68,7 @@ class MCPTool:
         pinned, now = dict(self._pinned.definition), dict(self._now.definition)
         names = sorted(name for name in {*pinned, *now} if pinned.get(name) != now.get(name))
         return {
-            "what": f"the server changed the definition of {self._spec.name} since it was pinned",
+            "what": self.asks_because,
             "pinned": {name: pinned.get(name) for name in names},
             "now": {name: now.get(name) for name in names},
         }
