@@ -108,16 +108,16 @@ def _project() -> Path | None:
 def _settings_in(project: Path) -> dict[str, Any]:
     try:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{project} cannot be read: {error}") from error
     settings: Any = document.get("tool", {}).get("treadle", {})
     if not isinstance(settings, dict):
-        raise ConfigurationError(f"{project}: tool.treadle must be a table, got {settings!r}")
+        raise ConfigurationError(f"{project}: tool.treadle must be a table, got {settings!r:.200}")
     for name in cast("dict[str, Any]", settings):
         if name not in _SETTINGS:
             near = near_name(name, _SETTINGS)
             hint = f"did you mean {near!r}?" if near else f"the settings are {', '.join(_SETTINGS)}"
-            raise ConfigurationError(f"{project}: [tool.treadle] has no setting {name!r}; {hint}")
+            raise ConfigurationError(f"{project}: [tool.treadle] has no setting {name!r:.80}; {hint}")
     return cast("dict[str, Any]", settings)
 
 
@@ -173,7 +173,7 @@ def policy_file(option: str | None) -> Path | None:
     listed: Any = _settings_in(project).get("policy") if project is not None else None
     if listed is not None and (not isinstance(listed, str) or not listed):
         raise ConfigurationError(
-            f"{project}: [tool.treadle] policy must be the path of a file, got {listed!r}"
+            f"{project}: [tool.treadle] policy must be the path of a file, got {listed!r:.200}"
         )
     path = option or (listed and project and project.parent / listed) or os.environ.get("TREADLE_POLICY")
     return Path(path) if path else None

@@ -91,18 +91,18 @@ class Policy(Displayed):
         for name in ids:
             if ids.count(name) > 1:
                 raise ConfigurationError(
-                    f"Policy: two rules have the id {name!r}; the journal names rules by it"
+                    f"Policy: two rules have the id {name!r:.80}; the journal names rules by it"
                 )
         if default not in get_args(Default):
             near = near_name(str(default), get_args(Default))
             advice = f"; did you mean {near!r}?" if near else ""
             raise ConfigurationError(
-                f"Policy: default must be one of {', '.join(get_args(Default))}, got {default!r}{advice}"
+                f"Policy: default must be one of {', '.join(get_args(Default))}, got {default!r:.80}{advice}"
             )
         seconds: Any = deadline
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
             raise ConfigurationError(
-                f"Policy: deadline must be a number of seconds above 0, got {deadline!r}"
+                f"Policy: deadline must be a number of seconds above 0, got {deadline!r:.80}"
             )
         self._compiled = tuple([CompiledRule(rule, rule.conditions()) for rule in self.rules])
         self._concerned: dict[tuple[EffectKind, str, str], tuple[CompiledRule, ...]] = {}

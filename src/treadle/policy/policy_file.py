@@ -35,8 +35,8 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
         text = Path(path).read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except OSError as error:
-        raise ConfigurationError(f"policy {path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+        raise ConfigurationError(f"policy {path!s:.500} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"policy {path} is no TOML: {error}") from error
     lines = [text.count("\n", 0, match.start()) + 1 for match in _HEADER.finditer(text)]
     mistakes = [_unknown_field(name, _TOP, "the file") for name in document if name not in _TOP]
@@ -52,7 +52,7 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
         found = _mistakes_of(table, rules)
         name = table.get("id")
         if isinstance(name, str) and seen.setdefault(name, where) != where:
-            found.append(f"rule {name!r}: id: the rule of {seen[name]} has it too")
+            found.append(f"rule {name!r:.80}: id: the rule of {seen[name]} has it too")
         mistakes += [f"{where}: {mistake}" for mistake in found]
     settings = {name: document[name] for name in ("default", "deadline") if name in document}
     if not mistakes:
@@ -65,7 +65,7 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
 
 def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
     """Return what is wrong with the table of a rule; without mistakes add the rule to the others."""
-    rule = f"rule {table['id']!r}" if "id" in table else "a rule without id"
+    rule = f"rule {table['id']!r:.80}" if "id" in table else "a rule without id"
     unknown = [name for name in table if name not in _FIELDS]
     mistakes = [_unknown_field(name, _FIELDS, rule) for name in unknown]
     mistakes += [f"{rule}: {name}: is missing" for name in ("id", "verdict") if name not in table]
@@ -83,7 +83,7 @@ def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
 def _unknown_field(name: str, known: Iterable[str], where: str) -> str:
     near = _FORMER.get(name) or near_name(name, known)
     advice = f"did you mean {near!r}?" if near else f"it may have {', '.join(known)}"
-    return f"{where}: has no field {name!r}: {advice}"
+    return f"{where}: has no field {name!r:.80}: {advice}"
 
 
 _FORMER: Final = {
@@ -111,6 +111,10 @@ _FORMER: Final = {
 def _listed(path: str | PathLike[str], mistakes: list[str]) -> str:
     if len(mistakes) == 1:
         return f"policy {path}: {mistakes[0]}"
-    return "\n".join(
-        [f"policy {path} has {len(mistakes)} mistakes:", *[f"  {mistake}" for mistake in mistakes]]
-    )
+    shown = [f"  {mistake}" for mistake in mistakes[:_SHOWN]]
+    more = [f"  and {len(mistakes) - _SHOWN} more"] if len(mistakes) > _SHOWN else []
+    return "\n".join([f"policy {path} has {len(mistakes)} mistakes:", *shown, *more])
+
+
+_SHOWN: Final = 100
+"""Mistakes of a file that are told at once."""

@@ -100,7 +100,7 @@ class Rule:
     def __post_init__(self) -> None:
         mistakes = [f"{mistake.field}: {mistake}" for mistake in _mistakes(self)]
         if mistakes:
-            raise ConfigurationError(f"rule {self.id!r}: {'; '.join(mistakes)}")
+            raise ConfigurationError(f"rule {self.id!r:.80}: {'; '.join(mistakes)}")
 
     @property
     def force(self) -> RuleVerdict | Literal["function"]:

@@ -38,7 +38,7 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
         document: Any = tomllib.loads(text) if is_toml else json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     if path.name == PROJECT:
         document = document.get("tool", {}).get("treadle", {})
@@ -49,7 +49,7 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         raise ConfigurationError(f"{path} must list servers by name under {where}")
     servers: dict[str, dict[str, Any]] = {}
     for name, entry in cast("dict[str, Any]", found[0]).items():
-        where = f"{path}: server {name!r}"
+        where = f"{path}: server {name!r:.80}"
         if not isinstance(entry, dict):
             raise ConfigurationError(f"{where} must be an object with command or url, got {entry!r:.80}")
         facts = cast("dict[str, Any]", entry)
@@ -73,16 +73,17 @@ def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
     if kind == "sse":
         return {"transport": "sse"}
     if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp", "streamable_http"):
-        raise ConfigurationError(f"{where} has the type {kind!r}; they are stdio, http and sse")
+        raise ConfigurationError(f"{where} has the type {kind!r:.80}; they are stdio, http and sse")
     return {}
 
 
-def _expanded(value: Any, where: str) -> Any:
-    """Return a value with the environment variables that it names."""
-    if isinstance(value, list):
-        return [_expanded(each, where) for each in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {name: _expanded(each, where) for name, each in cast("dict[str, Any]", value).items()}
+def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
+    """Return a text, or the texts in a list or an object, with the environment variables that they name."""
+    if isinstance(value, list) and not inside:
+        return [_expanded(each, where, inside=True) for each in cast("list[Any]", value)]
+    if isinstance(value, dict) and not inside:
+        items = cast("dict[str, Any]", value).items()
+        return {name: _expanded(each, where, inside=True) for name, each in items}
     if not isinstance(value, str):
         return value
 

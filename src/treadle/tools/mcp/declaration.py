@@ -61,7 +61,7 @@ class ServerDeclaration:
         _check_installed(name)
         if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"MCPServer: name must be at most 32 letters, digits, '-' and single '_', got {name!r}"
+                f"MCPServer: name must be at most 32 letters, digits, '-' and single '_', got {name!r:.200}"
             )
         self._check_target(command, args, url, headers, auth)
         self.transport: Transport = self._choice("transport", transport, get_args(Transport))
@@ -83,7 +83,7 @@ class ServerDeclaration:
         for field in ("start_timeout", "call_timeout"):
             seconds: Any = start_timeout if field == "start_timeout" else call_timeout
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
-                self._refuse(field, f"must be seconds, more than 0, got {seconds!r}")
+                self._refuse(field, f"must be seconds, more than 0, got {seconds!r:.200}")
         self.start_timeout, self.call_timeout = float(start_timeout), float(call_timeout)
 
     @property
@@ -124,13 +124,15 @@ class ServerDeclaration:
         if url is None:
             if not isinstance(command, str) or not command:
                 advice = "; its arguments are args=[...]" if isinstance(command, (list, tuple)) else ""
-                self._refuse("command", f"must be the name or path of a program, got {command!r}{advice}")
+                self._refuse(
+                    "command", f"must be the name or path of a program, got {command!r:.200}{advice}"
+                )
             if headers or auth:
                 self._refuse("headers" if headers else "auth", "is for servers with a url")
             return
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r}")
+            self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r:.200}")
         if args:
             self._refuse("args", "is for servers with a command")
 
@@ -138,7 +140,7 @@ class ServerDeclaration:
         listed = tuple(cast("list[Any]", values)) if isinstance(values, (list, tuple)) else ()
         texts = all(isinstance(value, str) and "\0" not in value for value in listed)
         if not texts or not isinstance(values, (list, tuple)):
-            self._refuse(field, f"must be a list of texts, got {values!r}")
+            self._refuse(field, f"must be a list of texts, got {values!r:.200}")
         return listed
 
     def _mapping(self, field: str, values: Any) -> Mapping[str, str]:
@@ -152,7 +154,7 @@ class ServerDeclaration:
         return (
             value
             if value in choices
-            else self._refuse(field, f"must be {' or '.join(choices)}, got {value!r}")
+            else self._refuse(field, f"must be {' or '.join(choices)}, got {value!r:.200}")
         )
 
 
