@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from treadle.agents.context import RequestContext
-from treadle.core.codec import plain
+from treadle.core.codec import storable
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, ToolCall
 from treadle.core.unknown_names import near_name
@@ -106,7 +106,7 @@ def _call(agent: RoutedAgent, route: Route) -> ToolCall:
     if route.input is not None and name in called:
         return ToolCall("", called[name], {"input": route.input})
     if route.input is None and name in taking_over:
-        return ToolCall("", taking_over[name], plain(dict(route.arguments)))
+        return ToolCall("", taking_over[name], storable(dict(route.arguments)))
     what = (
         "subagents= it may call" if route.input is not None else "handoffs= (to call a subagent, give input=)"
     )

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 from treadle.core import events as e
-from treadle.core.codec import plain, storable
+from treadle.core.codec import storable
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
@@ -179,7 +179,13 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         if call.replaced >= MAX_REPLACEMENTS:
             reason = f"its arguments were replaced {call.replaced} times, and are not accepted yet"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
-        arguments = plain(verdict.arguments)
+        try:
+            arguments = storable(verdict.arguments)
+            if not isinstance(arguments, dict):
+                raise ValueError("they are no object")  # noqa: TRY004  one error for all that is refused
+        except ValueError as error:
+            reason = f"the policy replaced its arguments by what cannot be stored: {error}"
+            return e.CallJudged(call.step, call.id, "deny", rule, reason)
         if self.context.vault.is_in(arguments):
             reason = "the policy put a secret of this process into its arguments"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)

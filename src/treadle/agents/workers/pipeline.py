@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
+import reprlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
@@ -31,7 +32,7 @@ from treadle.agents.workers.node import (
 )
 from treadle.agents.workers.step_context import StepContext, StepOutputs
 from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
-from treadle.core.codec import is_writable, plain
+from treadle.core.codec import is_writable, storable
 from treadle.core.events import Join, NextStep
 from treadle.core.messages import Json, copied
 from treadle.core.unknown_names import explains_arguments
@@ -315,9 +316,11 @@ class Pipeline:
 
 def _plain(name: str, input: Any) -> Json:
     try:
-        return plain(input)
-    except ValueError:
-        raise ConfigurationError(f"node {name!r}: input must be JSON data, got {input!r}") from None
+        return storable(input)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"node {name!r}: input must be JSON data, got {reprlib.repr(input)}: {error}"
+        ) from None
 
 
 def _need(node: Node) -> int:
@@ -339,7 +342,7 @@ def _condition(node: Node, ctx: NodeContext[Any]) -> bool:
 
 def _checked_update(node: Node, value: Any) -> dict[str, Json]:
     try:
-        update = plain(value)
+        update = storable(value)
     except ValueError:
         update = None
     if not isinstance(update, dict):
