@@ -30,6 +30,7 @@ full: check
 
 crash: .venv
 	$(RUN)/python -m tests.crash.matrix
+	$(RUN)/python -m tests.crash.random_kills
 
 faults: .venv
 	$(RUN)/python -m tests.stores.every_fault

@@ -1,4 +1,4 @@
-"""The golden task for every store, with its tools in the event loop, in threads and in processes of their own.
+"""The golden task for every store, with its tools in the event loop, in threads, programs and processes, at a server.
 
 Two model turns, a parallel batch of a read, an idempotent and a writing call, an undo with compensations, an interrupt
 and a person's messages. What tools do to the world is a line in the file EFFECTS: that, not the ledger, is the truth.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.crash import hosted_tools
+from tests.crash.witness import act, effects, happened
 from treadle import Agent, Happened, NotHappened, RunResult, ScriptedModel, ToolContext, tool
 from treadle.core.events import END_STATES
 from treadle.core.messages import ToolCall, ToolResult
@@ -24,25 +25,6 @@ from treadle.ports import InboxItem
 from treadle.runner.runner import TaskRunner
 
 FEEDBACK = "with a view, please"
-
-
-def effects() -> Path:
-    return Path(os.environ["EFFECTS"])
-
-
-def act(name: str, key: str) -> str:
-    """Do to the world what a tool does."""
-    file = os.open(effects(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(file, f"{name} {key}\n".encode())
-    os.close(file)
-    return f"{name} done"
-
-
-def happened(key: str) -> bool:
-    """Whether an effect has happened, once no process of a tool is at work any more."""
-    with (effects().with_suffix(".busy")).open("a") as busy:
-        fcntl.flock(busy, fcntl.LOCK_EX)
-        return effects().exists() and key in effects().read_text().split()
 
 
 def act_in_process(name: str, key: str) -> subprocess.Popen[bytes]:
@@ -70,16 +52,17 @@ def body(name: str, host: str) -> Any:
         assert await asyncio.to_thread(child.wait) == 0
         return f"{name} done"
 
-    return in_process if host == "subprocess" else inline
+    return in_process if host == "program" else inline
 
 
 async def take_back(tool_call: ToolCall, ctx: ToolContext) -> None:
     act(f"undo-{tool_call.name}", ctx.idempotency_key)
 
 
-def answer(request: ModelRequest) -> Any:
+def answer(request: ModelRequest, server: str = "") -> Any:
+    """Answer as a model that calls all three tools at once, by the names that they have at a server, and reports."""
     if request.turn == 0:
-        return [call("look", n=1), call("book", n=2), call("pay", n=3)]
+        return [call(f"{server}{name}", n=n) for n, name in enumerate(("look", "book", "pay"), 1)]
     parts = [part for message in request.messages for part in message.parts]
     results = [part.text for part in parts if type(part) is ToolResult]
     feedback = [message.text for message in request.messages if message.role == "user"][1:]
@@ -98,7 +81,8 @@ def agent(host: str) -> Agent[None]:
     )
 
 
-inline, thread, in_process = agent("inline"), agent("thread"), agent("subprocess")
+inline, thread, program = agent("inline"), agent("thread"), agent("program")
+hosted = agent("inline").replace(tools=[hosted_tools.look, hosted_tools.book, hosted_tools.pay])
 lying = agent("inline").replace(
     tools=[
         *agent("inline").tools[:2],
@@ -107,8 +91,12 @@ lying = agent("inline").replace(
 )
 """Says of a tool that writes that it may be repeated: what the count of effects has to notice."""
 
-AGENTS = {"inline": "inline", "thread": "thread", "subprocess": "in_process"}
-"""The name of the agent in this module, by where its tools run."""
+MODULES = {"served": "tests.crash.served"}
+AGENTS = {
+    host: f"{MODULES.get(host, __name__)}:{host}"
+    for host in ("inline", "thread", "program", "hosted", "served")
+}
+"""The place of the agent, by where its tools run: `hosted` in processes of their own, `served` by an MCP server."""
 
 
 async def script(runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResult:
@@ -122,9 +110,12 @@ async def script(runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResu
             if result.pending:
                 for pending in result.pending:
                     happened_there = happened(str(pending.idempotency_key))
-                    verdict = Happened(f"{pending.tool} done") if happened_there else NotHappened()
+                    name = str(pending.tool).rpartition("__")[2]
+                    verdict = Happened(f"{name} done") if happened_there else NotHappened()
                     await runner.settle(task_id, pending.request_id, verdict)
-            elif not done["rewound"] and done["step_completed"]:
+            elif (
+                not done["rewound"] and done["step_completed"] and not agent.toolsets
+            ):  # a server undoes nothing
                 await runner.undo_step(task_id, agent=agent)
             elif done["step_completed"] - done["rewound"] < 1:
                 await runner.run_step(task_id, agent=agent)

@@ -45,7 +45,7 @@ class Cell:
         with tempfile.TemporaryDirectory() as folder:
             effects = Path(folder) / "effects"
             self.report = crash_at_every_boundary(
-                f"tests.crash.hosts:{AGENTS[self.host]}",
+                AGENTS[self.host],
                 "go",
                 store=self.url,
                 script="tests.crash.hosts:script",

@@ -1,11 +1,13 @@
 """The golden task is killed at every boundary, wherever its tools run; the whole matrix is `make crash`."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.crash.hosts import AGENTS, repeated
+from tests.crash.random_kills import HOSTS, kill_at_random
 from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
 from treadle.testing.postgres import PostgresServer
 
@@ -19,7 +21,7 @@ def crashing(tmp_path: Path) -> Crashing:
     def crash(agent: str, **options: object) -> CrashReport:
         effects = tmp_path / "effects"
         report = crash_at_every_boundary(
-            f"tests.crash.hosts:{agent}",
+            agent,
             "go",
             script="tests.crash.hosts:script",
             cwd=Path(__file__).parents[2],
@@ -36,7 +38,7 @@ def crashing(tmp_path: Path) -> Crashing:
 def test_a_task_survives_a_kill_at_each_boundary_of_its_run_and_recovery(
     crashing: Crashing,
 ) -> None:
-    report = crashing("inline", kills_per_task=25)
+    report = crashing(AGENTS["inline"], kills_per_task=25)
     print(report)
     assert not report.broken, report
     assert len(report.missed) < 5, report  # what a recovery passes depends on what was in flight
@@ -48,12 +50,46 @@ def around_calls(point: str) -> bool:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("host", ["thread", "subprocess"])
+@pytest.mark.parametrize("host", ["thread", "program"])
 def test_wherever_a_tool_runs_a_kill_around_its_calls_is_survived(crashing: Crashing, host: str) -> None:
     report = crashing(AGENTS[host], kills_per_task=15, recovery=False, only=around_calls)
     assert not report.broken, report
     assert not report.missed, report
     assert len(report.places) > 20
+
+
+def around_a_writing_call(point: str) -> bool:
+    return "pay s1-2" in point and "undo" not in point
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_kill_around_a_writing_call_in_another_process_or_at_a_server_is_survived(
+    crashing: Crashing, host: str
+) -> None:
+    report = crashing(AGENTS[host], kills_per_task=15, recovery=False, only=around_a_writing_call)
+    assert not report.broken, report
+    assert not report.missed, report
+    assert len(report.places) == 3, report
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_kill_at_any_moment_is_survived_where_a_tool_runs_elsewhere(tmp_path: Path, host: str) -> None:
+    figures = kill_at_random(host, tmp_path, tasks=12, seed=random.randrange(2**31))
+    print(host, figures)
+    assert not figures.broken, figures.broken
+    assert figures.kills > 5
+    assert figures.stopped["write"] == figures.settled > 0, figures
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_kill_at_any_moment_is_survived_on_postgresql_too(
+    tmp_path: Path, postgres: PostgresServer, host: str
+) -> None:
+    figures = kill_at_random(host, tmp_path, tasks=6, seed=1813, url=postgres.in_schema(f"random_{host}"))
+    assert not figures.broken, figures.broken
 
 
 def in_transactions_of_a_call_and_a_claim(point: str) -> bool:
@@ -64,7 +100,7 @@ def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
     crashing: Crashing, postgres: PostgresServer
 ) -> None:
     report = crashing(
-        "inline",
+        AGENTS["inline"],
         store=postgres.in_schema("crash_sample"),
         kills_per_task=25,
         recovery=False,
@@ -76,8 +112,14 @@ def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
     assert {"task_created", "row created", "claim", "tool_started s1-2", "tool_ended s1-2"} <= names
 
 
-def test_a_tool_that_is_not_idempotent_as_declared_is_found(crashing: Crashing) -> None:
-    report = crashing("lying", recovery=False, only=lambda point: point == "done pay s1-2")
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("agent", "tool"), [("tests.crash.hosts:lying", "pay"), ("tests.crash.served:lying", "bank__pay")]
+)
+def test_a_tool_that_is_not_idempotent_as_declared_is_found(
+    crashing: Crashing, agent: str, tool: str
+) -> None:
+    report = crashing(agent, recovery=False, only=lambda point: point == f"done {tool} s1-2")
     assert [line for line in report.broken if line.startswith("happened twice: pay")]
 
 

@@ -5,13 +5,22 @@ The wrapped adapter stays the same for its callers: names, schemas and fingerpri
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.core.messages import Json, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import ToolSpec, Verdict
-from treadle.ports import JournalStore, Model, Tool, ToolContext, ToolOutput, output_mode_of
+from treadle.ports import (
+    JournalStore,
+    Model,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+    ToolsetConnection,
+    output_mode_of,
+)
 
 if TYPE_CHECKING:
     # A base of type Any passes for a store.
@@ -56,6 +65,48 @@ class WrappedTool(Tool):
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         return await self._tool.reconcile(call, ctx)
+
+
+class WrappedToolset(Toolset):
+    """A toolset whose tools are wrapped by `wrapped`, which a subclass overrides."""
+
+    def __init__(self, toolset: Toolset) -> None:
+        self._toolset = toolset
+
+    @property
+    def name(self) -> str:
+        return self._toolset.name
+
+    def facts(self) -> Json:
+        return self._toolset.facts()
+
+    def known_specs(self) -> tuple[ToolSpec, ...] | None:
+        return self._toolset.known_specs()
+
+    def connect(self) -> ToolsetConnection:
+        return _WrappedConnection(self._toolset.connect(), self.wrapped)
+
+    def wrapped(self, tool: Tool) -> Tool:
+        """Return a tool of the toolset as it is to be used."""
+        return WrappedTool(tool)
+
+
+class _WrappedConnection(ToolsetConnection):
+    """A connection whose tools are wrapped: the same objects for as long as the tools inside are the same."""
+
+    def __init__(self, connection: ToolsetConnection, wrapped: Callable[[Tool], Tool]) -> None:
+        self._connection, self._wrapped = connection, wrapped
+        self._inside: Sequence[Tool] | None = None
+        self._tools: Sequence[Tool] = ()
+
+    async def tools(self) -> Sequence[Tool]:
+        listed = await self._connection.tools()
+        if listed is not self._inside:
+            self._inside, self._tools = listed, tuple(map(self._wrapped, listed))
+        return self._tools
+
+    async def close(self) -> None:
+        await self._connection.close()
 
 
 class WrappedModel(Model):

@@ -20,10 +20,10 @@ from treadle.core.messages import ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import Verdict
 from treadle.llm.default_layers import resolve
-from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.ports import Tool, ToolContext, ToolOutput, Toolset
 from treadle.testing.audit.events import well_formed
 from treadle.testing.ledger import Ledger
-from treadle.testing.wrappers import WrappedModel, WrappedTool
+from treadle.testing.wrappers import WrappedModel, WrappedTool, WrappedToolset
 
 C = TypeVar("C")
 
@@ -39,7 +39,10 @@ def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
         ledger: where requests and calls are noted; they pass the places of its `Crash`.
     """
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
-    tools = [WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in derived]
+    tools = [
+        *(WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in derived),
+        *(WatchedToolset(toolset, ledger) for toolset in agent.toolsets),
+    ]
     subagents = [_watched_subagent(item, ledger) for item in agent.subagents]
     handoffs = [_watched_handoff(item, ledger) for item in agent.handoffs]
     model = WatchedModel(resolve(agent.model), ledger)
@@ -87,6 +90,17 @@ class WatchedTool(WrappedTool):
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         self._ledger.crash.reach(self._ledger.crash.numbered(f"reconcile {self.spec.name} {call.id}"))
         return await self._tool.reconcile(call, ctx)
+
+
+class WatchedToolset(WrappedToolset):
+    """A toolset whose tools note each start and each effect in a ledger."""
+
+    def __init__(self, toolset: Toolset, ledger: Ledger) -> None:
+        super().__init__(toolset)
+        self._ledger = ledger
+
+    def wrapped(self, tool: Tool) -> Tool:
+        return WatchedTool(tool, self._ledger)
 
 
 class WatchedModel(WrappedModel):
