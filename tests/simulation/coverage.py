@@ -52,6 +52,8 @@ MOMENTS = (
     "answer that does not fit",
     "forged ticket",
     "double completion",
+    "a server takes its time",
+    "a server cannot be had",
 )
 
 GRANTS = ("a grant stands", "a grant is revoked")

@@ -194,6 +194,8 @@ class Story:
             chance = self.world.chance("settle", self.world.name(pending.task_id), pending.request_id)
             verdict = chance.choice([Happened("so"), NotHappened()])
             at = chance.choice([task, pending.task_id])
+            if sum(other.request_id == pending.request_id for other in waits_for) > 1:
+                at = pending.task_id  # the id alone does not tell which is meant
             self.fired["settled above a child"] += at != pending.task_id
             await process.runner.settle(at, pending.request_id, verdict)
 
@@ -364,6 +366,7 @@ class Story:
         for process in list(self.world.processes):
             process.die()
         process = self.world.new_process()
+        self.world.servers_last = True
         for row in await self.rows():
             self.fired[f"state {row.state}"] += 1
             task = row.task_id

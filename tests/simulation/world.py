@@ -41,11 +41,11 @@ from treadle import (
 )
 from treadle.core.events import Join
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
-from treadle.core.tools import EffectClass
-from treadle.errors import ModelError, StoreUnavailable, TaskBusy
+from treadle.core.tools import EffectClass, ToolSpec
+from treadle.errors import ModelError, StoreUnavailable, TaskBusy, ToolsetUnavailable
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.policy.guardrails import GuardrailVerdict
-from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow
+from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow, Tool
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit import LedgerEntry
@@ -126,6 +126,9 @@ class World:
     offers: int = 0
     system: clock.SystemClock = field(default_factory=clock.SystemClock)
     early: list[str] = field(default_factory=list)
+    servers: int = 0
+    servers_last: bool = False
+    """whether a server can be had from now on, always"""
     was_set: bool = False
     was_set_forward: bool = False
     tickets: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -143,12 +146,17 @@ class World:
 
         self.model = Stubborn(self)
         offer = self.offer if self.chance("offers").randrange(4) == 0 else None
-        self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS, offer=offer)
+        self.tools = [*TOOLS[3:], Server(self)] if self.chance("served").randrange(3) == 0 else TOOLS
+        self.agent: Agent[Any] = Agent(self.model, name="agent", tools=self.tools, offer=offer)
         if self.chance("team").randrange(4) == 0:
             self.agent = self.agent.replace(subagents=[self.helper()], join=self.chance("join").choice(JOINS))
         if self.chance("handoffs").randrange(3) == 0:
             other: Agent[Any] = Agent(
-                self.model, name="other", instructions="You are the other.", tools=TOOLS, handoffs=["agent"]
+                self.model,
+                name="other",
+                instructions="You are the other.",
+                tools=self.tools,
+                handoffs=["agent"],
             )
             self.agent = self.agent.replace(handoffs=[Handoff(other, filter=without_tool_calls)])
 
@@ -171,7 +179,7 @@ class World:
     def helper(self) -> Subagent:
         """Return an agent that does the same work as a task of its own, on terms."""
         chance = self.chance("terms")
-        helper = Agent(self.model, name="helper", tools=TOOLS)
+        helper = Agent(self.model, name="helper", tools=self.tools)
         return Subagent(helper, timeout=chance.choice([None, None, 6.0]), retries=chance.choice([0, 0, 1, 2]))
 
     def chance(self, *place: Any) -> Chance:
@@ -283,6 +291,46 @@ class World:
         for process in self.processes:
             if process is not source:
                 process.hear(tasks)
+
+
+class Server:
+    """A toolset that takes its time to begin, and now and then cannot be had, as a server does."""
+
+    name = "server"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def facts(self) -> Any:
+        return ["server"]
+
+    def known_specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in TOOLS[:3])
+
+    def connect(self) -> Connection:
+        self._world.servers += 1
+        return Connection(self._world, self._world.servers)
+
+
+class Connection:
+    """What one process has of the server."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world, self._number, self._times = world, number, 0
+
+    async def tools(self) -> Sequence[Tool]:
+        self._times += 1
+        world, chance = self._world, self._world.chance("server", self._number, self._times)
+        seconds = chance.choice([0, 0, 0, 0.1, 3])
+        world.fired["a server takes its time"] += bool(seconds)
+        await asyncio.sleep(seconds)
+        if not world.servers_last and chance.randrange(4) == 0:
+            world.fired["a server cannot be had"] += 1
+            raise ToolsetUnavailable("the server is gone", toolset="server")
+        return TOOLS[:3]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 class Process:
