@@ -60,6 +60,13 @@ def test_the_type_of_a_file_chooses_the_transport(write):
     assert [each.transport for each in servers] == ["sse", "http", "http"]
 
 
+@pytest.mark.parametrize("name", ["httpUrl", "serverUrl"])
+def test_other_names_of_an_address_are_read_and_what_is_not_enabled_is_left_out(write, name):
+    entries = {"a": {name: "https://example.com/mcp"}, "b": {"command": "x", "enabled": False}}
+    (server,) = MCPServer.from_file(write({"mcpServers": entries}))
+    assert server.url == "https://example.com/mcp"
+
+
 def test_the_project_file_lists_servers_beside_its_other_settings(write, monkeypatch):
     monkeypatch.setenv("DESK_KEY", "made-up-key")
     path = write(
@@ -106,6 +113,7 @@ def test_a_toml_file_takes_all_arguments(write):
     ("content", "says"),
     [
         ("{", "cannot be read"),
+        ({"mcpServers": {"a": {"command": "x", "envFile": ".env"}}}, "has envFile, which is not read"),
         ("[]", "must list servers by name under one of mcpServers, servers, mcp_servers"),
         ({"mcpServers": []}, "must list servers by name"),
         ({"mcpServers": {"a": "npx"}}, "server 'a' must be an object with command or url"),

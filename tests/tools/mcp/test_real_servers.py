@@ -17,7 +17,7 @@ import pytest
 from tests.tools.mcp.killed_driver import agent as killed_agent
 from tests.tools.mcp.test_killed_driver import kill_in_call
 from tests.tools.test_processes import assert_gone
-from treadle import Agent, MCPServer, Runner, ScriptedModel
+from treadle import Agent, MCPServer, NotHappened, Runner, ScriptedModel, tool
 from treadle.errors import ToolsetUnavailable
 from treadle.models import call, text
 
@@ -180,6 +180,69 @@ async def test_a_server_without_the_new_protocol_is_refused_where_it_is_demanded
             ToolsetUnavailable, match="the MCP server all answered with an error: Method not found"
         ):
             await runner.run(Agent(ScriptedModel([text("ok")]), tools=[server]), "go")
+
+
+KILLED = {  # the call that is in flight, and what the server did once it was made again
+    "time-2026": (
+        TIME,
+        "auto",
+        "convert_time",
+        {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"},
+    ),
+    "time-legacy": (
+        *(TIME, "legacy", "convert_time"),
+        {"source_timezone": "UTC", "time": "12:00", "target_timezone": "UTC"},
+    ),
+    "git-2026": (GIT, "auto", "git_add", {"repo_path": "{folder}", "files": ["a.txt"]}),
+    "git-legacy": (GIT, "legacy", "git_add", {"repo_path": "{folder}", "files": ["a.txt"]}),
+    "files": (FILES, "auto", "write_file", {"path": "{folder}/b.txt", "content": "Emma"}),
+    "memory": (
+        *(MEMORY, "auto", "create_entities"),
+        {"entities": [{"name": "Emma", "entityType": "book", "observations": ["by Jane Austen"]}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KILLED)
+async def test_a_real_server_is_killed_in_a_writing_call_and_the_task_resumed(
+    declared, repository, tmp_path, case
+):
+    command, protocol, name, arguments = KILLED[case]
+    arguments = json.loads(json.dumps(arguments).replace("{folder}", str(repository)))
+    args = [str(tmp_path)] if command is FILES else []
+    server = declared("real", command, *args, protocol=protocol, effects={})
+
+    @tool(read_only=True)
+    async def freeze() -> str:
+        """Stop the server, so that its next call is in flight until it is killed."""
+        os.killpg(group(), signal.SIGSTOP)
+        return "frozen"
+
+    def group() -> int:
+        (connection,) = runner._driver._toolsets._connections.values()
+        return connection._live.process.pid
+
+    script = [call("freeze"), call(f"real__{name}", **arguments), text("done")]
+    agent = Agent(ScriptedModel(script), name="clerk", tools=[server, freeze])
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        handle = await runner.start(agent, "go", task_id="t1")
+        started = 0
+        async for event in handle.events():
+            started += event.kind == "tool_started"
+            if started == 2:
+                break
+        await asyncio.sleep(0.5)
+        pid = group()
+        os.killpg(pid, signal.SIGKILL)
+        result = await asyncio.wait_for(handle.result(), 60)
+    assert_gone([pid])
+    assert result.state == "waiting"
+    assert f"the MCP server real did not answer {name}" in result.pending[0].text
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        await runner.settle("t1", result.pending[0].request_id, NotHappened())
+        result = await runner.resume("t1")
+    assert result.state == "completed"
+    assert [each.outcome for each in result.tool_executions] == ["ok", "ok"]
 
 
 @contextmanager

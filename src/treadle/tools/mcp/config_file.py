@@ -18,6 +18,9 @@ TABLES: Final = ("mcpServers", "servers", "mcp_servers")
 OPTIONS: Final = ("command", "args", "env", "cwd", "url", "headers")
 """What the files of all programs say of a server; of other keys in JSON nothing is read."""
 
+ADDRESSES: Final = ("httpUrl", "serverUrl")
+"""How some programs name the address of a server that speaks streamable HTTP."""
+
 PROJECT: Final = "pyproject.toml"
 
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -25,7 +28,7 @@ _UNKNOWN: Final = re.compile(r"\$\{[^}]*\}")
 
 
 def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return the options of the servers in a file, by their names; those that are `disabled` are left out.
+    """Return the options of the servers in a file, by their names; disabled ones are left out.
 
     `${NAME}`, `${NAME:-default}` and `${env:NAME}` stand for environment variables. In `pyproject.toml` the servers are
     under `[tool.treadle]`.
@@ -53,22 +56,26 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         if not isinstance(entry, dict):
             raise ConfigurationError(f"{where} must be an object with command or url, got {entry!r:.80}")
         facts = cast("dict[str, Any]", entry)
-        if facts.get("disabled") is True:
+        if facts.get("disabled") is True or facts.get("enabled") is False:
             continue
         plain = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")
         if plain in servers:
             raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
         options = _of_toml(facts) if is_toml else _of_json(facts, where)
+        if not is_toml and (other := next((name for name in ADDRESSES if name in facts), None)):
+            facts = {**facts, "url": facts[other]}
         servers[plain] = options | {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}
     return servers
 
 
 def _of_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name != "disabled"}
+    return {name: value for name, value in facts.items() if name not in ("disabled", "enabled")}
 
 
 def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the transport of a server, by the words that programs have for it."""
+    if "envFile" in facts:
+        raise ConfigurationError(f"{where} has envFile, which is not read: list its variables in env")
     kind = facts.get("type", facts.get("transport"))
     if kind == "sse":
         return {"transport": "sse"}
