@@ -99,6 +99,10 @@ AGENTS = {
 """The place of the agent, by where its tools run: `hosted` in processes of their own, `served` by an MCP server."""
 
 
+KILLS_PER_TASK = {"hosted": 15}
+"""How many processes of one task are killed, where more than one: there tools take most of the time to start."""
+
+
 async def script(runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResult:
     """Bring the golden task to its end from wherever a kill left it."""
     for _ in range(30):

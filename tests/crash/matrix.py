@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.crash.hosts import AGENTS, repeated
+from tests.crash.hosts import AGENTS, KILLS_PER_TASK, repeated
 from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
 from treadle.testing.postgres import PostgresServer
 
@@ -47,6 +47,7 @@ class Cell:
             self.report = crash_at_every_boundary(
                 AGENTS[self.host],
                 "go",
+                kills_per_task=KILLS_PER_TASK.get(self.host, 1),
                 store=self.url,
                 script="tests.crash.hosts:script",
                 cwd=ROOT,

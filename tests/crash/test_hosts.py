@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.hosts import AGENTS, repeated
+from tests.crash.hosts import AGENTS, KILLS_PER_TASK, repeated
 from tests.crash.random_kills import HOSTS, kill_at_random
 from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
 from treadle.testing.postgres import PostgresServer
@@ -125,6 +125,6 @@ def test_a_tool_that_is_not_idempotent_as_declared_is_found(
 
 @pytest.mark.full
 @pytest.mark.parametrize("host", AGENTS)
-def test_each_boundary_is_killed_at_in_a_task_of_its_own(crashing: Crashing, host: str) -> None:
-    report = crashing(AGENTS[host])
+def test_each_boundary_is_killed_at_wherever_tools_run(crashing: Crashing, host: str) -> None:
+    report = crashing(AGENTS[host], kills_per_task=KILLS_PER_TASK.get(host, 1))
     assert not report.broken, report
