@@ -22,7 +22,15 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
 from treadle.core.data import frozen
-from treadle.tools.mcp.traffic import MAX_MESSAGE, MAX_UNANSWERED, Flooded, Traffic
+from treadle.tools.mcp.traffic import (
+    MAX_MESSAGE,
+    MAX_PARTS,
+    MAX_UNANSWERED,
+    Flooded,
+    Traffic,
+    bounded,
+    parts_of,
+)
 
 NOT_SENT: Final = -32_950
 """The code of an error that says: the request did not reach the server, or was refused at its door."""
@@ -31,6 +39,9 @@ ANSWER_LOST: Final = -32_951
 """The code of an error that says: the request may have been carried out, and its answer was lost."""
 
 CONNECT_SECONDS: Final = 10.0
+
+Count = Callable[[bytes], None]
+"""Counts what a server sends, and raises once that is too much."""
 
 Refuse = Callable[[httpx2.Request, int, str], httpx2.Response]
 """Returns the answer to a request that failed, by a code and why."""
@@ -59,27 +70,29 @@ class ServerAddress:
 class _Bounded(httpx2.AsyncByteStream):
     """The body of an answer, up to a bound."""
 
-    def __init__(self, inner: Any, count: Callable[[int], None]) -> None:
+    def __init__(self, inner: Any, count: Count) -> None:
         self._inner, self._count = inner, count
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
-            self._count(len(chunk))
+            self._count(chunk)
             yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _count_body() -> Callable[[int], None]:
-    """Return a function that counts the bytes of one body, and raises once they are too many."""
-    size = 0
+def _count_body(most: int) -> Count:
+    """Return a function that counts what is in one body, and raises once that is too much."""
+    size = parts = 0
 
-    def count(more: int) -> None:
-        nonlocal size
-        size += more
-        if size > MAX_UNANSWERED:
-            raise httpx2.StreamError(f"the answer has more than {MAX_UNANSWERED:,} bytes")
+    def count(chunk: bytes) -> None:
+        nonlocal size, parts
+        size, parts = size + len(chunk), parts + parts_of(chunk)
+        if size > most:
+            raise httpx2.StreamError(f"the answer has more than {most:,} bytes")
+        if parts > MAX_PARTS:
+            raise httpx2.StreamError(f"the answer has more than {MAX_PARTS:,} objects and lists")
 
     return count
 
@@ -87,14 +100,15 @@ def _count_body() -> Callable[[int], None]:
 class _Bounding(httpx2.AsyncHTTPTransport):
     """Sends requests, those of an authorization too; the body of each answer is bounded."""
 
-    def __init__(self, count_events: Callable[[int], None] | None) -> None:
+    def __init__(self, count_events: Count | None) -> None:
         super().__init__(limits=httpx2.Limits(max_connections=100), trust_env=True)
         self._count_events = count_events
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
         is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        count = (self._count_events if is_events else None) or _count_body()
+        count = self._count_events if is_events else None
+        count = count or _count_body(MAX_UNANSWERED if is_events else MAX_MESSAGE)
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
@@ -115,9 +129,7 @@ class GuardedClient(httpx2.AsyncClient):
             answer.
     """
 
-    def __init__(
-        self, address: ServerAddress, refuse: Refuse, count_events: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, address: ServerAddress, refuse: Refuse, count_events: Count | None = None) -> None:
         self._has_results = count_events is None
         auth = address.auth
         super().__init__(
@@ -272,6 +284,7 @@ async def counted(
                 async for message in inner_read:
                     if isinstance(message, SessionMessage):
                         traffic.received(message.message, 0)
+                        message = SessionMessage(bounded(message.message), message.metadata)
                     elif isinstance(message, Flooded):
                         raise message
                     await to_us.send(message)

@@ -166,7 +166,8 @@ class LiveServer:
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         if isinstance(error, MCPError):
-            return f"answered with an error: {clean(error.message)}"
+            said = clean(error.message)
+            return said if error.code == PARSE_ERROR else f"answered with an error: {said}"
         if isinstance(error, (WrongDefinition, ServerLost)):
             return str(error)
         return f"failed with {error_text(error)}"

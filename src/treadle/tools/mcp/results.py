@@ -12,6 +12,7 @@ import mcp_types as types
 from treadle.core.messages import Content, File, Image, Json, Text
 from treadle.errors import ToolError
 from treadle.ports import ToolOutput
+from treadle.tools.observe import to_output
 
 IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
 
@@ -24,8 +25,14 @@ def output_of(result: types.CallToolResult) -> ToolOutput:
     text = "\n".join(part.text for part in parts if isinstance(part, Text))
     only_text = all(isinstance(part, Text) for part in parts)
     if result.structured_content is not None:
-        # The text of a server that returns data is that data again, in its words; a model needs one of them.
-        return ToolOutput(result.structured_content, parts if not only_text else text or None)
+        try:
+            data = to_output(result.structured_content).output
+        except ToolError as error:
+            # The call took effect, and is not to fail for what the journal cannot hold.
+            text = text or f"[the server's data was left out: {error}]"
+        else:
+            # The text of a server that returns data is that data again, in its words; a model needs one of them.
+            return ToolOutput(data, parts if not only_text else text or None)
     if only_text:
         return ToolOutput(text)
     listed: list[Json] = [_described(part) for part in parts]

@@ -21,11 +21,10 @@ from typing import Any, Final
 import anyio
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
 
 from treadle.core.data import frozen
 from treadle.tools.marked import VARIABLE, kill_marked, new_mark
-from treadle.tools.mcp.traffic import MAX_MESSAGE, Flooded, Traffic
+from treadle.tools.mcp.traffic import MAX_MESSAGE, Flooded, Traffic, bounded, parsed
 from treadle.tools.processes import GATE, has_ended, kill_group, signal_group, watcher
 
 _log = logging.getLogger("treadle.mcp")
@@ -162,13 +161,11 @@ class _Running:
                 line = await self._output.readuntil(b"\n")
                 if not line.strip():
                     continue
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
+                if (message := parsed(line)) is None:
                     self._traffic.received_noise(len(line))
                     continue
                 self._traffic.received(message, len(line))
-                await self.from_server.send(SessionMessage(message))
+                await self.from_server.send(SessionMessage(bounded(message)))
         except asyncio.LimitOverrunError:
             reason = f"wrote a message of more than {MAX_MESSAGE:,} bytes"
         except Flooded as flood:

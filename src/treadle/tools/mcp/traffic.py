@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import re
+from typing import Any, Final, cast
 
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 MAX_MESSAGE: Final = 8 * 2**20
 """Bytes of one message."""
+
+MAX_PARTS: Final = 100_000
+"""Objects and lists of one message: to parse more would hold up the loops in which tasks are driven."""
+
+MAX_ENTRIES: Final = 2_000
+"""Entries of one list of results, such as tools, or parts of what a tool returns: each is checked by a model."""
+
+LISTS: Final = ("content", "contents", "messages", "prompts", "resourceTemplates", "resources", "tools")
+"""The lists of results whose entries are checked by models."""
 
 MAX_UNANSWERED: Final = 32 * 2**20
 """Bytes that a server may send before it answers something that it was asked."""
@@ -31,7 +51,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self._open: set[RequestId] = set()
-        self._bytes = self._requests = self._noise = 0
+        self._bytes = self._parts = self._requests = self._noise = 0
 
     @property
     def is_idle(self) -> bool:
@@ -47,7 +67,7 @@ class Traffic:
         """Note a message of the server; raises `Flooded`."""
         if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id in self._open:
             self._open.discard(message.id)
-            self._bytes = self._requests = self._noise = 0
+            self._bytes = self._parts = self._requests = self._noise = 0
             return
         self._bytes += size
         self._requests += isinstance(message, JSONRPCRequest)
@@ -56,11 +76,13 @@ class Traffic:
         if self._bytes > MAX_UNANSWERED:
             raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
 
-    def received_bytes(self, size: int) -> None:
+    def received_bytes(self, data: bytes) -> None:
         """Note a part of a message; raises `Flooded`."""
-        self._bytes += size
+        self._bytes, self._parts = self._bytes + len(data), self._parts + parts_of(data)
         if self._bytes > MAX_UNANSWERED:
             raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
+        if self._parts > MAX_PARTS:
+            raise Flooded(f"sent more than {MAX_PARTS:,} objects and lists without an answer")
 
     def received_noise(self, size: int) -> None:
         """Note a line that is no message; raises `Flooded`."""
@@ -68,3 +90,65 @@ class Traffic:
         self._bytes += size
         if self._noise > MAX_NOISE or self._bytes > MAX_UNANSWERED:
             raise Flooded(f"wrote {self._noise:,} lines that are no JSON-RPC messages")
+
+
+# ------------------------------------------------------------------------------------------ one message
+
+
+def parts_of(data: bytes) -> int:
+    """Return how many objects and lists a message may hold at most, without parsing it."""
+    return data.count(b"{") + data.count(b"[")
+
+
+def parsed(line: bytes) -> JSONRPCMessage | None:
+    """Return the message in a line, None if there is none; raises `Flooded` for one of too many parts.
+
+    Half of a surrogate pair, as a text has that was cut in the middle of a character, is replaced. An answer that is no
+    message otherwise becomes an error: so its request ends now, and not at its deadline.
+    """
+    if parts_of(line) > MAX_PARTS:
+        raise Flooded(f"wrote a message of more than {MAX_PARTS:,} objects and lists")
+    for candidate in (line, _LONE_SURROGATE.sub(_replaced, line)):
+        try:
+            return jsonrpc_message_adapter.validate_json(candidate, by_name=False)
+        except ValueError:
+            continue
+    return _misshapen(line)
+
+
+def bounded(message: JSONRPCMessage) -> JSONRPCMessage:
+    """Return a message; an error in its place if it is an answer with too many entries in a list."""
+    if isinstance(message, JSONRPCResponse):
+        for name in LISTS:
+            entries: Any = message.result.get(name)
+            if isinstance(entries, list) and len(cast("list[Any]", entries)) > MAX_ENTRIES:
+                return _unreadable(message.id, f"sent more than {MAX_ENTRIES:,} entries in {name!r}")
+    return message
+
+
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""An escaped backslash and a pair, which stay as they are, or half of a pair."""
+
+
+def _replaced(match: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if match["lone"] else match[0]
+
+
+def _misshapen(line: bytes) -> JSONRPCMessage | None:
+    """Return an error in the place of an answer that is no message; None if no request can be told."""
+    try:
+        document: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or "method" in document:
+        return None
+    request_id: Any = cast("dict[str, Any]", document).get("id")
+    if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
+        return None
+    return _unreadable(request_id, "sent an answer that is none")
+
+
+def _unreadable(request_id: RequestId, why: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=why))
