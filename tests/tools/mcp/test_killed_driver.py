@@ -13,12 +13,14 @@ import pytest
 from tests.interruptible import interruptible
 from tests.tools.mcp.conftest import PLAIN
 from tests.tools.mcp.killed_driver import agent
+from tests.tools.mcp.test_hostile_server import HOSTILE, processes_of
 from tests.tools.test_processes import assert_gone, is_running
 from treadle import Happened, NotHappened, Runner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sampled(1)]
 
 DRIVER = Path(__file__).with_name("killed_driver.py")
+IDLE = Path(__file__).with_name("idle_driver.py")
 ROOT = Path(__file__).parents[3]
 
 
@@ -39,6 +41,24 @@ async def kill_in_call(number: int, journal: Path, *rest: str) -> None:
     process.send_signal(number)
     await process.wait()
     assert_gone([pid])
+
+
+@pytest.mark.parametrize("behaviour", ["grandchild", "leaves_group", "daemon"])
+def test_what_a_server_let_go_ends_with_a_driver_that_is_killed(behaviour):
+    driver = subprocess.Popen(
+        [sys.executable, str(IDLE), sys.executable, str(HOSTILE), behaviour],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    with driver:
+        try:
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == b"started\n"
+            running = processes_of(behaviour)
+            assert len(running) >= 3, "the driver, the server, and what it let go"
+        finally:
+            driver.kill()
+    assert_gone(running)
 
 
 @pytest.mark.parametrize(
