@@ -7,7 +7,7 @@ from tests.tools.hosts.fault_matrix import CASES, problem_of, report_of
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("fault", "host"), CASES)
 async def test_a_fault_of_a_tool_harms_its_own_call_alone(fault: str, host: str) -> None:
     assert problem_of(await report_of(fault, host), fault, host) is None

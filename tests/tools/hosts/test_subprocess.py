@@ -61,6 +61,7 @@ async def test_a_function_runs_with_little_around_it_and_nothing_is_left(
     assert_gone([found["pid"]], within=1)
 
 
+@pytest.mark.full
 async def test_what_a_function_of_any_kind_returns_is_its_result() -> None:
     async with Runner("memory:") as runner:
         script = [call("count", n=3), call("fail")]
@@ -203,6 +204,7 @@ def program(folder: Path, end: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
+@pytest.mark.full
 def test_a_tool_that_a_script_defines_runs_without_the_script_running_again(tmp_path: Path) -> None:
     command = program(tmp_path, "if __name__ == '__main__':\n    asyncio.run(main())\n")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
