@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.agents.agent import Agent
 from treadle.agents.context import RunContext
 from treadle.core.labels import Label
-from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, untrusted
 from treadle.core.model import (
     ModelAnswer,
     ModelRequest,
@@ -174,6 +174,7 @@ __all__ = [
     "Usage",
     "only_user_messages",
     "tool",
+    "untrusted",
     "without_tool_calls",
 ]
 

@@ -28,7 +28,10 @@ def test_a_policy_is_tested_on_recorded_tasks(treadle, project):
         assert treadle("run", agent, "go").code == 0
     ended = treadle("policy", "test", "policy.toml")
     assert ended.code == 0, ended.err
-    assert "as arguments.a is at least 3 (3): Big sums need a person." in ended.out
+    assert (
+        "as arguments.a is at least 3 (3): Big sums need a person; the model has read untrusted content from"
+        in ended.out
+    )
     assert 'becomes {"amount": 1}' in ended.out
     assert "3 tasks, 4 effects: 1 asked about, 1 changed, 2 not concerned" in ended.out
     assert "rules that met nothing: never" in ended.out

@@ -10,7 +10,7 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.model import Usage
 from treadle.core.state import TaskState
-from treadle.policy.requests import Exposure, Surroundings, call_request, model_request
+from treadle.policy.requests import Exposure, Seen, Surroundings, call_request, model_request
 
 TOOLS = {
     spec.name: spec
@@ -78,23 +78,27 @@ def test_a_cost_that_is_not_known_is_none_and_not_zero(unpriced: str):
     ],
 )
 def test_a_model_has_seen_the_results_of_the_calls_that_ran(events: list[Any], seen: list[str]):
-    assert sorted(Exposure(TOOLS).of(state_after(*events))) == seen
+    assert sorted(Exposure(TOOLS).of(state_after(*events)).effects) == seen
 
 
 def test_what_was_seen_is_counted_on_as_the_task_goes_on_and_anew_after_an_undo():
     story: list[Any] = [*ran("look"), e.StepCompleted("s1"), *ran("save", index=2), e.StepCompleted("s2")]
-    exposure = Exposure(TOOLS, inherited=["sends"])
-    assert exposure.of(state_after(*ran("look"))) == {"private", "read_only", "sends"}
+    exposure = Exposure(TOOLS, Seen(frozenset(("sends",)), ("mail",)))
+    first = exposure.of(state_after(*ran("look")))
+    assert (first.effects, first.untrusted) == ({"private", "read_only", "sends"}, ("mail", "tool:look"))
     state = state_after(*story)
-    assert exposure.of(state) == {"private", "read_only", "open_world", "sends"}
-    assert exposure.of(state) == {"private", "read_only", "open_world", "sends"}
+    for _ in range(2):
+        assert exposure.of(state).effects == {"private", "read_only", "open_world", "sends"}
+        assert exposure.of(state).untrusted == ("mail", "tool:look", "tool:save")
     del state.steps[0]
     state.branch = 1
-    assert exposure.of(state) == {"open_world", "sends"}
+    assert exposure.of(state) == Seen(frozenset(("open_world", "sends")), ("mail", "tool:save"))
 
 
 def test_results_in_the_history_of_the_thread_count():
     state: TaskState = state_after(step())
     state.history = [Message("assistant", (ToolCall("t1-s1-0", "look", {}),))]
-    assert Exposure(TOOLS).of(state) == {"private", "read_only"}
-    assert Exposure({}).of(state) == {"undeclared"}, "of a tool that the agent has no more nothing is known"
+    assert Exposure(TOOLS).of(state).effects == {"private", "read_only"}
+    assert Exposure({}).of(state).effects == {"undeclared"}, (
+        "of a tool that the agent has no more nothing is known"
+    )

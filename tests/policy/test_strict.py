@@ -11,41 +11,104 @@ from treadle.policy.verdicts import PolicyVerdict
 WORDS = {Allow: "allow", AskPerson: "ask", Deny: "deny"}
 
 
-def verdict_on(policy: Policy, exposed: tuple[str, ...] = (), **declared: Any) -> PolicyVerdict | None:
+MAIL = ("tool:read_mail",)
+
+
+def verdict_on(
+    policy: Policy, exposed: tuple[str, ...] = (), untrusted: tuple[str, ...] = (), **declared: Any
+) -> PolicyVerdict | None:
     spec = ToolSpec(name="act", declared=bool(declared), **declared)
-    return policy.judge(an_effect("tool", "act", spec=spec, exposed=frozenset(exposed)))
+    about: dict[str, Any] = {"exposed": frozenset(exposed), "untrusted": untrusted}
+    return policy.judge(an_effect("tool", "act", spec=spec, **about))
 
 
 @pytest.mark.parametrize(
-    ("declared", "exposed", "verdict", "rule"),
+    ("declared", "exposed", "untrusted", "verdict", "rule"),
     [
-        ({"read_only": True}, (), "allow", "read"),
-        ({"read_only": True, "open_world": True}, ("private", "open_world"), "allow", "read"),
-        ({"read_only": True, "private": True}, ("open_world",), "allow", "read_private"),
-        ({"undoable": True}, ("open_world",), "allow", "write_local"),
-        ({"undoable": True, "open_world": True}, (), "ask", "write"),
-        ({"undoable": True, "destructive": True}, (), "ask", "spend"),
-        ({}, (), "ask", "write"),
-        ({"idempotent": True}, (), "ask", "write"),
-        ({"sends": True}, (), "ask", "send"),
-        ({"sends": True}, ("open_world",), "ask", "send"),
-        ({"sends": True}, ("private",), "deny", "send"),
-        ({"read_only": True, "sends": True}, ("private",), "deny", "send"),
-        ({"spends": True}, (), "ask", "spend"),
-        ({"destructive": True}, ("private", "open_world"), "ask", "spend"),
-        ({"executes": True}, (), "ask", "execute"),
-        ({"executes": True}, ("private",), "ask", "execute"),
-        ({"executes": True}, ("open_world",), "deny", "execute"),
-        ({"executes": True}, ("undeclared",), "deny", "execute"),
-        ({"executes": True, "sends": True}, ("private",), "deny", "send"),
+        ({"read_only": True}, (), (), "allow", "read"),
+        ({"read_only": True, "open_world": True}, ("private", "open_world"), MAIL, "allow", "read"),
+        ({"read_only": True, "private": True}, ("open_world",), MAIL, "allow", "read_private"),
+        ({"undoable": True}, ("open_world",), MAIL, "allow", "write_local"),
+        ({"undoable": True, "open_world": True}, (), (), "ask", "write"),
+        ({"undoable": True, "destructive": True}, (), (), "ask", "spend"),
+        ({}, (), (), "ask", "write"),
+        ({}, (), MAIL, "ask", "write-untrusted"),
+        ({"idempotent": True}, (), (), "ask", "write"),
+        ({"sends": True}, (), (), "ask", "send"),
+        ({"sends": True}, ("open_world",), MAIL, "ask", "send-untrusted"),
+        ({"sends": True}, ("private",), (), "ask", "send"),
+        ({"sends": True}, ("private",), MAIL, "deny", "send"),
+        ({"read_only": True, "sends": True}, ("private",), MAIL, "deny", "send"),
+        ({"spends": True}, (), (), "ask", "spend"),
+        ({"destructive": True}, ("private", "open_world"), MAIL, "ask", "spend-untrusted"),
+        ({"executes": True}, (), (), "ask", "execute"),
+        ({"executes": True}, ("private",), (), "ask", "execute"),
+        ({"executes": True}, (), MAIL, "deny", "execute"),
+        ({"executes": True, "host": "subprocess"}, (), MAIL, "deny", "execute"),
+        ({"executes": True, "host": "sandbox with network"}, (), (), "ask", "execute"),
+        ({"executes": True, "host": "sandbox"}, (), (), "allow", "execute"),
+        ({"executes": True, "host": "sandbox"}, (), MAIL, "ask", "execute-untrusted"),
+        ({"executes": True, "host": "sandbox", "spends": True}, (), (), "ask", "spend"),
+        ({"executes": True, "sends": True}, ("private",), MAIL, "deny", "execute"),
+        ({"executes": True, "sends": True, "host": "sandbox"}, ("private",), MAIL, "deny", "send"),
     ],
 )
-def test_what_a_tool_declares_decides_where_no_rule_does(
-    declared: dict[str, Any], exposed: tuple[str, ...], verdict: str, rule: str
+def test_what_a_tool_declares_and_what_was_read_decide_where_no_rule_does(
+    declared: dict[str, Any], exposed: tuple[str, ...], untrusted: tuple[str, ...], verdict: str, rule: str
 ):
-    found = verdict_on(Policy.strict(), exposed, **declared)
+    found = verdict_on(Policy.strict(), exposed, untrusted, **declared)
     assert found is not None
     assert (WORDS[type(found)], found.rule) == (verdict, f"strict:{rule}")
+    if untrusted and verdict != "allow":
+        assert "the model has read untrusted content from tool:read_mail." in found.reason
+
+
+def test_a_question_says_why_it_is_asked_and_what_was_read():
+    spec = ToolSpec(name="send_mail", sends=True, declared=True)
+    many = ("tool:read_mail", "web:a.example", "mail", "mcp:files", "observation")
+    asked = Policy.strict().explain(an_effect("tool", "send_mail", spec=spec, untrusted=many))
+    assert asked.text == (
+        "a call of send_mail is asked about by default: send_mail needs a person: it sends data out; the model has "
+        "read untrusted content from tool:read_mail, web:a.example, mail and 2 more."
+    )
+    by_rule = Policy(Rule("mails", "ask", tool="send_mail", reason="Look at it first."))
+    assert by_rule.explain(an_effect("tool", "send_mail", untrusted=MAIL)).text == (
+        "a call of send_mail is asked about by rule mails: Look at it first; the model has read untrusted content from "
+        "tool:read_mail."
+    )
+
+
+@pytest.mark.parametrize(
+    ("when", "untrusted", "applies"),
+    [
+        ({"exists": True}, (), False),
+        ({"exists": True}, MAIL, True),
+        ({"exists": False}, (), True),
+        ({"exists": False}, MAIL, False),
+        ({"contains": "tool:read_mail"}, ("web:a.example", *MAIL), True),
+        ({"contains": "tool:read_mail"}, ("web:a.example",), False),
+        ({"contains": "tool:read_mail"}, (), False),
+        ({"not_contains": "mail"}, (), True),
+        ({"matches": "web:*"}, ("tool:look", "web:a.example"), True),
+        ({"matches": "web:*"}, MAIL, False),
+        ({"matches": "web:*"}, (), False),
+    ],
+)
+def test_rules_may_be_about_untrusted_origins(
+    when: dict[str, Any], untrusted: tuple[str, ...], applies: bool
+):
+    policy = Policy(Rule("r", "deny", when={"untrusted": when}))
+    assert isinstance(policy.judge(an_effect("tool", "act", untrusted=untrusted)), Deny) is applies
+
+
+def test_a_rule_that_allows_wants_every_origin_good():
+    policy = Policy(
+        Rule("own", "allow", when={"untrusted": {"matches": "web:*.own.example"}}), default="deny"
+    )
+    good = an_effect("tool", "act", untrusted=("web:a.own.example", "web:b.own.example"))
+    assert isinstance(policy.judge(good), Allow)
+    for other in (("web:a.own.example", "mail"), ()):
+        assert isinstance(policy.judge(an_effect("tool", "act", untrusted=other)), Deny)
 
 
 def test_a_rule_decides_before_the_defaults_do():

@@ -79,8 +79,8 @@ def test_each_call_is_judged_with_what_the_model_had_seen_by_then():
         ("send", "ask", "strict:send"),
         ("look", "allow", "strict:read_private"),
         ("send", "deny", "strict:send"),
-        ("refund", "ask", "strict:write"),
-        ("refund", "ask", "strict:write"),
+        ("refund", "ask", "strict:write-untrusted"),
+        ("refund", "ask", "strict:write-untrusted"),
         ("helper", "none", ""),
     ]
     assert [effect.call for effect in effects] == ["s1-0", "s1-1", "s2-0", "s2-1", "s2-2", "s3-0"]
@@ -90,9 +90,9 @@ def test_without_the_agent_the_journal_tells_what_tools_do():
     assert shown(effects_of(Policy.strict(), knows_agent=False)) == [
         ("send", "ask", "strict:write"),
         ("look", "allow", "strict:read"),
-        ("send", "ask", "strict:write"),
-        ("refund", "ask", "strict:write"),
-        ("refund", "ask", "strict:write"),
+        ("send", "ask", "strict:write-untrusted"),
+        ("refund", "ask", "strict:write-untrusted"),
+        ("refund", "ask", "strict:write-untrusted"),
         ("helper", "none", ""),
     ]
 
@@ -130,7 +130,8 @@ def test_changed_arguments_are_judged_anew():
     assert capped[0].arguments == {"amount": 500}
     assert capped[0].text == (
         "a call of refund is changed by rule cap, as arguments.amount is above 100 (500). "
-        "a call of refund is asked about by rule big, as arguments.amount is at least 100 (100): Big."
+        "a call of refund is asked about by rule big, as arguments.amount is at least 100 (100): Big; "
+        "the model has read untrusted content from tool:send, tool:look."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from treadle.agents.decide.rules import ToolFailurePolicy
+from treadle.agents.sanitising import free_text, holds_free_text
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.observation import error_text
@@ -45,6 +46,8 @@ class Subagent:
             mapping; what a function of the context returns, which must have no effects; or None for nothing.
         state: the keys of the caller's `ctx.state` whose values its task begins with, where they are set.
         on_failure: what a failure does to the caller's task, in place of `FailurePolicy(subagent=)`.
+        sanitises: whether its answers are trusted even if the agent has read untrusted content. Its `output_type` has
+            to hold numbers, truths, dates and given words (`Literal`, enums) alone, and no free text.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -56,6 +59,7 @@ class Subagent:
     context: ContextTerms = field(default="all", kw_only=True)
     state: tuple[str, ...] = field(default=(), kw_only=True)
     on_failure: ToolFailurePolicy | None = field(default=None, kw_only=True)
+    sanitises: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         timeout, retries, context, state = self.timeout, self.retries, self.context, self.state
@@ -72,6 +76,10 @@ class Subagent:
         if self.on_failure not in (None, *get_args(ToolFailurePolicy)):
             known = ", ".join(get_args(ToolFailurePolicy))
             raise self._error(f"on_failure must be one of {known}, or None, got {self.on_failure!r}")
+        if not isinstance(self.sanitises, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._error(f"sanitises must be True or False, got {self.sanitises!r}")
+        if self.sanitises:
+            self._check_sanitises()
 
     def context_of(self, context: Any) -> Any:
         """Return what the agent gets of its caller's context.
@@ -98,6 +106,19 @@ class Subagent:
             raise self._error(f"context= names {', '.join(missing)}, which the context does not have")
         return {name: values[name] for name in terms}
 
+    def _check_sanitises(self) -> None:
+        schema = answer_schema(self.agent)
+        if schema is None:
+            raise self._error(
+                "sanitises=True needs an agent with an output_type that holds no free text, such as bool or "
+                "Literal['spam', 'ham']"
+            )
+        if (path := free_text(schema)) is not None:
+            raise self._error(
+                f"sanitises=True, and {path} of its output_type may hold free text: use numbers, bool, dates, "
+                "Literal[...] and enums"
+            )
+
     def _error(self, text: str) -> ConfigurationError:
         name = self.agent if isinstance(self.agent, str) else getattr(self.agent, "name", self.agent)
         return ConfigurationError(f"Subagent {name!r}: {text}")
@@ -111,6 +132,12 @@ def _are_names(value: Any) -> bool:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         return False
     return all(isinstance(name, str) for name in cast("Sequence[Any]", value))
+
+
+def answer_schema(agent: Any) -> Json:
+    """Return the JSON schema of an agent's answers; None if they are text, or the agent is only known by name."""
+    typed: Any = getattr(agent, "typed", None)
+    return None if typed is None else typed.value_schema
 
 
 class SubagentTool:
@@ -133,7 +160,13 @@ class SubagentTool:
             timeout=None if terms is None else terms.timeout,
             retries=0 if terms is None else terms.retries,
             declared=True,
+            trusted=terms is not None and terms.sanitises,
         )
+        self._schema = answer_schema(terms.agent) if terms is not None and terms.sanitises else None
+
+    def sanitised(self, output: Json) -> bool:
+        """Return whether an answer is that of a sanitiser, and holds no free text indeed."""
+        return self._schema is not None and not holds_free_text(output, self._schema)
 
     def validate(self, arguments: dict[str, Json]) -> str:
         """Return the input of the agent's task; raises `ToolArgumentsInvalid`."""

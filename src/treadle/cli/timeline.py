@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, cast
 
 from treadle.cli.graph import StepNames, why_skipped
@@ -11,9 +11,11 @@ from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
 from treadle.core.ids import base_call_id, content_name, undone_call
+from treadle.core.labels import Label
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
 from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
+from treadle.core.origins import merged, of_parts
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
 from treadle.engine.figures import content_text as engine_text
@@ -66,6 +68,7 @@ class Timeline:
         self._calls: dict[str, ToolCall] = {}
         self._started: dict[str, int] = {}
         self._hosts: dict[str, str | None] = {}
+        self._labels: dict[str, Label | None] = {}
         self._asked: dict[str, e.ModelStarted] = {}
         self._awaited: dict[str, str] = {}
         """what runs now, by step or call, as the spinner names it"""
@@ -263,16 +266,10 @@ class Timeline:
 
     def _show_event(self, event: e.Event) -> None:
         match event:
-            case e.TaskCreated():
-                self._line(("› ", "bold"), _input(event.input))
-            case e.InputReceived():
-                role = "observation" if event.observation else event.role if event.role != "user" else ""
-                self._line(
-                    ("› ", "bold"),
-                    (f"({role}) " if role else "", "dim"),
-                    _input(event.parts),
-                    _by(event.by),
-                )
+            case e.TaskCreated() | e.InputReceived():
+                self._show_input(event)
+            case e.ThreadEntered():
+                self._print_untrusted((), event.untrusted)
             case e.StepStarted():
                 self._step_started(event)
             case e.RouteChosen():
@@ -382,6 +379,7 @@ class Timeline:
         if isinstance(event, e.ToolStarted):
             self._started[event.call] = event.time
             self._hosts[event.call] = event.host
+            self._labels[event.call] = event.label
             if event.undoes:
                 self._line(("  ↶ taking back ", "magenta"), f"{self._name(event.undoes)} ({event.undoes})")
             elif event.attempt > 1:
@@ -402,6 +400,7 @@ class Timeline:
             if event.report is not None and event.report.answered_by is not None:
                 self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
             self._print_host(event.call)
+            self._print_label(event)
             self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
@@ -415,11 +414,34 @@ class Timeline:
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
             self._print_host(event.call)
+            self._print_label(event)
 
     def _print_host(self, call: str) -> None:
         """Print where a function ran that did not run in the driver's process."""
         if host := self._hosts.get(call):
             self._line(("    ran in: ", "dim"), host)
+
+    def _print_label(self, event: e.ToolEnded) -> None:
+        """Print where a result comes from and whether it is trusted; without a label it is untrusted, from its tool."""
+        if (label := event.label or self._labels.get(event.call)) is not None:
+            self._line(("    label: ", "dim"), f"{label.integrity}, from {label.origin}")
+
+    def _show_input(self, event: e.TaskCreated | e.InputReceived) -> None:
+        """Print what a task was asked, or what arrived later, and what of it is untrusted."""
+        if isinstance(event, e.TaskCreated):
+            self._line(("› ", "bold"), _input(event.input))
+            self._print_untrusted(event.input, event.untrusted)
+            return
+        role = "observation" if event.observation else event.role if event.role != "user" else ""
+        self._line(("› ", "bold"), (f"({role}) " if role else "", "dim"), _input(event.parts), _by(event.by))
+        self._print_untrusted(event.parts)
+
+    def _print_untrusted(self, parts: Iterable[Content], taken_over: Sequence[str] = ()) -> None:
+        """Print the untrusted origins of input, and of what a task takes over from its thread or its parent."""
+        if origins := merged(of_parts(parts)):
+            self._line(("    label: ", "dim"), f"untrusted, from {', '.join(origins)}")
+        if taken_over:
+            self._line(("    before it: ", "dim"), f"untrusted content from {', '.join(taken_over)}")
 
     def _print_changes(self, changes: e.StateChange | None) -> None:
         """Print what a call changed in the task's `extra_state`."""
@@ -489,6 +511,8 @@ class Timeline:
         if isinstance(event, e.ApprovalRequested):
             asked = f"{name} waits for an approval{why}"
             self._line(("  ? ", "yellow"), asked, rule, (f"  until {moment(event.expires)}", "dim"))
+            if event.untrusted:
+                self._line(("    it has read: ", "dim"), f"untrusted: {', '.join(event.untrusted)}")
         elif event.verdict == "replace":
             changed = f"{name} changed to ({call_arguments(event.arguments or {})}){why}"
             self._line(("  ! ", "yellow"), changed, rule)

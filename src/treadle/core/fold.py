@@ -43,6 +43,7 @@ from treadle.core import (
     guardrails,
     handoffs,
     model_calls,
+    origins,
     schedule,
     sleeps,
 )
@@ -106,15 +107,18 @@ def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskSta
     return state
 
 
-def begin_with_history(state: TaskState, messages: list[Message], *, summarised: bool) -> None:
+def begin_with_history(
+    state: TaskState, messages: list[Message], *, summarised: bool, untrusted: tuple[str, ...] = ()
+) -> None:
     """Let a task that has said nothing yet begin after the messages of its thread, which its journal only refers to.
 
     Args:
         state: a task before its first message of its own.
         messages: what its thread holds; shared, and never changed.
         summarised: whether the first of them is a summary of older ones.
+        untrusted: origins of what was untrusted in the tasks that the messages come from.
     """
-    state.history, state.summarised = messages, summarised
+    state.history, state.summarised, state.history_untrusted = messages, summarised, untrusted
     state.messages = list(messages)
     state.own_from = state.origin.messages = len(messages)
 
@@ -132,6 +136,7 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     if event.extra_state is not None:
         state.extra_state = ExtraState(event.extra_state)
     state.parent, state.parent_call, state.depth = event.parent, event.parent_call, event.depth
+    state.untrusted, state.exposed = event.untrusted, event.exposed
     state.input = event.input
     state.unread.append(e.InputReceived(event.input, seq=event.seq, time=event.time))
     state.origin = _here(state)
@@ -183,6 +188,8 @@ def _thread_entered(state: TaskState, event: e.ThreadEntered) -> None:
     state.in_line = False
     if event.base is not None:
         state.base = event.base
+    if event.untrusted:
+        state.untrusted = origins.merged(state.untrusted, event.untrusted)
 
 
 def _summary_requested(state: TaskState, event: e.SummaryRequested) -> None:
@@ -191,6 +198,7 @@ def _summary_requested(state: TaskState, event: e.SummaryRequested) -> None:
 
 def _messages_imported(state: TaskState, event: e.MessagesImported) -> None:
     state.messages.extend(event.messages)
+    state.untrusted = origins.merged(state.untrusted, origins.of_messages(event.messages))
     state.unread.clear()
     state.origin, state.began = _here(state), True
 
@@ -489,7 +497,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.display,
         event.error,
     )
-    call.sources, call.artifacts = event.sources, event.artifacts
+    call.sources, call.artifacts, call.exposed = event.sources, event.artifacts, event.exposed
     if event.cut:
         call.cut, call.whole = True, event.whole
         state.cut[base_call_id(call.id)] = call

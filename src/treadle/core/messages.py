@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from treadle.core.data import frozen
 from treadle.core.labels import Label
 from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.errors import ConfigurationError
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -174,6 +175,34 @@ class MessageView(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"MessageView({list(self)!r})"
+
+
+@overload
+def untrusted(content: str | Text, *, origin: str) -> Text: ...
+@overload
+def untrusted(content: Image, *, origin: str) -> Image: ...
+@overload
+def untrusted(content: File, *, origin: str) -> File: ...
+def untrusted(content: str | Content, *, origin: str) -> Content:
+    """Return content of a message, labelled as what a stranger may have written: a mail, a page, a document.
+
+    Args:
+        content: text or a part.
+        origin: where it comes from, such as `mail` or `web:example.org`.
+
+    Raises:
+        ConfigurationError: it is no content, or the origin is no text.
+    """
+    if not isinstance(origin, str) or not origin.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"untrusted: origin must be text, such as 'mail', got {origin!r:.80}")
+    if isinstance(content, str):
+        content = Text(content)
+    if not isinstance(content, (Text, Image, File)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"untrusted: content must be text, Text, Image or File, got {content!r:.80}; label the parts of a list one "
+            "by one"
+        )
+    return replace(content, label=Label(origin, "untrusted"))
 
 
 def copied(value: Json) -> Json:

@@ -34,7 +34,7 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from treadle.core import answers, deferring, guardrails, model_calls, sleeps
+from treadle.core import answers, deferring, guardrails, model_calls, origins, sleeps
 from treadle.core import events as e
 from treadle.core.extra_state import Writer
 from treadle.core.framing import nonce_of
@@ -504,6 +504,8 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
         )
         call.side_length = call.follows.side_length + 1
     call.side_length += len(event.messages or ())
+    if event.messages and step is not None:
+        step.shown = origins.merged(step.shown, origins.of_messages(event.messages))
     if call.sees_conversation and step is not None:
         _add_results(state, node, step)
     node.requests += 1

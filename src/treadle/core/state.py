@@ -154,6 +154,15 @@ class TaskState:
     """the steps of a task whose steps are functions and may run beside each other; such a task has no `step`"""
 
     origin: Checkpoint = field(default_factory=lambda: Checkpoint(0, 0, 0, (), 0))
+    untrusted: tuple[str, ...] = ()
+    """origins of what was untrusted in what it took over, as its journal says: from parent, thread and imports"""
+
+    history_untrusted: tuple[str, ...] = ()
+    """origins of what is untrusted in the tasks that `history` comes from"""
+
+    exposed: tuple[str, ...] = ()
+    """declared effects of the tools whose results its parent had seen when it called the task"""
+
     summarised: bool = False
     """whether `history` begins with a summary of what its thread held before"""
 

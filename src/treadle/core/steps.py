@@ -192,6 +192,9 @@ class CallState:
     whole: str | None = None
     """the whole text of that, where it is not the output"""
 
+    exposed: tuple[str, ...] = ()
+    """of an agent's call: declared effects of the tools whose results that agent has seen"""
+
     display: str | None = None
     error: Failure | None = None
     sources: tuple[Json, ...] = ()
@@ -366,6 +369,9 @@ class StepState:
     input: tuple[Content, ...] = ()
     read: tuple[InputReceived, ...] = ()
     """the messages of `input`, as they arrived"""
+
+    shown: tuple[str, ...] = ()
+    """untrusted origins of what its function showed a model beside the conversation"""
 
     routed: bool = False
     """whether the agent's router said how the step goes on"""

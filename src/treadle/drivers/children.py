@@ -25,6 +25,7 @@ from treadle.core.messages import copied
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
+from treadle.core.tools import ToolSpec
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commands import TaskCommands
@@ -38,7 +39,7 @@ from treadle.engine.broadcast import Channel, Item
 from treadle.engine.drive_spec import Goal
 from treadle.engine.effect_context import AgentRuntime, Inherited
 from treadle.engine.options import from_json
-from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
+from treadle.errors import AgentUnknown, Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, calls_made, own_spending, spent_by
 from treadle.ports import InboxItem, JournalStore, TaskExists
 
@@ -265,16 +266,37 @@ class Family:
         state = self._states.get(call.id)
         return spent_by(state) if state is not None else ()
 
+    def effects_seen(self, call: CallState, state: TaskState) -> tuple[str, ...]:
+        """Return the declared effects of the tools whose results the task of a call has seen."""
+        from treadle.policy.requests import Exposure
+
+        agent = self._agents[call.name]
+
+        def specs_of(name: str) -> dict[str, ToolSpec]:
+            try:
+                member = self._tasks.agents.member(state, agent, name)
+            except AgentUnknown:
+                return {}
+            return {tool.spec.name: tool.spec for tool in member.tools}
+
+        specs = {tool.spec.name: tool.spec for tool in agent.tools}
+        if state.agent != agent.name:
+            specs = specs_of(state.agent)
+        return tuple(sorted(Exposure(specs, tools_of=specs_of).of(state).effects))
+
     def is_open(self, call: CallState) -> bool:
         """Whether the task of a call was driven here and has not ended."""
         state = self._states.get(call.id)
         return state is not None and state.ended is None
 
     def _new(self, call: CallState, told: str) -> NewRun:
-        parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
+        passed_on, relay = self._passed_on(), partial(self._relay, call)
+        exposed = tuple(sorted(passed_on.exposed))
+        parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, relay, exposed)
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
         new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
+        new.untrusted = passed_on.untrusted
         if terms is not None and terms.state:
             seen = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))
             new.extra_state = copied({key: seen[key] for key in terms.state if key in seen})

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
-from treadle.core import ids
+from treadle.core import ids, origins
 from treadle.core.data import mutable
 from treadle.core.messages import Text
 from treadle.drivers import arguments
@@ -91,12 +91,17 @@ class ThreadCompactor:
             if not older:
                 break
             previous = await self._history.summary(summary) if summary is not None else None
-            messages = [
-                await self._history.turn(thread_id, member, first=member is turns[0]) for member in older
-            ]
-            text, fitting = self._memory.transcript(previous, messages, request.context_tokens)
+            read = [await self._history.turn(thread_id, member, first=member is turns[0]) for member in older]
+            text, fitting = self._memory.transcript(
+                previous.text if previous is not None else None,
+                [messages for messages, _ in read],
+                request.context_tokens,
+            )
             scope = e.SummaryRequested(older[fitting - 1].version, version)
-            result = await self._run(await self._summary_task(request, turns, text, scope))
+            new = await self._summary_task(request, turns, text, scope)
+            earlier = previous.untrusted if previous is not None else ()
+            new.untrusted = origins.merged(earlier, *[untrusted for _, untrusted in read[:fitting]])
+            result = await self._run(new)
             task_ids.append(result.task_id)
             complete = result.state == "completed"
         version, members = await self._store.thread(thread_id)

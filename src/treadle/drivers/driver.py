@@ -330,12 +330,14 @@ class TaskDriver:
         effects.standing_grants = self._standing_grants
         if agent.subagents or above is not None or state.children:
             effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
-        if inherited.judges:
-            from treadle.policy.requests import Exposure
+        if inherited.judges or effects.subagents is not None:
+            from treadle.policy.requests import Exposure, Seen
 
-            effects.judges = inherited.judges
             tools_of = partial(self._specs_of, state, agent) if state.versions else None
-            effects.exposure = Exposure(runtime.rules.tools, inherited.exposed, tools_of)
+            seen = Seen(inherited.exposed, inherited.untrusted)
+            effects.exposure = Exposure(runtime.rules.tools, seen, tools_of)
+        if inherited.judges:
+            effects.judges = inherited.judges
             effects.labels = await self._labels(owned)
         if runtime.layers is not None:
             from treadle.engine.judging import refusal_of

@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core import origins
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json, copied
 from treadle.core.state import start
@@ -28,12 +29,14 @@ class ChildOf:
     """Of which task a new one is a child, by which of its calls, and how deep below the root.
 
     `relay` is called before anything is recorded in the new task, so that watchers of its parent hear all of it.
+    `exposed` are the declared effects of the tools whose results its parent has seen.
     """
 
     task_id: str
     call: str
     depth: int
     relay: Callable[[OwnedTask], None]
+    exposed: tuple[str, ...] = ()
 
 
 @mutable
@@ -48,6 +51,9 @@ class NewRun:
     extra_state: dict[str, Json] | None = None
     summarises: e.SummaryRequested | None = None
     """what it is a summary of"""
+
+    untrusted: tuple[str, ...] = ()
+    """origins of what is untrusted in what it takes over, beside its thread"""
 
     child_of: ChildOf | None = None
 
@@ -136,6 +142,9 @@ class TaskCreator:
             created.incarnation = new_incarnation()  # a task of this id may have been deleted
         if parent is not None:
             created.parent, created.parent_call, created.depth = parent.task_id, parent.call, parent.depth
+            created.exposed = parent.exposed
+        if new.untrusted or state.history_untrusted:
+            created.untrusted = origins.merged(new.untrusted, state.history_untrusted)
         owned.writer.record(created)
         if new.summarises is not None:
             owned.writer.record(new.summarises)
@@ -161,7 +170,7 @@ class TaskCreator:
                 version, added = await self._store.thread(state.thread, since=base)
                 if len(added) != version - base:
                     version = await self._cache.begin_with_history(state, state.thread)
-                    owned.writer.record(e.ThreadEntered(version))
+                    owned.writer.record(e.ThreadEntered(version, state.history_untrusted))
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
                 await self._ownership.release(owned)

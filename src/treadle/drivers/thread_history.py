@@ -45,14 +45,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from threading import Lock
 from typing import Final
 
 from treadle.core import events as e
+from treadle.core import origins
 from treadle.core.data import frozen, mutable
+from treadle.core.framing import nonce_of
 from treadle.core.ids import id_in_thread
 from treadle.core.journal import events_with_epochs, missing_tail
+from treadle.core.labels import Label
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
@@ -83,12 +86,28 @@ class ThreadMessagesRead:
         messages: the oldest first.
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
+        untrusted: origins of what was untrusted in the tasks that the messages come from.
     """
 
     version: int
     messages: list[Message]
     damaged: tuple[DamagedTurn, ...] = ()
     summarised: bool = False
+    untrusted: tuple[str, ...] = ()
+
+
+@frozen
+class SummaryRead:
+    """A summary, the origins of what was untrusted in what it was made of, and the nonce of its frame."""
+
+    text: str
+    untrusted: tuple[str, ...]
+    frame: str
+
+    def as_message(self) -> Message:
+        """Return the message by which a conversation begins with the summary: as trusted as what it was made of."""
+        label = Label("memory", "untrusted", self.frame) if self.untrusted else Label("memory", "trusted")
+        return Message("user", tuple([replace(part, label=label) for part in summary_words(self.text)]))
 
 
 @frozen
@@ -101,6 +120,7 @@ class _Turn:
         digest: of its last record; empty for a damaged member.
         size: bytes of its journal.
         damaged: what could not be read of it, or of what it brings along.
+        untrusted: origins of what was untrusted in the task.
     """
 
     member: ThreadMember
@@ -108,6 +128,7 @@ class _Turn:
     digest: bytes = b""
     size: int = 0
     damaged: tuple[DamagedTurn, ...] = ()
+    untrusted: tuple[str, ...] = ()
 
 
 @mutable
@@ -125,6 +146,7 @@ class _Entry:
     messages: list[Message] = field(default_factory=list[Message])
     summaries: tuple[ThreadMember, ...] = ()
     damaged: tuple[DamagedTurn, ...] = ()
+    untrusted: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -137,6 +159,8 @@ class _Entry:
         self.ends.append(len(self.messages))
         self.sizes.append(self.size + turn.size)
         self.damaged += turn.damaged
+        if turn.untrusted:
+            self.untrusted = origins.merged(self.untrusted, turn.untrusted)
 
 
 @frozen
@@ -186,15 +210,18 @@ class ThreadHistory:
         damaged: tuple[DamagedTurn, ...] = ()
         for summary in sorted(listed.summaries, key=_version, reverse=True):
             try:
-                text = await self.summary(summary)
+                read = await self.summary(summary)
             except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
                 damaged += (_damage(summary, error),)
                 continue
             rest = await self._behind(thread_id, summary.covers, entry, listed, inside)
-            messages = [Message("user", summary_words(text)), *rest.messages]
-            return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, summarised=True)
+            messages = [read.as_message(), *rest.messages]
+            untrusted = origins.merged(read.untrusted, rest.untrusted)
+            return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, True, untrusted)
         whole = await self._behind(thread_id, 0, entry, listed, inside)
-        return ThreadMessagesRead(listed.at, whole.messages, damaged + whole.damaged)
+        return ThreadMessagesRead(
+            listed.at, whole.messages, damaged + whole.damaged, untrusted=whole.untrusted
+        )
 
     async def _behind(
         self, thread_id: str, after: int, entry: _Entry, listed: _Listed, inside: Inside
@@ -207,15 +234,18 @@ class ThreadHistory:
             listed = await self._list(thread_id, listed.at, entry)
         return await self._read(thread_id, entry, listed, inside)
 
-    async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> Sequence[Message]:
-        """Return what one member adds to its thread; nothing if it is damaged."""
-        return (await self._turn(thread_id, member, first, ())).messages
+    async def turn(
+        self, thread_id: str, member: ThreadMember, *, first: bool
+    ) -> tuple[Sequence[Message], tuple[str, ...]]:
+        """Return what one member adds to its thread, and its untrusted origins; nothing if it is damaged."""
+        turn = await self._turn(thread_id, member, first, ())
+        return turn.messages, turn.untrusted
 
-    async def summary(self, member: ThreadMember) -> str:
-        """Return the text of a summary; raises `JournalCorrupt` or `TaskNotFound`."""
-        return _folded(
-            member, _events(member, await self._store.read(member.task_id, upto=member.seq))
-        ).output_text
+    async def summary(self, member: ThreadMember) -> SummaryRead:
+        """Return a summary; raises `JournalCorrupt` or `TaskNotFound`."""
+        events = _events(member, await self._store.read(member.task_id, upto=member.seq))
+        state = _folded(member, events)
+        return SummaryRead(state.output_text, origins.of_task(state), nonce_of(state.frame_key, "summary"))
 
     def forget(self, thread_id: str) -> None:
         """Drop the cache entries of a thread."""
@@ -290,7 +320,7 @@ class ThreadHistory:
             if listed.at >= entry.at or not listed.shared:
                 self._cache(thread_id, newer)
             entry = newer
-        return ThreadMessagesRead(listed.at, entry.messages, entry.damaged)
+        return ThreadMessagesRead(listed.at, entry.messages, entry.damaged, untrusted=entry.untrusted)
 
     # ------------------------------------------------------------------------------------- one member
 
@@ -299,22 +329,23 @@ class ThreadHistory:
             records = await self._store.read(member.task_id, upto=member.seq)
             events = _events(member, records)
             damaged: tuple[DamagedTurn, ...] = ()
-            before: list[Message] = []
+            before, untrusted = list[Message](), tuple[str, ...]()
             is_fork = any(type(event) is e.TaskForked for _, event in events)
             if first and is_fork:
-                before, damaged = await self._brought_along(events, thread_id, inside)
+                before, damaged, untrusted = await self._brought_along(events, thread_id, inside)
             state = _folded(member, events)
         except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
             return _Turn(member, damaged=(_damage(member, error),))
         own = state.messages if first and is_fork else state.messages[state.own_from :]
         messages = [_renamed(message, member.version) for message in (*before, *own)]
         size = sum([len(record.data) + sum(map(len, record.blobs.values())) for record in records])
-        return _Turn(member, messages, records[-1].digest if records else b"", size, damaged)
+        untrusted = origins.merged(untrusted, origins.of_task(state))
+        return _Turn(member, messages, records[-1].digest if records else b"", size, damaged, untrusted)
 
     async def _brought_along(
         self, events: list[tuple[int, e.Event]], here: str, inside: Inside
-    ) -> tuple[list[Message], tuple[DamagedTurn, ...]]:
-        """Return what the task at the root of a fork began with, if that was in another thread."""
+    ) -> tuple[list[Message], tuple[DamagedTurn, ...], tuple[str, ...]]:
+        """Return what the task at the root of a fork began with, and its origins, if that was in another thread."""
         thread, base = "", 0
         for _, event in events:
             if isinstance(event, e.TaskCreated):
@@ -322,9 +353,9 @@ class ThreadHistory:
             elif isinstance(event, e.ThreadEntered) and event.base is not None:
                 base = event.base
         if not base or thread == here:
-            return [], ()
+            return [], (), ()
         start_of_root = await self.begin(thread, base, inside)
-        return start_of_root.messages, start_of_root.damaged
+        return start_of_root.messages, start_of_root.damaged, start_of_root.untrusted
 
 
 def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
@@ -332,10 +363,11 @@ def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
     shared = listed.shared
     turns, ends, sizes = entry.turns[:shared], entry.ends[:shared], entry.sizes[:shared]
     messages = entry.messages[: ends[-1] if ends else 0]
-    damaged = entry.damaged
+    damaged, untrusted = entry.damaged, entry.untrusted
     if shared < len(entry.turns):
         damaged = tuple([damage for turn in turns for damage in turn.damaged])
-    return _Entry(entry.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged)
+        untrusted = origins.merged(*[turn.untrusted for turn in turns])
+    return _Entry(entry.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged, untrusted)
 
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:

@@ -10,10 +10,12 @@ from typing import Any, ClassVar, Final
 from treadle.agents.decide.calls import may_have_acted
 from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
+from treadle.core import origins
 from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.ends import failed_end
 from treadle.core.ids import child_id
+from treadle.core.labels import Label
 from treadle.core.messages import copied
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
@@ -37,13 +39,16 @@ STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 class AgentCallInFlight(EffectInFlight[RunAgent]):
     """A call of an agent: the task that the call is runs to its next stop."""
 
-    __slots__ = ("_input", "_is_new", "_record", "_stop")
+    __slots__ = ("_ended", "_input", "_is_new", "_record", "_stop")
 
     has_own_grace: ClassVar[bool] = True
     ends_before_undo: ClassVar[bool] = False  # its task is undone as a whole
 
     _input: str
     """what the agent is asked"""
+
+    _ended: TaskState | None
+    """of the task, once it has ended"""
 
     _is_new: bool
     """whether the task is to be made"""
@@ -94,10 +99,28 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         assert subagents is not None, "begin asked for them"
         layers = self.context.runtime.layers
         own = layers.get(self.effect.call.name) if layers is not None else None
+        self._ended = None
         end = await (self._run(subagents) if own is None else self._through(own, subagents))
+        if isinstance(end, e.ToolEnded) and self._ended is not None:
+            self._label(end, subagents, self._ended)
         if subagents.unseen:
             end.unseen, subagents.unseen = subagents.unseen, 0
         return [end]
+
+    def _label(self, end: e.ToolEnded, subagents: Subagents, state: TaskState) -> None:
+        """Say of the end of a call whether it is trusted: if its task read nothing untrusted, or is a sanitiser."""
+        call = self.effect.call
+        tool: Any = self.context.runtime.tools[call.name]
+        is_sanitised = (
+            tool.spec.trusted
+            and end.outcome == "ok"
+            and state.ended == "completed"
+            and end.output == state.output
+            and tool.sanitised(state.output)
+        )
+        if end.label is None:  # else its middleware named another origin
+            end.label = child_label(state, is_sanitised=is_sanitised)
+        end.exposed = subagents.effects_seen(call, state)
 
     async def _through(self, layers: Sequence[Layer], subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
         """Run the task of the call inside of middleware, which sees its answer or its failure, and no rest."""
@@ -168,6 +191,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
             return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
         if state.ended is not None:
+            self._ended = state
             if state.ended == "failed" and self._may_retry():
                 return _retry(call, state, _failure_of(call, state))
             return _end(call, state, context.runtime)
@@ -253,6 +277,7 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
         return [_retry(call, state, end.error)]
     else:
         end.spent, end.harmless = spent_by(state), is_harmless(state)
+        end.label = child_label(state)
     return [end]
 
 
@@ -324,6 +349,12 @@ def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:
     """Return why a child is at rest."""
     return e.Failure("subagent", resting_word(state), rest_of(call.name, state), call.id)
+
+
+def child_label(state: TaskState, *, is_sanitised: bool = False) -> Label:
+    """Return the label of what the task of a call says: untrusted if it has read anything untrusted."""
+    is_trusted = is_sanitised or not origins.of_task(state)
+    return Label(f"subagent:{state.created_for}", "trusted" if is_trusted else "untrusted")
 
 
 def is_harmless(state: TaskState) -> bool:

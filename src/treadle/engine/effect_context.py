@@ -90,6 +90,10 @@ class Subagents(Protocol):
         """Return what the task of a call has spent so far."""
         ...
 
+    def effects_seen(self, call: CallState, state: TaskState) -> tuple[str, ...]:
+        """Return the declared effects of the tools whose results the task of a call has seen."""
+        ...
+
     def is_open(self, call: CallState) -> bool:
         """Return whether the task of a call was driven here and has not ended."""
         ...
@@ -147,12 +151,14 @@ class Inherited:
 
     Args:
         judges: the policies that hold.
-        exposed: what the models of those tasks have seen.
+        exposed: declared effects of the tools whose results the models of those tasks have seen.
+        untrusted: origins of what is untrusted of what these have read.
         conversation: the thread of the task at the root.
     """
 
     judges: tuple[Judge, ...] = ()
     exposed: frozenset[str] = frozenset()
+    untrusted: tuple[str, ...] = ()
     conversation: str | None = None
 
 
@@ -227,7 +233,7 @@ class EffectContext:
     """the guardrails that hold for the task: the runner's, and its agent's"""
 
     exposure: Exposure | None = None
-    """what its model has seen; only where policies hold"""
+    """what its model has seen; only where policies hold, or its agent may call others"""
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """of the task; only where policies hold"""
@@ -258,11 +264,9 @@ class EffectContext:
 
     def passed_on(self) -> Inherited:
         """Return what a child takes over that is called now."""
-        return Inherited(
-            self.judges,
-            self.exposure.of(self.state) if self.exposure is not None else frozenset(),
-            self.conversation,
-        )
+        assert self.exposure is not None, "a task with subagents has it"
+        seen = self.exposure.of(self.state)
+        return Inherited(self.judges, seen.effects, seen.untrusted, self.conversation)
 
     enter_call: Callable[[str, int], None] | None = None
     """sets the context variables of observers where the tool of a call is about to run"""

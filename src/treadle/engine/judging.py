@@ -306,6 +306,7 @@ def approval_request(
         context.conversation if context.conversation != context.state.thread else None,
         question.argument,
         question.every_call,
+        exposure_of(context).of(context.state).untrusted,
     )
 
 
@@ -317,15 +318,21 @@ def _is_open_to_judgement(call: CallState) -> bool:
     return call.status == "proposed" and (call.permit is None or call.permit.status == "edited")
 
 
-def surroundings(context: EffectContext) -> Surroundings:
-    """Return what a policy is told of a task besides its state."""
+def exposure_of(context: EffectContext) -> Exposure:
+    """Return what tells what the model of a task has seen."""
     if context.exposure is None:
         context.exposure = Exposure(context.runtime.rules.tools)
-    origin = context.channel.origin
+    return context.exposure
+
+
+def surroundings(context: EffectContext) -> Surroundings:
+    """Return what a policy is told of a task besides its state."""
+    origin, seen = context.channel.origin, exposure_of(context).of(context.state)
     return Surroundings(
         labels=context.labels,
         agent_path=origin.agent_path if origin is not None else (),
-        exposed=context.exposure.of(context.state),
+        exposed=seen.effects,
+        untrusted=seen.untrusted,
         context=context.user_context,
     )
 

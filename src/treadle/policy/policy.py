@@ -20,7 +20,7 @@ from treadle.errors import ConfigurationError
 from treadle.policy.composition import CompiledRule, one_question, question, replacement, what
 from treadle.policy.patterns import texts
 from treadle.policy.rule import Rule, RuleFunction
-from treadle.policy.strict import needs_its_name, strict_verdict
+from treadle.policy.strict import UNTRUSTED, needs_its_name, strict_verdict
 from treadle.policy.subjects import subject_values
 from treadle.policy.verdicts import (
     DEADLINE,
@@ -32,6 +32,7 @@ from treadle.policy.verdicts import (
     PolicyFunction,
     PolicyVerdict,
     Replace,
+    has_read,
     strictest,
 )
 
@@ -256,7 +257,10 @@ class Policy(Displayed):
         causes = [cause for each in rules for cause in _causes(each, request)]
         by = f"by rule {verdict.rule}" if rules else "by default"
         where = f", as {' and '.join(causes)}" if causes else ""
-        return f"{what(request)} is {word} {by}{where}{f': {because}' if because else ''}."
+        sentence = f"{what(request)} is {word} {by}{where}{f': {because}' if because else ''}"
+        if isinstance(verdict, AskPerson) and request.untrusted and UNTRUSTED not in (verdict.rule or ""):
+            sentence += f"; {has_read(request.untrusted)}"
+        return f"{sentence}."
 
     def __str__(self) -> str:
         lines = [(rule.force, rule.id, _listed(rule)) for rule in self._by_force()]

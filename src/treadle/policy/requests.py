@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
+from treadle.core import origins
 from treadle.core.data import frozen
 from treadle.core.handoffs import agent_of
 from treadle.core.ids import base_call_id
@@ -19,10 +20,23 @@ from treadle.policy.subjects import declared_effects
 from treadle.policy.verdicts import EffectKind, EffectRequest
 
 
-class Exposure:
-    """Which declared effects the tools have whose results the model of a task has seen.
+@frozen
+class Seen:
+    """What the model of a task has seen.
 
-    The results of the steps on the present branch count, and those in the messages that the task's thread held before.
+    Args:
+        effects: declared effects of the tools whose results it has read.
+        untrusted: origins of what is untrusted of what it has read, the first first.
+    """
+
+    effects: frozenset[str] = frozenset()
+    untrusted: tuple[str, ...] = ()
+
+
+class Exposure:
+    """What the model of a task has seen: which effects the tools declare whose results it read, and untrusted origins.
+
+    What the steps on the present branch have read counts, and what the task took over from its thread and its parent.
     What was counted once is not read again: a judgement costs what has been added since the last one.
 
     Args:
@@ -31,37 +45,65 @@ class Exposure:
         tools_of: returns the tools of another agent that the task was with, if it was handed over.
     """
 
-    __slots__ = ("_branch", "_counted", "_effects", "_history", "_tools", "_tools_of", "inherited")
+    __slots__ = (
+        "_branch",
+        "_counted",
+        "_effects",
+        "_history",
+        "_tools",
+        "_tools_of",
+        "_untrusted",
+        "inherited",
+    )
 
     def __init__(
         self,
         tools: Mapping[str, ToolSpec],
-        inherited: Iterable[str] = (),
+        inherited: Seen | None = None,
         tools_of: Callable[[str], Mapping[str, ToolSpec]] | None = None,
     ) -> None:
-        self.inherited = frozenset(inherited)
+        self.inherited = inherited or Seen()
         self._tools = tools
         self._tools_of = tools_of
         self._history: frozenset[str] | None = None
         self._branch = self._counted = 0
         self._effects: set[str] = set()
+        self._untrusted: tuple[str, ...] = ()
 
-    def of(self, state: TaskState) -> frozenset[str]:
-        """Return the effects that the results of a task's tools have so far; always for the same task."""
+    def of(self, state: TaskState) -> Seen:
+        """Return what the model of a task has seen so far; always for the same task."""
         if self._history is None:
             parts = [part for message in state.history for part in message.parts]
             names = {part.name for part in parts if isinstance(part, ToolCall)}
-            self._history = frozenset(self._effects_of(names))
+            self._history = frozenset(self._effects_of(names)).union(state.exposed)
         if state.branch != self._branch or len(state.steps) < self._counted:
             self._branch, self._counted = state.branch, 0
             self._effects.clear()
+            self._untrusted = ()
         for step in state.steps[self._counted :]:
             agent = agent_of(state, step)
             others = self._tools_of(agent) if self._tools_of is not None and agent != state.agent else None
-            self._effects |= self._effects_of(_names(step), others)
+            self._effects |= self._effects_in(step, others)
+            self._untrusted = origins.merged(self._untrusted, origins.of_step(step))
         self._counted = len(state.steps)
-        under_way = [self._effects_of(_names(step)) for step in state.under_way()]
-        return self.inherited.union(self._history, self._effects, *under_way)
+        under_way = state.under_way()
+        effects = [self._effects_in(step) for step in under_way]
+        return Seen(
+            self.inherited.effects.union(self._history, self._effects, *effects),
+            origins.merged(
+                self.inherited.untrusted,
+                origins.of_takeover(state),
+                self._untrusted,
+                *[origins.of_step(step) for step in under_way],
+            ),
+        )
+
+    def _effects_in(self, step: StepState, tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
+        """Return the effects in a step: those that tools declare, and what agents that it called have seen."""
+        effects = self._effects_of(_names(step), tools)
+        for call in step.calls:
+            effects.update(call.exposed)
+        return effects
 
     def _effects_of(self, names: Iterable[str], tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
         effects, tools = set[str](), self._tools if tools is None else tools
@@ -83,13 +125,14 @@ class Surroundings:
     Args:
         labels: of the task.
         agent_path: the agents above the task and its own; by default its own.
-        exposed: what the model has seen, as `Exposure` tells.
+        exposed, untrusted: what the model has seen, as `Exposure` tells.
         context: the user's, for functions.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     agent_path: tuple[str, ...] = ()
     exposed: frozenset[str] = frozenset()
+    untrusted: tuple[str, ...] = ()
     context: Any = None
 
 
@@ -141,6 +184,7 @@ def _request(state: TaskState, around: Surroundings, **fields: Any) -> EffectReq
         depth=state.depth,
         labels=around.labels,
         exposed=around.exposed,
+        untrusted=around.untrusted,
         context=around.context,
         cost=float(spent) if is_known else None,
         tool_calls=state.tool_calls,

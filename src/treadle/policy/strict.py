@@ -1,16 +1,21 @@
 """The default of `Policy.strict()`: what happens to effects that no rule decides, by what their tools declare.
 
-class          declared                                  verdict
-execute        executes                                  ask about every call; deny after a result from the open world
-spend          spends or destructive                     ask about every call; only a rule that names the tool allows it
-send           sends                                     ask; deny after a private result
-write          nothing of this, or nothing at all        ask
-write_local    a compensation (`undo=`), and none above  allow: it can be taken back
-read_private   read_only and private                     allow; later sends are denied
-read           read_only                                 allow
+class         declared                         clean context               after untrusted content
+execute       executes                         ask about every call        deny
+execute       executes, in a sandbox without   allow                       ask about every call
+              network
+spend         spends or destructive            ask about every call        ask about every call
+send          sends                            ask                         ask; deny after a private result as well
+write         nothing of this, or nothing      ask                         ask
+write_local   a compensation (`undo=`), and    allow                       allow: it can be taken back
+              none of those above
+read_private  read_only and private            allow                       allow; the model has seen private data
+read          read_only                        allow                       allow
 
-A tool of several classes has the strictest of their verdicts. What a model has seen is known by the tools whose results
-it read (`exposed`). Texts have no labels of their own yet: input, files and answers of subagents count as trusted.
+A tool of several classes has the strictest of their verdicts. Only a rule that names the tool allows what spends or
+cannot be taken back. What a model has read is known by labels (`untrusted`) and by what the tools declare whose results
+it read (`exposed`). A question names the untrusted origins. Its rule is another one then: an approval for later calls
+that a person gave before the model read something untrusted does not hold after that.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from treadle.core.tools import ToolSpec
-from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, PolicyVerdict, strictest
+from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, PolicyVerdict, has_read, strictest
 
 EffectKindOfTool = Literal["execute", "spend", "send", "write", "write_local", "read_private", "read"]
 """What a tool does to the world, the gravest first."""
@@ -33,8 +38,11 @@ _ASKS: Final[dict[EffectKindOfTool, str]] = {
     "write": "it may change something",
 }
 
-OUTSIDE: Final = frozenset(("open_world", "undeclared"))
-"""Declared effects of tools whose results may hold what a stranger wrote."""
+UNTRUSTED: Final = "-untrusted"
+"""What the ids of questions end with that are asked after untrusted content."""
+
+CONFINED: Final = "sandbox"
+"""The host of a tool that the operating system confines, and that has no network."""
 
 
 def classes(spec: ToolSpec) -> list[EffectKindOfTool]:
@@ -67,12 +75,19 @@ def needs_its_name(spec: ToolSpec | None) -> bool:
 
 
 def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
-    rule = f"{PREFIX}{kind}"
-    if kind == "send" and "private" in request.exposed:
-        return Deny(rule, f"{request.name} sends data out, and the model has seen private data.")
-    if kind == "execute" and request.exposed & OUTSIDE:
-        return Deny(rule, f"{request.name} executes code, and the model has seen data from outside.")
+    rule, untrusted, confined = f"{PREFIX}{kind}", request.untrusted, _is_confined(request.spec)
+    if kind == "send" and untrusted and "private" in request.exposed:
+        why = f"{request.name} sends data out, and the model has seen private data"
+        return Deny(rule, f"{why}; {has_read(untrusted)}.")
+    if kind == "execute" and untrusted and not confined:
+        return Deny(rule, f"{request.name} executes code outside of a sandbox; {has_read(untrusted)}.")
     why = _ASKS.get(kind)
-    if why is None:
+    if why is None or (kind == "execute" and confined and not untrusted):
         return Allow(rule)
+    if untrusted:
+        rule, why = rule + UNTRUSTED, f"{why}; {has_read(untrusted)}"
     return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=kind in ("execute", "spend"))
+
+
+def _is_confined(spec: ToolSpec | None) -> bool:
+    return spec is not None and spec.host == CONFINED

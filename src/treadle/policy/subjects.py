@@ -26,6 +26,7 @@ SUBJECTS: Final = {
     "state": "an entry of the task's extra_state, such as state.customer.id",
     "effect": f"what the tool declares: {', '.join(EFFECTS)}",
     "exposed": "the same, of all tools whose results the model has seen",
+    "untrusted": "the origins of untrusted content that the model has read, such as tool:read_mail",
     "cost": "US dollars spent so far",
     "tokens": "tokens spent so far",
     "model_calls": "requests to models so far",
@@ -77,6 +78,8 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
             return [declared_effects(request.spec) if request.spec is not None else ABSENT]
         case "exposed":
             return [sorted(request.exposed)]
+        case "untrusted":
+            return [[*request.untrusted] or None]  # none is no value: `exists` is false
         case "agent_path":
             return [[*request.agent_path]]
         case "task":

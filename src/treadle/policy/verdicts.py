@@ -47,6 +47,7 @@ class EffectRequest:
         state: the task's `extra_state`, not to be changed.
         context: what the caller of the run passed as `context`, for functions.
         exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.
+        untrusted: the origins of what the model has read that is untrusted, such as `tool:read_mail`, the first first.
     """
 
     kind: EffectKind
@@ -64,6 +65,7 @@ class EffectRequest:
     cost: float | None = 0.0
     tool_calls: int = 0
     exposed: frozenset[str] = frozenset()
+    untrusted: tuple[str, ...] = ()
     model_calls: int = 0
     tokens: int = 0
     state: Mapping[str, Json] = field(default_factory=dict[str, Json])
@@ -129,6 +131,12 @@ def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
     """Return the verdict that holds among several, the first of its kind; None if there is none."""
     found = [verdict for verdict in verdicts if verdict is not None]
     return min(found, key=lambda verdict: _STRICTEST_FIRST.index(type(verdict)), default=None)
+
+
+def has_read(untrusted: Sequence[str]) -> str:
+    """Return the clause that the model has read untrusted content, with its origins; the first three by name."""
+    more = f" and {len(untrusted) - 3} more" if len(untrusted) > 3 else ""
+    return f"the model has read untrusted content from {', '.join(untrusted[:3])}{more}"
 
 
 PolicyAnswer: TypeAlias = PolicyVerdict | Awaitable[PolicyVerdict | None] | None

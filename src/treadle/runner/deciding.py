@@ -70,6 +70,10 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         yield from _labelled("why:", exact_text(item.reason), width, most)
     if item.rule is not None:
         yield from _labelled("asked by rule:", exact_text(item.rule), width, most)
+    if item.untrusted:
+        yield from _labelled(
+            "it has read:", exact_text(f"untrusted: {', '.join(item.untrusted)}"), width, most
+        )
     if item.expires is not None:
         yield ("    expires:         ", "dim"), moment(item.expires)
     if item.idempotency_key is not None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from treadle.agents.agent import Agent
+from treadle.core import origins
 from treadle.core.data import frozen
 from treadle.core.events import ModelStarted, StepCompleted, ToolStarted
 from treadle.core.fold import apply, begin_with_history
@@ -23,7 +24,7 @@ from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
 from treadle.engine.judging import answers_of
 from treadle.policy.policy import Policy
-from treadle.policy.requests import Exposure, Surroundings, call_request, handoff_request, model_request
+from treadle.policy.requests import Exposure, Seen, Surroundings, call_request, handoff_request, model_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
     Allow,
@@ -91,20 +92,21 @@ async def judged(
     effects = list[JudgedEffect]()
     for event in recording.events:
         if isinstance(event, ModelStarted):
-            around = Surroundings(labels=labels or {}, exposed=exposure.of(state))
+            around = _around(labels, exposure.of(state))
             request = model_request(state, event.model, event.step, around)
             if policy.concerns("model", request.name, request.agent):
                 effects.append(await _judged(policy, request))
         apply(state, event)
         if state.seq == 1 and recording.history:
-            begin_with_history(state, [*recording.history], summarised=False)
+            untrusted = origins.merged(origins.of_messages(recording.history))
+            begin_with_history(state, [*recording.history], summarised=False, untrusted=untrusted)
         for step in state.under_way():
             for call in step.open.values():
                 base = base_call_id(call.id)
                 if base in seen or call.answers or call.problem is not None:
                     continue
                 seen.add(base)
-                around = Surroundings(labels=labels or {}, exposed=exposure.of(state))
+                around = _around(labels, exposure.of(state))
                 kind: EffectKind = "subagent" if call.name in subagents else "tool"
                 spec, target = specs.get(call.name), handoffs.get(call.name)
                 request = (
@@ -114,6 +116,10 @@ async def judged(
                 )
                 effects.append(await _judged(policy, request))
     return effects
+
+
+def _around(labels: Mapping[str, str] | None, seen: Seen) -> Surroundings:
+    return Surroundings(labels=labels or {}, exposed=seen.effects, untrusted=seen.untrusted)
 
 
 async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:

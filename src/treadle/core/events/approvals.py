@@ -42,7 +42,8 @@ class ApprovalRequested(Event, CallOccurrence):
     Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
     would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
     conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
-    With `every_call` it holds for this call alone.
+    With `every_call` it holds for this call alone. `untrusted` are the origins of the untrusted content that the model
+    had read then.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -62,6 +63,7 @@ class ApprovalRequested(Event, CallOccurrence):
     thread: str | None = None
     argument: str | None = None
     every_call: bool = False
+    untrusted: tuple[str, ...] = ()
 
 
 @mutable

@@ -120,7 +120,7 @@ class CallReport:
 
 def _reads_end(event: Any) -> int:
     """Return the journal format of a call's end: older versions cannot read one with a report, a label or a cut."""
-    if event.report is not None or event.label is not None or event.cut:
+    if event.report is not None or event.label is not None or event.cut or event.exposed:
         return 5
     return 1 if event.changes is None else 3
 
@@ -137,7 +137,8 @@ class ToolEnded(Event, CallOccurrence):
     `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`, and
     `report` tells of the part that middleware had. `label` says where the result comes from and whether it is trusted,
     where that is not what the call began with. `cut` says that the observation is a part, and `whole` is its whole
-    text, where that is not the output.
+    text, where that is not the output. Of an agent's call, `exposed` are the declared effects of the tools whose
+    results that agent has seen.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -159,6 +160,7 @@ class ToolEnded(Event, CallOccurrence):
     label: Label | None = None
     cut: bool = False
     whole: str | None = None
+    exposed: tuple[str, ...] = ()
     format = _format_of_end
 
 

@@ -21,6 +21,9 @@ class TaskCreated(Event):
 
     `frame_key` is random: the nonces of the frames around untrusted content are made with it. No tool and no model is
     told it. Journals that were written before there was one make them from what else is here.
+
+    `untrusted` are the origins of what was untrusted in what the task takes over, from its parent or its thread, and
+    `exposed` the declared effects of the tools whose results its parent had seen.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -37,14 +40,16 @@ class TaskCreated(Event):
     depth: int = 0
     incarnation: str = ""
     frame_key: str = field(default="", compare=False)
+    untrusted: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: without the incarnation it would change the keys of calls.
 
-        Older versions cannot read an event with the key of frames.
+        Older versions cannot read an event with the key of frames, or with what the task takes over.
         """
-        if self.frame_key:
+        if self.frame_key or self.untrusted or self.exposed:
             return 5
         return 2 if self.incarnation else 1
 
@@ -73,11 +78,20 @@ class ThreadAwaited(Event):
 
 @mutable
 class ThreadEntered(Event):
-    """The task has its thread. `base` is the version of the thread it starts from; None: as before."""
+    """The task has its thread. `base` is the version of the thread it starts from; None: as before.
+
+    `untrusted` are the origins of what is untrusted in that version.
+    """
 
     says = "entered its thread"
 
     base: int | None = None
+    untrusted: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: older versions cannot read the origins."""
+        return 5 if self.untrusted else 1
 
 
 @mutable

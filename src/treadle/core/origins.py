@@ -1,0 +1,91 @@
+"""Untrusted origins: which content that the model of a task has read, or what led to it, is untrusted.
+
+    what the task took over      its parent's, its thread's, and imported messages     TaskState.untrusted
+    input that a step read       parts that are labelled, and observations
+    calls that ran               their results, failed ones too; without a label they are untrusted
+    requests of a function       messages that it shows a model beside the conversation
+
+A task is judged as a whole: what one step has read counts for all later steps and for the steps beside it, also where
+a window, a filter or a summary leaves it out of the conversation. A step that was taken back does not count any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from treadle.core.events import InputReceived
+from treadle.core.labels import OBSERVATION, Label, untrusted_origin
+from treadle.core.messages import Message, Part, ToolResult
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
+
+MAX_ORIGINS: Final = 16
+"""How many origins are named at most; the first ones."""
+
+
+def merged(*origins: Iterable[str]) -> tuple[str, ...]:
+    """Return origins in the order in which they first came, each once, and not too many."""
+    return tuple(islice(dict.fromkeys(origin for some in origins for origin in some), MAX_ORIGINS))
+
+
+def of_messages(messages: Iterable[Message]) -> Iterator[str]:
+    """Yield the untrusted origins of messages, as their parts say."""
+    for message in messages:
+        yield from of_parts(message.parts)
+
+
+def of_parts(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the untrusted origins of the parts of a message."""
+    for part in parts:
+        if type(part) is ToolResult:
+            yield from _of_result(part.name, part.label)
+            yield from of_parts(part.parts)
+        elif (origin := untrusted_origin(getattr(part, "label", None))) is not None:
+            yield origin
+
+
+def of_input(received: InputReceived) -> Iterator[str]:
+    """Yield the untrusted origins of input; of an observation, also those of parts without a label."""
+    for part in received.parts:
+        label = OBSERVATION if part.label is None and received.observation else part.label
+        if (origin := untrusted_origin(label)) is not None:
+            yield origin
+
+
+def of_step(step: StepState) -> Iterator[str]:
+    """Yield the untrusted origins of what a step has read so far."""
+    for received in step.read:
+        yield from of_input(received)
+    yield from step.shown
+    for call in step.calls:
+        if call.attempt and call.status in ("ended", "deferred"):
+            yield from _of_call(call)
+
+
+def of_task(state: TaskState) -> tuple[str, ...]:
+    """Return the untrusted origins of all that a task has read, and of input that it is still to read."""
+    steps = (*state.steps, *state.under_way())
+    return merged(
+        of_takeover(state),
+        *[of_step(step) for step in steps],
+        *[of_input(received) for received in state.unread],
+    )
+
+
+def of_takeover(state: TaskState) -> tuple[str, ...]:
+    """Return the untrusted origins of what a task took over from its parent and its thread."""
+    return merged(state.untrusted, state.history_untrusted)
+
+
+def _of_call(call: CallState) -> Iterator[str]:
+    yield from _of_result(call.name, call.label)
+    if call.observation is not None:
+        yield from of_parts(call.observation)
+
+
+def _of_result(name: str, label: Label | None) -> Iterator[str]:
+    origin = f"tool:{name}" if label is None else untrusted_origin(label)
+    if origin is not None:
+        yield origin
