@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.codec import storable
@@ -180,12 +180,13 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             reason = f"its arguments were replaced {call.replaced} times, and are not accepted yet"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         try:
-            arguments = storable(verdict.arguments)
-            if not isinstance(arguments, dict):
+            stored: Any = storable(verdict.arguments)
+            if not isinstance(stored, dict):
                 raise ValueError("they are no object")  # noqa: TRY004  one error for all that is refused
         except ValueError as error:
             reason = f"the policy replaced its arguments by what cannot be stored: {error}"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
+        arguments = cast("dict[str, Json]", stored)
         if self.context.vault.is_in(arguments):
             reason = "the policy put a secret of this process into its arguments"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)

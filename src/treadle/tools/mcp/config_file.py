@@ -92,7 +92,7 @@ def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
         items = cast("dict[str, Any]", value).items()
         return {name: _expanded(each, where, inside=True) for name, each in items}
     if not isinstance(value, str):
-        return value
+        return cast("Any", value)
 
     def variable(match: re.Match[str]) -> str:
         name: str = match.group(1)
