@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.abandoned import AbandonedCall
 from treadle.tools.function import FunctionTool, ToolOptions, tool
-from treadle.tools.hosts.declaration import Subprocess
 from treadle.tools.observe import to_output
 from treadle.tools.threads import abandoned
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from treadle.tools.commands import Command
     from treadle.tools.folder import Folder, FolderPath, PathRefused
     from treadle.tools.foreign import PydanticAIToolset, langchain_tools, llamaindex_tools, openapi_tools
+    from treadle.tools.hosts.declaration import Subprocess
     from treadle.tools.hosts.sandbox import Sandbox
     from treadle.tools.middleware import cached, redacted, timed
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync
@@ -60,6 +60,7 @@ _LATER: Final = {
     **dict.fromkeys(("command_tool", "python_tool", "shell_tool"), "code"),
     "Command": "commands",
     "Sandbox": "hosts.sandbox",
+    "Subprocess": "hosts.declaration",
     **dict.fromkeys(("Folder", "FolderPath", "PathRefused"), "folder"),
     **dict.fromkeys(("PydanticAIToolset", "langchain_tools", "llamaindex_tools", "openapi_tools"), "foreign"),
     **dict.fromkeys(("cached", "redacted", "timed"), "middleware"),

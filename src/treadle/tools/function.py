@@ -36,12 +36,12 @@ from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
 from treadle.tools.asking import asks
 from treadle.tools.faults import contained, from_outside
-from treadle.tools.hosts.declaration import Subprocess
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
 from treadle.tools.threads import Job, in_thread
 
 if TYPE_CHECKING:
+    from treadle.tools.hosts.declaration import Subprocess
     from treadle.tools.hosts.function import HostedFunction
 
 P = ParamSpec("P")
@@ -299,6 +299,8 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         is_async = self._is_coroutine or self._is_async_generator
         if host is None or host == ("inline" if is_async else "thread"):
             return None
+        from treadle.tools.hosts.declaration import Subprocess  # few tools declare a host
+
         if not isinstance(host, Subprocess):
             raise ToolDefinitionError(f"tool {name!r}: host: {_misfit(host, is_async=is_async)}")
         if asks(self.function, self._context):
@@ -467,8 +469,8 @@ def _misfit(host: object, *, is_async: bool) -> str:
         return "inline: a function that is not async would stop the event loop; leave host= out, or make it async"
     if host == "thread":
         return "thread: an async function runs in the event loop; make it a plain function, or give host=Subprocess()"
-    if host is Subprocess:
-        return "give an instance: host=Subprocess()"
+    if isinstance(host, type):
+        return f"give an instance: host={host.__name__}()"
     return f"must be 'inline', 'thread' or Subprocess(...), not {host!r:.80}"
 
 

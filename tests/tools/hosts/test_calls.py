@@ -201,6 +201,22 @@ async def test_a_secret_in_an_error_of_a_process_is_hidden() -> None:
     assert done.report.secrets == ("crm",)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("how", ["cancel", "interrupt", "close"])
+async def test_a_call_that_is_stopped_leaves_nothing(how: str, tmp_path: Path) -> None:
+    notes = tmp_path / "pids"
+    linger = tool(hosted.linger, timeout=None)
+    async with Runner("memory:") as runner:
+        handle = await runner.start(agent_with(linger, script=call("linger", notes=str(notes))), "Go.")
+        await until(lambda: notes.exists() and len(notes.read_text().split()) == 4, 20)
+        pids = lines(notes, 4)
+        if how == "cancel":
+            await handle.cancel()
+        elif how == "interrupt":
+            await handle.interrupt()
+    assert_gone(pids, within=2)
+
+
 @frozen(kw_only=True)
 class Changed(Subprocess):
     """A host that runs some Python before the supervisor, as a launcher does that wraps the command line."""
