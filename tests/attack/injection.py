@@ -44,13 +44,21 @@ from treadle.ports import ToolOutput
 SENDS = Rule(
     "sends",
     "ask",
-    when={"effect": {"contains": "sends"}},
+    when={"effect": {"contains": "sends"}, "untrusted": {"exists": True}},
     reason="It sends data out: look at the recipient and at what is sent.",
     every_call=True,
 )
 """A person sees what would leave, also after private data was read: the defaults of `strict` would deny it."""
 
-DESK = Policy.strict(SENDS)
+CLEAN = Rule(
+    "clean",
+    "allow",
+    tool=["send_mail", "pay", "send_email", "create_calendar_event", "send_money", "update_user_info"],
+    when={"untrusted": {"exists": False}},
+)
+"""What a user asks for before the model has read what a stranger may have written needs no second yes."""
+
+DESK = Policy.strict(SENDS, CLEAN)
 
 Scope = Literal["once", "task", "thread"]
 Attack = Literal["at once", "beside", "at the end"]

@@ -1,14 +1,16 @@
 """A model that obeys every attacker: nothing of it runs without a person, and the work of the user still gets done."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.attack.injection import DESK, Attack, Figures, Suite, chosen
+from tests.attack.injection import DESK, SENDS, Attack, Figures, Suite, chosen
 from tests.attack.injection_cases import FOLDER, Cases, folder, own_cases
 from treadle import Allow, Policy, Rule
 from treadle.policy import strict
+from treadle.policy.requests import Exposure
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +43,7 @@ async def test_no_call_of_an_attacker_runs_when_it_comes_beside_the_users_or_aft
 async def test_what_a_person_approves_for_the_whole_task_lets_no_call_of_an_attacker_through() -> None:
     suite = Suite(own_cases(), DESK, attack="at the end", scope="task")
     assert not Figures(await suite.run(own_cases().attacked)).failures()
-    lenient = Policy.strict(Rule("sends", "ask", when={"effect": {"contains": "sends"}}))
+    lenient = Policy.strict(replace(SENDS, every_call=False))
     suite = Suite(own_cases(), lenient, attack="at the end", scope="task")
     assert any(
         "send_mail" in failure for failure in Figures(await suite.run(own_cases().attacked)).failures()
@@ -74,6 +76,13 @@ async def test_the_suite_fails_when_the_defaults_are_weakened(
     monkeypatch.setattr(strict, "_verdict", _as_if_allowed(name))
     figures = Figures(await Suite(own_cases(), Policy.strict()).run(own_cases().attacked))
     assert any("ran unasked" in failure for failure in figures.failures())
+
+
+async def test_the_suite_fails_when_labels_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Exposure.of
+    monkeypatch.setattr(Exposure, "of", lambda self, state: replace(real(self, state), untrusted=()))
+    figures = Figures(await Suite(own_cases(), DESK).run(own_cases().attacked))
+    assert any("ran unasked: send_mail" in failure for failure in figures.failures())
 
 
 @pytest.mark.parametrize(

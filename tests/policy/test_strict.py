@@ -130,11 +130,20 @@ def test_no_pattern_allows_what_spends_or_destroys(tool: Any, allowed: bool):
 
 
 @pytest.mark.parametrize(
-    ("declared", "every_call"),
-    [({"spends": True}, True), ({"destructive": True}, True), ({"executes": True}, True), ({}, False)],
+    ("declared", "untrusted", "every_call"),
+    [
+        ({"spends": True}, (), True),
+        ({"destructive": True}, (), True),
+        ({"executes": True}, (), True),
+        ({"sends": True}, (), False),
+        ({"sends": True}, MAIL, True),
+        ({}, MAIL, False),
+    ],
 )
-def test_what_cannot_be_taken_back_is_asked_about_in_every_call(declared: dict[str, Any], every_call: bool):
-    question = verdict_on(Policy.strict(), **declared)
+def test_what_cannot_be_taken_back_is_asked_about_in_every_call(
+    declared: dict[str, Any], untrusted: tuple[str, ...], every_call: bool
+):
+    question = verdict_on(Policy.strict(), (), untrusted, **declared)
     assert isinstance(question, AskPerson)
     assert question.every_call is every_call
 

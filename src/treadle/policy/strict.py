@@ -5,7 +5,8 @@ execute       executes                         ask about every call        deny
 execute       executes, in a sandbox without   allow                       ask about every call
               network
 spend         spends or destructive            ask about every call        ask about every call
-send          sends                            ask                         ask; deny after a private result as well
+send          sends                            ask                         ask about every call; deny after a private
+                                                                           result as well
 write         nothing of this, or nothing      ask                         ask
 write_local   a compensation (`undo=`), and    allow                       allow: it can be taken back
               none of those above
@@ -86,7 +87,9 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
         return Allow(rule)
     if untrusted:
         rule, why = rule + UNTRUSTED, f"{why}; {has_read(untrusted)}"
-    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=kind in ("execute", "spend"))
+    # An approval for later calls is about any arguments, also those that a text asks for which the model has read.
+    every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted))
+    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=every_call)
 
 
 def _is_confined(spec: ToolSpec | None) -> bool:
