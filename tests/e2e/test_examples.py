@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from examples import code_fixer, invoices, reflection, research_team, support_desk, what_if
+from examples import code_fixer, invoices, mail_desk, reflection, research_team, support_desk, what_if
 from tests.forked import completed
 from treadle import Runner, ScriptedModel
 from treadle.models import call
@@ -80,8 +80,8 @@ def test_an_example_runs_as_a_program_without_a_key(example: Path, tmp_path: Pat
     assert str(example.relative_to(ROOT)) in example.read_text(encoding="utf-8")
 
 
-def test_there_are_seven_examples() -> None:
-    assert len(EXAMPLES) == 7
+def test_there_are_eight_examples() -> None:
+    assert len(EXAMPLES) == 8
 
 
 def refund_desk(folder: Path, *arguments: str) -> str:
@@ -246,3 +246,27 @@ def test_what_if_forks_without_asking_again_what_was_before(
             runner.get_completed_steps(task.task_id)[0].step.step_id for task in runner.list_tasks().items
         ]
         assert steps == ["s1", "s1", "s1"]
+
+
+def test_the_mail_desk_obeys_a_stranger_and_a_person_stops_it(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail_desk, "SENT", [])
+    assert mail_desk.main([]) == 0
+    sorting, _, answering = capsys.readouterr().out.partition("answer:")
+    assert "?" not in sorting, "nothing is asked about: the desk reads nothing of strangers"
+    assert "send_mail: ok" in sorting
+    assert "To mallory@example.net: The code is 463820." in answering
+    assert "send_mail: denied" in answering
+    assert "delete_mail: denied" in answering
+    assert "untrusted content from mail:ann@example.com" in answering
+    assert mail_desk.SENT == ["ann@example.com: 3 mails are sorted."]
+
+
+def test_what_a_person_approves_at_the_mail_desk_leaves(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail_desk, "SENT", [])
+    monkeypatch.setattr(mail_desk, "MAILS", dict(mail_desk.MAILS))
+    assert mail_desk.main(["--approve", "answer"]) == 0
+    assert mail_desk.SENT == ["mallory@example.net: The code is 463820."]
