@@ -32,7 +32,8 @@ import os, subprocess, sys
 from treadle.tools.marked import VARIABLE
 from treadle.tools.processes import watcher
 watcher.add_mark(sys.argv[1])
-subprocess.run([sys.executable, "-c", sys.argv[2]], env={VARIABLE: sys.argv[1]}, check=True)
+command, env = [sys.executable, "-c", sys.argv[2]], {VARIABLE: sys.argv[1]}
+print(subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout.decode(), flush=True)
 os.kill(os.getpid(), 9)
 """
 
@@ -67,3 +68,26 @@ def test_looking_through_all_processes_takes_no_time_that_is_felt() -> None:
     assert kill_marked(new_mark()) == 0
     assert time.monotonic() - began < 1
     assert VARIABLE not in os.environ
+
+
+RESTLESS = """
+import os, sys, time
+for _ in range(6):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.002)
+open(sys.argv[1], "w").write(str(os.getpid()))
+time.sleep(300)
+"""
+
+
+def test_a_program_that_is_just_detaching_itself_is_found(tmp_path: Path) -> None:
+    for number in range(5):
+        mark, note = new_mark(), tmp_path / str(number)
+        command = [sys.executable, "-S", "-c", RESTLESS, str(note)]
+        subprocess.Popen(command, env={VARIABLE: mark}).wait()
+        kill_marked(mark)
+        time.sleep(0.1)
+        if note.exists() and (pid := note.read_text()):  # else it did not come so far
+            assert_gone([int(pid)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,14 @@ from typing import Final
 VARIABLE: Final = "TREADLE_STARTED_AS"
 """The environment variable that holds the mark."""
 
-ROUNDS: Final = 10
-"""How often it is looked again, while something was found: what is killed may just have started another program."""
+ROUNDS: Final = 12
+"""How often it is looked at most."""
+
+EMPTY: Final = 3
+"""How often in a row nothing is to be found: a program that detaches itself starts others while it is looked for."""
+
+PAUSE: Final = 0.02
+"""Seconds until it is looked again where nothing was found."""
 
 _PROCESSES: Final = Path("/proc")
 
@@ -31,12 +38,14 @@ def new_mark() -> str:
 
 def kill_marked(mark: str) -> int:
     """Kill the processes of this user that carry a mark; return how many there were."""
-    killed = 0
+    killed = empty = 0
     for _ in range(ROUNDS if hasattr(os, "pidfd_open") else 0):
         found = sum(map(_kill, _marked(mark)))
-        killed += found
-        if not found:
+        killed, empty = killed + found, 0 if found else empty + 1
+        if empty == EMPTY:
             break
+        if not found:
+            time.sleep(PAUSE)
     return killed
 
 

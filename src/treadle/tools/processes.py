@@ -327,10 +327,17 @@ while read -r sign name; do
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
 for mark in $marks; do
-  for round in 1 2 3 4 5 6 7 8 9 10; do
+  empty=0
+  for round in 1 2 3 4 5 6 7 8 9 10 11 12; do
     found=$(grep -ls -- "$mark" /proc/[0-9]*/environ)
-    [ -n "$found" ] || break
-    for each in $found; do each=${each#/proc/}; kill -s KILL "${each%/environ}"; done
+    if [ -n "$found" ]; then
+      for each in $found; do each=${each#/proc/}; kill -s KILL "${each%/environ}"; done
+      empty=0
+    else
+      empty=$((empty + 1))
+      [ $empty -lt 3 ] || break
+      sleep 0.02
+    fi
   done
 done
 """
