@@ -23,7 +23,7 @@ passes in the opposite order.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import groupby
@@ -129,7 +129,7 @@ def framed_content(parts: Sequence[Content], *, origin: str, nonce: str) -> tupl
     return tuple(framed)
 
 
-def framed(request: ModelRequest) -> ModelRequest:
+def framed(request: ModelRequest, *, frame: Callable[[Message], Message] | None = None) -> ModelRequest:
     """Return a request as a provider is sent it: untrusted content in frames, and what they are in the instructions.
 
     Treadle's own clients of providers do this. A model of your own that sends requests to a provider does it first:
@@ -137,9 +137,13 @@ def framed(request: ModelRequest) -> ModelRequest:
         async def stream(self, request):
             request = framed(request)
 
-    A request that is framed already is returned as it is. Nothing of the task itself changes.
+    A request that is framed already stays as it is. Nothing of the task itself changes.
+
+    Args:
+        request: the request, as a model gets it.
+        frame: returns a message with its untrusted content in frames, for a caller that keeps framed messages.
     """
-    messages = [framed_message(message) for message in request.messages]
+    messages = [*map(frame or framed_message, request.messages)]
     if FRAME_NOTE in request.instructions:
         return replace(request, messages=messages)
     frames = bool(request.tools) or any(map(is_not, messages, request.messages))

@@ -46,6 +46,7 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
 from treadle.llm.finish_words import OF_SERVICE, meaning
+from treadle.llm.framed_messages import FRAMED
 from treadle.llm.settings import WireFormat
 
 _RESPONSE_PART: TypeAdapter[theirs.ModelResponsePart] = TypeAdapter(theirs.ModelResponsePart)
@@ -67,7 +68,7 @@ _RAW_SHOWN = 2_000
 
 def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
     """Return a request's instructions and messages as pydantic-ai's messages, with untrusted content in frames."""
-    request = framed(request)
+    request = framed(request, frame=FRAMED.of)
     history: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []
     ids = _WireIds()

@@ -50,7 +50,7 @@ class ControlVerbs(ViewVerbs):
         Args:
             task: the task, or its id.
             message: text or content parts.
-            role: `user`, `system`, or `observation`: framed as data from outside, not as an instruction.
+            role: `user`, `system`, or `observation`: data from outside, not an instruction.
             by: the name of the caller, for the record.
 
         Raises:

@@ -1,0 +1,67 @@
+"""Framed messages, kept from request to request: a conversation is sent again each turn, and framed once.
+
+An entry is found by the nonce of the message's first frame, and counts only for the very message that it was made of.
+The oldest entries go when their texts come to more than `MOST_CHARS` together.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Final
+
+from treadle.core.framing import framed_message
+from treadle.core.messages import Message, Text, ToolResult
+
+MOST_CHARS: Final = 8_000_000
+"""How many characters of framed messages a process keeps."""
+
+
+class FramedMessages:
+    """A cache of framed messages; for any number of threads.
+
+    Args:
+        most: how many characters it keeps.
+    """
+
+    def __init__(self, most: int = MOST_CHARS) -> None:
+        self._most = most
+        self._entries: dict[str, tuple[Message, Message, int]] = {}
+        self._chars = 0
+        self._lock = Lock()
+
+    def of(self, message: Message) -> Message:
+        """Return a message with its untrusted content in frames; itself if it has none."""
+        if message.role == "assistant" or not (nonce := _first_nonce(message)):
+            return framed_message(message)
+        entry = self._entries.get(nonce)
+        if entry is not None and entry[0] is message:
+            return entry[1]
+        framed = framed_message(message)
+        self._keep(nonce, message, framed)
+        return framed
+
+    def _keep(self, nonce: str, message: Message, framed: Message) -> None:
+        size = sum([len(part.text) for part in framed.parts if isinstance(part, (Text, ToolResult))])
+        if 2 * size > self._most:
+            return
+        with self._lock:
+            if (former := self._entries.pop(nonce, None)) is not None:
+                self._chars -= former[2]
+            self._entries[nonce] = (message, framed, size)
+            self._chars += size
+            while self._chars > self._most:
+                self._chars -= self._entries.pop(next(iter(self._entries)))[2]
+
+
+def _first_nonce(message: Message) -> str | None:
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            if part.frame:
+                return part.frame
+        elif isinstance(part, Text) and part.label is not None and part.label.frame:
+            return part.label.frame
+    return None
+
+
+FRAMED: Final = FramedMessages()
+"""That of the process: models are made anew for each client, and conversations outlive them."""
