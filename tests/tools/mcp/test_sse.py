@@ -153,11 +153,11 @@ async def test_a_call_that_was_refused_failed_and_one_without_an_answer_is_unkno
     clerk, behaviour, state, says
 ):
     with failing(behaviour) as url:
-        bad = MCPServer("bad", url=url, transport="sse", pins=None, call_timeout=5)
+        bad = MCPServer("bad", url=url, transport="sse", pins=None, call_timeout=40)
         began = time.monotonic()
         async with Runner("memory:") as runner:
             result = await runner.run(clerk([call("bad__add"), text("done")], bad), "go")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30, "not at the deadline of the call"
     assert result.state == state
     said = result.pending[0].text if result.pending else result.tool_executions[0].error.message
     assert says in said
