@@ -32,7 +32,7 @@ _MACHINES: Final = ("x86_64", "aarch64", "riscv64")
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_ID: Final = 0o6000
-_O_CREAT: Final = os.O_CREAT
+_O_CREAT, _O_TMPFILE = 0o100, 0o20000000
 _NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _FAMILIES: Final = 64
@@ -41,7 +41,7 @@ _FAMILIES: Final = 64
 _DENIED: Final = (
     # mounts and namespaces
     *("mount", "umount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen", "fsconfig"),
-    *("fsmount", "fspick", "mount_setattr", "unshare", "setns"),
+    *("fsmount", "fspick", "mount_setattr", "open_tree_attr", "unshare", "setns"),
     # other processes
     *(
         "ptrace",
@@ -77,31 +77,36 @@ _DENIED: Final = (
     ),
     *("iopl", "ioperm", "sethostname", "setdomainname", "nfsservctl", "lookup_dcookie", "vhangup", "_sysctl"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "stime", "modify_ldt", "vm86", "vm86old"),
+    # memory that no limit of a process counts, some of it shared with the machine
+    *(
+        "shmget",
+        "shmat",
+        "shmctl",
+        "msgget",
+        "msgsnd",
+        "msgrcv",
+        "msgctl",
+        "semget",
+        "semop",
+        "semtimedop",
+        "semctl",
+    ),
     # files by handle, and what would do all of this unseen by a filter
     *("open_by_handle_at", "name_to_handle_at", "fanotify_init", "io_uring_setup", "io_uring_enter"),
     "io_uring_register",
 )
-_UNKNOWN: Final = ("clone3", "openat2")
-"""Calls whose arguments no filter can see; programs do without them where a kernel has none."""
+_UNKNOWN: Final = ("clone3", "openat2", "memfd_create", "memfd_secret")
+"""Calls whose arguments no filter can see, and files in memory; programs do without where a kernel has none."""
 
 _DENIED_WITHOUT_NAMESPACES: Final = (
-    # Landlock knows no sockets but TCP, no shared memory, no modes, owners, times and attributes of files.
-    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semtimedop"),
-    *(
-        "semctl",
-        "mq_open",
-        "mq_unlink",
-        "chmod",
-        "fchmod",
-        "fchmodat",
-        "fchmodat2",
-        "chown",
-        "fchown",
-        "lchown",
-    ),
+    # Landlock knows no message queues, and no modes, owners, times and attributes of files.
+    *("mq_open", "mq_unlink", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown"),
     *("fchownat", "utime", "utimes", "utimensat", "futimesat", "setxattr", "lsetxattr", "fsetxattr"),
-    *("removexattr", "lremovexattr", "fremovexattr", "inotify_init", "inotify_init1"),
+    *("setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+    *("inotify_init", "inotify_init1"),
 )
+_FLAGS_OF_FILES: Final = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40806685)
+"""Requests that change a file which is open for reading: its attributes, its generation, whether it is sealed."""
 _SILENT_WITHOUT_NAMESPACES: Final = ("setsid", "setpgid")
 """What is answered as done, and is not: the group of a call is what is killed at its end, and programs that want to
 leave it do without."""
@@ -135,8 +140,9 @@ def _conditional() -> Iterable[Rule]:
     for bit in (0o4000, 0o2000):  # a program that is left with such a mode runs as the driver's user later
         for name, argument in modes.items():
             yield name, ((argument, _MASKED, bit, bit),)
-        yield "open", ((1, _MASKED, _O_CREAT, _O_CREAT), (2, _MASKED, bit, bit))
-        yield "openat", ((2, _MASKED, _O_CREAT, _O_CREAT), (3, _MASKED, bit, bit))
+        for flag in (_O_CREAT, _O_TMPFILE):
+            yield "open", ((1, _MASKED, flag, flag), (2, _MASKED, bit, bit))
+            yield "openat", ((2, _MASKED, flag, flag), (3, _MASKED, bit, bit))
     yield "socketpair", ((0, _NE, _UNIX, 0),)
 
 
@@ -171,7 +177,9 @@ def program(*, namespaces: bool, network: bool) -> bytes:
         network: whether it may reach the network.
     """
     denied = _always(_DENIED if namespaces else (*_DENIED, *_DENIED_WITHOUT_NAMESPACES))
-    unconditional = {name for name, _ in denied}
+    if not namespaces:
+        denied += [("ioctl", ((1, _MASKED, 0xFFFFFFFF, request),)) for request in _FLAGS_OF_FILES]
+    unconditional = {name for name, conditions in denied if not conditions}
     denied += [rule for rule in _conditional() if rule[0] not in unconditional]
     # A unix socket leads to services of the machine: by a path in a declared folder, by an abstract name in a shared
     # network. Pairs of them are left.

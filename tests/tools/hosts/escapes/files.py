@@ -147,6 +147,16 @@ def set_an_attribute_of_a_readable_file(world: World) -> str:
     return "set"
 
 
+@escape()
+def change_the_flags_of_a_readable_file(world: World) -> str:
+    get, put, no_dump = 0x80086601, 0x40086602, 0x40
+    handle, flags = os.open(Path(world["readable"], "file"), os.O_RDONLY), ctypes.c_long()
+    checked(libc.ioctl(handle, ctypes.c_ulong(get), ctypes.byref(flags)), "get: ")
+    flags.value ^= no_dump
+    checked(libc.ioctl(handle, ctypes.c_ulong(put), ctypes.byref(flags)), "put: ")
+    return "changed"
+
+
 @escape(closed_anyway=HARMS)
 def write_into_system_folders(world: World) -> str | None:
     for folder in ("/usr", "/usr/bin", "/usr/lib", "/etc", "/root", "/home", "/opt", "/var", "/boot"):
@@ -186,6 +196,13 @@ def make_a_setuid_program_at_once(world: World) -> str | None:
     os.umask(0)
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o6755))
     return "made" if path.stat().st_mode & stat.S_ISUID else None
+
+
+@escape()
+def make_a_setuid_program_without_a_name(world: World) -> str | None:
+    os.umask(0)
+    handle = os.open(world["writable"], os.O_TMPFILE | os.O_RDWR, 0o6755)
+    return "made" if os.fstat(handle).st_mode & stat.S_ISUID else None
 
 
 @escape(closed_anyway=ROOT)

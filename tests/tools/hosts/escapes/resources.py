@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.tools.hosts.escapes.registry import HARMS, World, escape
+from tests.tools.hosts.escapes.registry import HARMS, World, checked, escape, libc
 
 
 @escape(closed_anyway=HARMS)
@@ -29,6 +29,18 @@ def take_all_memory(world: World) -> str | None:
     except MemoryError:
         return None
     return f"{len(pieces)} bytes"
+
+
+@escape()
+def hold_memory_that_no_limit_counts(world: World) -> str:
+    return str(os.memfd_create("memory"))
+
+
+@escape()
+def hold_shared_memory_that_no_limit_counts(world: World) -> str:
+    segment = checked(libc.shmget(0, 4096, 0o1600))
+    libc.shmctl(segment, 0, None)
+    return "held"
 
 
 @escape(closed_anyway=HARMS)
