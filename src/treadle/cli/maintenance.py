@@ -77,8 +77,10 @@ async def export(
         )
     async with session.runner() as runner:
         task_ids = [(await find_task(runner, task)).task_id for task in tasks or ()]
-        shown: Any = _Shown(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
-        report = await runner.export_tasks(shown if out is None else out, *task_ids)
+        target: Any = out if out is not None else sys.stdout.buffer
+        if out is None and sys.stdout.isatty():
+            target = _Shown(target)
+        report = await runner.export_tasks(target, *task_ids)
     screen.document(report)
     counts = (
         f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')}, {some(report.bytes, 'byte')}"
