@@ -461,6 +461,21 @@ async def kept_by_a_tool_for_another_conversation(world: World) -> None:
         await runner.run(world.agent(call("notes"), tools=[notes, world.send]), "and now?")
 
 
+async def rest_of_a_cut_result(world: World) -> None:
+    @tool(read_only=True, trusted=world.trusted)
+    def report() -> str:
+        """Return a long text."""
+        return f"{'Nothing new. ' * 40}{ORDER}{'Nothing new. ' * 40}"
+
+    options = RunOptions(tool_output_max_chars=300)
+    agent = world.agent(
+        call("report"), call("read_output", call_id="s1-0", offset=400), tools=[report, world.send]
+    )
+    async with world.runner() as runner:
+        await runner.run(agent, "go", options=options)
+        assert "read_output" in [made.name for request in agent.model.requests[1:] for made in request.tools]
+
+
 async def tool_of_an_mcp_server(world: World) -> None:
     (world.folder / "notes.txt").write_text(f"{ORDER}\n")
     desk = MCPServer(
@@ -478,6 +493,7 @@ async def tool_of_an_mcp_server(world: World) -> None:
 
 PATHS: list[Path_] = [
     result_of_a_tool,
+    rest_of_a_cut_result,
     tool_of_an_mcp_server,
     tool_of_a_custom_class,
     call_beside_another,
