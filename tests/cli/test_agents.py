@@ -99,7 +99,10 @@ def test_input_is_read_from_standard_input_for_a_dash(provider, treadle, monkeyp
     [
         ('agent = ["team:math"]', "did you mean 'agents'?"),
         ('contextfactory = "team:math"', "did you mean 'context_factory'?"),
-        ("colour = 3", "the settings are agents, context_factory, mcp_servers, middleware, policy, sandbox, secrets"),
+        (
+            "colour = 3",
+            "the settings are agents, context_factory, mcp_servers, middleware, policy, sandbox, secrets",
+        ),
     ],
 )
 def test_a_setting_that_does_not_exist_is_named_with_the_nearest_one(treadle, project, setting, hint):
