@@ -121,7 +121,8 @@ async def test_pictures_reach_the_model_in_its_input_and_in_observations(
     bodies = [request.body for request in server.requests]
     assert all("tools" not in body and "tool_choice" not in body for body in bodies)
     assert "made up" not in str(bodies)
-    assert "Observation: here is" in str(bodies[-1])
+    assert "here is" in str(bodies[-1])
+    assert "Observation: <untrusted-" in str(bodies[-1])
 
 
 @pytest.mark.anyio
@@ -168,4 +169,4 @@ async def test_a_thread_passes_between_workers_and_no_provider_refuses_it(
     assert (last.state, last.final_text) == ("completed", "Still.")
     sent = str(server.requests[-1].body)
     assert [sent.count(message) for message in ("1 + 1?", "1 + 2?", "sure?")] == [1, 1, 1]
-    assert "Observation: 3" in sent
+    assert "Observation: <untrusted-" in sent
