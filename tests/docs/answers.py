@@ -5,9 +5,13 @@ JSON of some schema, it sends the smallest fitting value; otherwise it says what
 """
 
 import json
+import re
 from typing import Any
 
 from treadle.testing.provider import ProviderRequest, raw_call, text, turn
+
+FRAME = re.compile(r"<untrusted-\w+ [^>]*>\n|\n</untrusted-\w+>")
+"""The lines around untrusted text: a model repeats what stands between them."""
 
 
 def answer(request: ProviderRequest) -> Any:
@@ -34,7 +38,9 @@ def is_result(message: dict[str, Any]) -> bool:
 def words(part: Any) -> str:
     if isinstance(part, list):
         return " ".join(map(words, part))
-    return part if isinstance(part, str) else words(part.get("content") or part.get("text") or "")
+    if isinstance(part, str):
+        return FRAME.sub("", part)
+    return words(part.get("content") or part.get("text") or "")
 
 
 def sample(schema: dict[str, Any], definitions: dict[str, Any] | None = None) -> Any:

@@ -23,6 +23,7 @@ import treadle.events
 from tests.docs.tables import DOCS
 from treadle.cli.main import app
 from treadle.core.events import EVENTS
+from treadle.core.observation import READ_OUTPUT
 from treadle.engine.results import StateWord
 from treadle.errors import ModelUnknown
 from treadle.llm.registry import bare_model
@@ -309,7 +310,14 @@ def parameters() -> frozenset[str]:
 def vocabulary() -> frozenset[str]:
     """Return every word that may stand alone: names, members, parameters, events, and values of their fields."""
     words = {name for home in HOMES for name in public_of(home)}
-    words |= set(VARIABLES) | set(EVENTS) | set(get_args(StateWord)) | set(dir(builtins)) | {"asyncio"}
+    words |= (
+        set(VARIABLES)
+        | set(EVENTS)
+        | {READ_OUTPUT}
+        | set(get_args(StateWord))
+        | set(dir(builtins))
+        | {"asyncio"}
+    )
     for cls in public_classes():
         for kind in hints(cls).values():
             words |= literals(kind)

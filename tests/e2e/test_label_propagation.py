@@ -459,10 +459,11 @@ async def test_an_approval_given_before_untrusted_content_does_not_hold_after_it
         result = await runner.run(desk(*turns, tools=[read_mail, send_mail]), "go")
         asked: list[Any] = []
         while result.state == "waiting":
-            asked += result.pending
-            await runner.approve(result.task_id, scope="task")
+            [pending] = result.pending
+            asked.append(pending)
+            await runner.approve(result.task_id, scope="once" if pending.every_call else "task")
             result = await runner.resume(result.task_id)
-    assert [each.rule for each in asked] == ["strict:send", "strict:send-untrusted"]
+    assert [each.rule for each in asked] == ["strict:send", *["strict:send-untrusted"] * 2]
     assert result.state == "completed"
 
 

@@ -92,7 +92,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         self.timeout = spec.timeout
         self._ticket = issue_ticket(context.state, call, record) if spec.background else ""
         started = e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable)
-        started.label = spec.label
+        if spec.trusted or spec.origin:
+            started.label = spec.label
         if spec.host is not None:
             started.host = level_of(tool)
         record(started)
@@ -102,7 +103,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
         ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests, self._ticket)
-        is_hosted = self._tool.spec.host is not None
+        is_hosted = call.host is not None
         if is_hosted:
             ctx.on_start = self._start_elsewhere
         try:
@@ -493,6 +494,8 @@ def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.To
         artifacts=checked_artifacts(result.artifacts) if result.artifacts else (),
         label=None if origin is None else Label(origin, "untrusted"),
     )
+    if is_output and len(seen) <= runtime.max_chars:
+        return end
     return observe(end, seen, runtime.max_chars, is_output=is_output, reads_on=runtime.reads_cut_outputs)
 
 
