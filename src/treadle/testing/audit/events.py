@@ -62,6 +62,7 @@ Invariant = Literal[
     "chain",
     "children",
     "threads",
+    "labels",
 ]
 """The name of a check; `NUMBERS` maps it to its numbered invariant."""
 
@@ -99,6 +100,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "untouched": "I14",
     "fork_equals_parent": "I14",
     "threads": "I14",
+    "labels": "I15",
 }
 """Which numbered invariant each check belongs to."""
 

@@ -35,6 +35,9 @@ class JournalOf:
     task: str
     entries: list[tuple[int, e.Event]]
     history: list[Message] = field(default_factory=list[Message])
+    history_untrusted: tuple[str, ...] = ()
+    """origins of what was untrusted in the tasks that `history` comes from"""
+
     parent: str | None = None
     shared: int = 0
 
@@ -326,6 +329,7 @@ def _spoken(unread: list[e.InputReceived], results: set[int]) -> list[e.InputRec
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
     """The state that a runner holds in memory is the one that the journal folds to."""
     folded = start(journal.task, journal.history)
+    folded.history_untrusted = journal.history_untrusted
     for epoch, event in journal.entries:
         apply(folded, event, epoch)
     if folded.seq != live.seq:

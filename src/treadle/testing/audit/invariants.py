@@ -1,8 +1,8 @@
-"""The fourteen numbered invariants: what each says, which evidence it needs, and which checks belong to it.
+"""The fifteen numbered invariants: what each says, which evidence it needs, and which checks belong to it.
 
     I1   events are numbered without a gap, their times go on, records are chained, every prefix is a valid task
     ...
-    I14  what was done to one task touches no other
+    I15  what a task has read that is untrusted counts for it, and for the tasks that it feeds
 
 Two of them cannot be checked in full yet; `NOT_YET` says why.
 """
@@ -20,7 +20,7 @@ class Rule:
     """One numbered invariant.
 
     Args:
-        number: `I1` to `I14`.
+        number: `I1` to `I15`.
         says: what must hold, in one sentence.
         sees: the evidence that it needs beside the journal, as arguments of `Evidence`.
     """
@@ -67,6 +67,7 @@ RULES: Final = (
         "a call that may write is unknown exactly where a start of it has no end, and not run only if it never began",
     ),
     Rule("I14", "what was done to one task touches no other", "before"),
+    Rule("I15", "what a task has read that is untrusted counts for it, and for the tasks that it feeds"),
 )
 """All of them, in order."""
 

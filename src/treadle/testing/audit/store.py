@@ -59,6 +59,7 @@ from treadle.testing.audit.external_evidence import (
 )
 from treadle.testing.audit.folds import JournalOf, fork_equals_parent, prefixes, refold
 from treadle.testing.audit.handoffs import handed_over
+from treadle.testing.audit.labels import labels
 from treadle.testing.audit.threads import began_with, threads
 from treadle.testing.audit.tickets import told_by_tickets
 
@@ -187,7 +188,8 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
     )
     thread, base = began_with(journal.events)
     if base:
-        journal.history = (await ThreadHistory(store).begin(thread, base)).messages
+        began = await ThreadHistory(store).begin(thread, base)
+        journal.history, journal.history_untrusted = began.messages, began.untrusted
     return journal
 
 
@@ -249,4 +251,5 @@ async def audit_store(
         violations += audit(journal, evidence.of(task), live=live(task), parent=parent)
     events = {task: journal.events for task, journal in journals.items()}
     violations += families(events, clocks_agree=evidence.clocks_agree)
+    violations += labels(events)
     return violations + await threads(store, {task: journal.entries for task, journal in journals.items()})

@@ -1,0 +1,130 @@
+"""What must hold of labels: a task that has read something untrusted counts as untrusted, and so does what it feeds.
+
+Pure functions that return violations, like those of `treadle.testing.audit.events`. What a task has read is worked out
+from its events alone; the engine's own account (`core.origins`) is compared with that. Journals of older versions,
+which have no key of frames, say nothing of what a task took over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from treadle.core import events as e
+from treadle.core import origins
+from treadle.core.fold import fold
+from treadle.core.ids import base_call_id
+from treadle.core.labels import Label, untrusted_origin
+from treadle.core.messages import ToolCall
+from treadle.core.state import start
+from treadle.testing.audit.events import Violation
+
+
+def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
+    """Yield where untrusted content is forgotten: by a task itself, by a task that it called, or by its caller.
+
+    Args:
+        journals: the events of each task of a store.
+    """
+    for task, events in journals.items():
+        read = untrusted_calls(events)
+        told = origins.of_task(fold(start(task), events))
+        if read and not told:
+            yield Violation(
+                "labels", task, len(events), f"it has read {', '.join(sorted(read))} and counts as trusted"
+            )
+        for number, event in enumerate(events):
+            if (
+                isinstance(event, e.ToolStarted)
+                and event.child
+                and event.child in journals
+                and event.attempt == 1
+            ):
+                yield from _told_child(
+                    event, event.child, journals[event.child], untrusted_calls(events[:number])
+                )
+            elif isinstance(event, e.ToolEnded) and event.outcome == "ok":
+                yield from _told_caller(task, event, events[:number], journals)
+
+
+def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
+    """Return the calls with untrusted results that a task has had so far, except those that no longer count.
+
+    An undo takes a step back. A new attempt of a step makes the calls again that failed, unless the model has answered
+    to the failure. A step function that a limit stopped saw no result of the calls that were refused then.
+    """
+    index, running, functions = dict[str, int](), set[str](), False
+    declared: dict[str, Label | None] = {}
+    answered, newest = dict[str, set[str]](), dict[str, set[str]]()
+    """by step, the calls of the model's answers before the newest one, and of that one"""
+
+    read: dict[str, e.ToolEnded] = {}
+
+    def forget(gone: Callable[[e.ToolEnded], bool]) -> None:
+        for call in [call for call, end in read.items() if gone(end)]:
+            del read[call]
+
+    for event in events:
+        match event:
+            case e.StepsPlanned():
+                functions = True
+            case e.StepStarted():
+                index[event.step] = event.index
+                running.add(event.step)
+                if event.attempt > 1:
+                    kept = answered.get(event.step, ())
+                    forget(
+                        lambda end, step=event.step, kept=kept: (
+                            end.step == step and end.outcome != "ok" and base_call_id(end.call) not in kept
+                        )
+                    )
+            case e.StepCompleted() | e.StepFailed() | e.StepSkipped():
+                running.discard(event.step)
+            case e.TaskReopened() if functions:
+                forget(
+                    lambda end: end.step in running and end.error is not None and end.error.kind == "refused"
+                )
+            case e.ModelReturned():
+                answered.setdefault(event.step, set()).update(newest.get(event.step, ()))
+                newest[event.step] = {part.id for part in event.message.parts if isinstance(part, ToolCall)}
+            case e.ToolStarted(undoes=None):
+                declared[event.call] = event.label
+            case e.ToolEnded() if event.call in declared:
+                label = event.label or declared[event.call]
+                if label is None or untrusted_origin(label) is not None:
+                    read[event.call] = event
+            case e.Rewound():
+                gone = set(event.steps) or {step for step, at in index.items() if at > event.to}
+                forget(lambda end, gone=gone: end.step in gone)
+            case _:
+                pass
+    return set(read)
+
+
+def _told_child(
+    event: e.ToolStarted, child: str, events: Sequence[e.Event], read: set[str]
+) -> Iterator[Violation]:
+    created = events[0]
+    if read and isinstance(created, e.TaskCreated) and created.frame_key and not created.untrusted:
+        text = f"its caller had read {', '.join(sorted(read))} before {event.call}, and it took over nothing untrusted"
+        yield Violation("labels", child, 1, text)
+
+
+def _told_caller(
+    task: str, event: e.ToolEnded, before: Sequence[e.Event], journals: Mapping[str, Sequence[e.Event]]
+) -> Iterator[Violation]:
+    """A text that a task answered which had read something untrusted is untrusted; a sanitiser answers no text."""
+    starts = [each for each in before if isinstance(each, e.ToolStarted) and each.call == event.call]
+    name = starts[-1].child if starts else None
+    child = journals.get(name or "", ())
+    if (
+        not child
+        or event.label is None
+        or event.label.integrity == "untrusted"
+        or not isinstance(event.output, str)
+    ):
+        return
+    created = child[0]
+    took_over = isinstance(created, e.TaskCreated) and bool(created.untrusted)
+    if untrusted_calls(child) or took_over:
+        text = f"{event.call} is trusted, and task {name} had read something untrusted"
+        yield Violation("labels", task, event.seq, text)
