@@ -471,3 +471,33 @@ async def test_without_a_policy_every_call_is_allowed():
     async with Runner("memory:") as runner:
         result = await runner.run(desk(call("read_mail"), NOTE, "Done."), "go")
     assert [each.outcome for each in result.tool_executions] == ["ok", "ok"]
+
+
+async def test_what_a_step_read_counts_after_it_ended_later_than_a_step_beside_it():
+    may_read = asyncio.Event()
+
+    async def worker(ctx: StepContext) -> Any:
+        match ctx.name:
+            case "start":
+                slow, quick = NextStep("slow"), NextStep("quick")
+                end = NextStep("end", after=("slow", "after quick"))
+                return StepResult(next_steps=[slow, quick, NextStep("after quick", after=("quick",)), end])
+            case "slow":
+                await may_read.wait()
+                await ctx.call_tool("read_mail", {})
+            case "after quick":
+                await ctx.call_tool("note", {"line": "x"})
+                may_read.set()
+            case "end":
+                await ctx.call_tool("note", {"line": "x"})
+                return StepResult("done", is_last=True)
+            case _:
+                pass
+        return StepResult()
+
+    watch = Watch()
+    async with Runner("memory:", policy=watch.policy) as runner:
+        result = await runner.run(desk(worker=worker), "go")
+    assert result.state == "completed", result.error
+    assert watch.untrusted == [(), READ]
+    assert ["read_only" in exposed for exposed in watch.exposed] == [False, True]

@@ -66,7 +66,8 @@ class Exposure:
         self._tools = tools
         self._tools_of = tools_of
         self._history: frozenset[str] | None = None
-        self._branch = self._counted = 0
+        self._branch = 0
+        self._counted: set[str] = set()
         self._effects: set[str] = set()
         self._untrusted: tuple[str, ...] = ()
 
@@ -76,16 +77,15 @@ class Exposure:
             parts = [part for message in state.history for part in message.parts]
             names = {part.name for part in parts if isinstance(part, ToolCall)}
             self._history = frozenset(self._effects_of(names)).union(state.exposed)
-        if state.branch != self._branch or len(state.steps) < self._counted:
-            self._branch, self._counted = state.branch, 0
+        if state.branch != self._branch or len(state.steps) < len(self._counted):
+            self._branch, self._untrusted = state.branch, ()
+            self._counted.clear()
             self._effects.clear()
-            self._untrusted = ()
-        for step in state.steps[self._counted :]:
+        for step in self._new_steps(state):
             agent = agent_of(state, step)
             others = self._tools_of(agent) if self._tools_of is not None and agent != state.agent else None
             self._effects |= self._effects_in(step, others)
             self._untrusted = origins.merged(self._untrusted, origins.of_step(step))
-        self._counted = len(state.steps)
         under_way = state.under_way()
         effects = [self._effects_in(step) for step in under_way]
         return Seen(
@@ -97,6 +97,17 @@ class Exposure:
                 *[origins.of_step(step) for step in under_way],
             ),
         )
+
+    def _new_steps(self, state: TaskState) -> list[StepState]:
+        """Return the ended steps that were not counted yet; steps beside each other end in any order."""
+        missing, new = len(state.steps) - len(self._counted), list[StepState]()
+        for step in reversed(state.steps):
+            if len(new) == missing:
+                break
+            if step.id not in self._counted:
+                new.append(step)
+        self._counted.update([step.id for step in new])
+        return new[::-1]
 
     def _effects_in(self, step: StepState, tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
         """Return the effects in a step: those that tools declare, and what agents that it called have seen."""
