@@ -135,7 +135,10 @@ def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
     names = cast("list[Any]", required) if isinstance(required, list) else []
     problems = [f"{name}: missing" for name in names if isinstance(name, str) and name not in arguments]
     if schema.get("additionalProperties") is False:
-        problems += [f"{name}: there is no such argument" for name in arguments if name not in known]
+        there_are = f"; the arguments are {', '.join(known):.200}" if known else ""
+        problems += [
+            f"{name}: there is no such argument{there_are}" for name in arguments if name not in known
+        ]
     for name, value in arguments.items():
         wanted: Any = known.get(name)
         if not isinstance(wanted, dict):

@@ -28,6 +28,9 @@ LOCAL = {"networks": ["127.0.0.0/8"]}
 SECURED = ["who*"]
 
 
+REFERENCE = {"$ref": "#/components/schemas/Pet"}
+
+
 def tools_of(shop: Shop, document: Any = None, **options: Any) -> dict[str, Any]:
     options = {"name": "shop", "base_url": shop.url, "exclude": SECURED, **LOCAL, **options}
     made = openapi_tools(shop.app.openapi() if document is None else document, **options)
@@ -442,7 +445,11 @@ def test_wrong_arguments_are_found_before_anything_is_sent(shop: Shop) -> None:
     tools = tools_of(shop)
     for name, arguments, problem in (
         ("getPet", {}, "pet_id: missing"),
-        ("getPet", {"pet_id": "1", "extra": 1}, "extra: there is no such argument"),
+        (
+            "getPet",
+            {"pet_id": "1", "extra": 1},
+            "extra: there is no such argument; the arguments are pet_id, x-lang",
+        ),
         ("listPets", {"best": "many"}, "best: must be of type integer"),
         ("addPet", {"body": {"tags": "x"}}, "body.name: missing; body.tags: must be of type array"),
     ):
@@ -450,6 +457,50 @@ def test_wrong_arguments_are_found_before_anything_is_sent(shop: Shop) -> None:
             tools[name].validate(arguments)
         assert str(invalid.value) == problem
     assert shop.requests == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "problem"),
+    [
+        (REFERENCE, '{"name":"x"}', "body: must be of type object"),
+        (REFERENCE, 3, "body: must be of type object"),
+        (REFERENCE, {"name": 1}, "body.name: must be of type string"),
+        (REFERENCE, {"name": "x", "kind": 1}, "body.kind: must be of type string"),
+        (REFERENCE, {"name": "x", "kind": "cat"}, None),
+        ({"anyOf": [REFERENCE, {"type": "null"}]}, 3, "body: must be of type object"),
+        ({"anyOf": [REFERENCE, {"type": "null"}]}, {}, "body.name: missing"),
+        ({"anyOf": [REFERENCE, {"type": "null"}]}, None, None),
+        ({"allOf": [REFERENCE]}, {}, "body.name: missing"),
+        ({"allOf": [{"$ref": "#/components/schemas/Endless"}]}, {}, None),
+    ],
+)
+def test_a_body_that_the_document_defines_elsewhere_went_out_unchecked(
+    schema: Any, body: Any, problem: str | None
+) -> None:
+    content = {"application/json": {"schema": schema}}
+    pet = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string"}, "kind": {"$ref": "#/components/schemas/Kind"}},
+    }
+    endless = {"allOf": [{"$ref": "#/components/schemas/Endless"}]}
+    (tool,) = made(
+        {"/a": {"post": {"operationId": "a", "requestBody": {"required": True, "content": content}}}},
+        components={"schemas": {"Pet": pet, "Kind": {"type": "string"}, "Endless": endless}},
+    )
+    if problem is None:
+        tool.validate({"body": body})
+        return
+    with pytest.raises(ToolArgumentsInvalid) as invalid:
+        tool.validate({"body": body})
+    assert str(invalid.value) == problem
+
+
+def test_a_field_given_beside_an_optional_body_is_told_where_it_belongs() -> None:
+    content = {"application/json": {"schema": {"type": "object"}}}
+    (tool,) = made({"/a": {"post": {"operationId": "a", "requestBody": {"content": content}}}})
+    with pytest.raises(ToolArgumentsInvalid, match="name: there is no such argument; the arguments are body"):
+        tool.validate({"name": "x"})
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ SCHEMA = {
         ({"n": "1"}, ["n: must be of type integer"]),
         ({"n": 1, "s": 2}, ["s: must be of type string or null"]),
         ({"n": 1, "k": "c"}, ["k: must be one of 'a', 'b'"]),
-        ({"n": 1, "x": 1}, ["x: there is no such argument"]),
+        ({"n": 1, "x": 1}, ["x: there is no such argument; the arguments are n, s, k, p"]),
         ({"n": 1, "p": "a" * 40 + "!"}, []),
     ],
 )

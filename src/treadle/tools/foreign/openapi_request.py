@@ -67,21 +67,63 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
 def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
     """Return what is wrong with arguments, as far as the top of their schemas, and of that of the body, tells."""
     schema = operation.parameters_schema
-    problems = problems_of(arguments, schema)
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    properties = {
+        name: _followed(each, definitions)
+        for name, each in cast("dict[str, Any]", schema["properties"]).items()
+    }
+    problems = problems_of(arguments, {**schema, "properties": properties})
     body = operation.body
-    value = arguments.get(body.argument) if body is not None else None
-    if body is None or not isinstance(value, dict):
+    if not problems and body is not None and body.argument in arguments:
+        problems = _body_problems(body.argument, arguments[body.argument], body.schema, definitions)
+    return problems
+
+
+def _body_problems(argument: str, value: Json, schema: Any, definitions: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a body; where it may have several schemas, it has to fit one.
+
+    Schemas in these are not followed further: a document of others may nest them without an end.
+    """
+    schema = _followed(schema, definitions)
+    problems = _top_problems(argument, value, schema, definitions)
+    for word in ("allOf", "anyOf", "oneOf"):
+        listed: Any = cast("dict[str, Any]", schema).get(word) if isinstance(schema, dict) else None
+        if not isinstance(listed, list) or not listed:
+            continue
+        several = cast("list[Any]", listed)
+        found = [
+            _top_problems(argument, value, _followed(each, definitions), definitions) for each in several
+        ]
+        if word == "allOf":
+            problems += [problem for each in found for problem in each]
+        elif all(found):  # the most telling are those of a schema that takes the type of the body
+            problems += min(found, key=lambda each: each[0].startswith(f"{argument}: must be of type"))
+    return problems
+
+
+def _top_problems(argument: str, value: Json, schema: Any, definitions: Mapping[str, Any]) -> list[str]:
+    if not isinstance(schema, dict):
+        return []
+    facts = cast("dict[str, Any]", schema)
+    problems = problems_of({argument: value}, {"properties": {argument: facts}})
+    if problems or not isinstance(value, dict):
         return problems
-    found: Any = body.schema
+    properties: Any = facts.get("properties")
+    fields = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    known = {name: _followed(each, definitions) for name, each in fields.items()}
+    inner = problems_of(cast("dict[str, Json]", value), {**facts, "properties": known})
+    return [f"{argument}.{each}" for each in inner]
+
+
+def _followed(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return the schema that a schema of the operation refers to; itself if it refers to none."""
+    found: Any = schema
     for _ in range(8):
         reference: Any = cast("dict[str, Any]", found).get("$ref") if isinstance(found, dict) else None
         if reference is None:
             break
-        found = schema["$defs"][reference.rpartition("/")[2]]
-    if isinstance(found, dict):
-        inner = cast("dict[str, Json]", value)
-        problems += [f"{body.argument}.{each}" for each in problems_of(inner, found)]
-    return problems
+        found = definitions[reference.rpartition("/")[2]]
+    return cast("Any", found)
 
 
 def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
