@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from typer.main import get_command
 
 from treadle.cli.main import app, main
 
@@ -63,3 +65,15 @@ def test_a_command_imports_nothing_of_other_commands():
     )
     completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert completed.stdout.splitlines()[-1] == ""
+
+
+def test_no_help_text_holds_what_is_read_as_markup():
+    texts = [text for text in _help_texts(get_command(app())) if "[" in text]
+    assert texts == [], "rich takes [words in brackets] for styles, and leaves them out"
+
+
+def _help_texts(command: Any) -> Iterator[str]:
+    yield command.help or ""
+    yield from [getattr(each, "help", None) or "" for each in command.params]
+    for each in getattr(command, "commands", {}).values():
+        yield from _help_texts(each)

@@ -6,6 +6,7 @@ from treadle.core.events import (
     ArgumentsRewritten,
     CallReport,
     Failure,
+    InputReceived,
     ModelFailed,
     ModelReturned,
     ModelStarted,
@@ -14,8 +15,11 @@ from treadle.core.events import (
     ToolEnded,
     ToolStarted,
 )
+from treadle.core.ids import undo_id
+from treadle.core.labels import Label
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
+from treadle.core.observation import observation
 
 
 def test_the_result_of_an_earlier_call_is_shown_with_the_name_of_its_tool(capsys):
@@ -85,3 +89,44 @@ def test_where_a_function_ran_stands_under_the_end_of_its_call(capsys):
     timeline.show(ToolStarted("s1", "s1-3"))
     timeline.show(ToolEnded("s1", "s1-3", "ok"))
     assert capsys.readouterr().out.count("    ran in: subprocess\n") == 3
+
+
+def test_each_result_of_a_tool_that_ran_is_shown_with_its_label(capsys):
+    timeline = Timeline(Screen(json=False))
+    calls = ["read_mail", "clock", "fetch", "broken", "absent", "undone"]
+    made = tuple([ToolCall(f"s1-{at}", name, {}) for at, name in enumerate(calls)])
+    timeline.learn_calls([ModelReturned("s1", Message("assistant", made), "tool_calls", Usage())])
+    for call in ("s1-0", "s1-2", "s1-3", "s1-5"):
+        timeline.show(ToolStarted("s1", call))
+    timeline.show(ToolStarted("s1", "s1-1", label=Label("tool:clock", "trusted")))
+    timeline.show(ToolStarted("s1", undo_id("s1-5"), undoes="s1-5"))
+    failure = Failure("tool", "ValueError", "no")
+    for event in (
+        ToolEnded("s1", "s1-0", "ok", "hello · trusted, from developer"),
+        ToolEnded("s1", "s1-1", "ok", "noon"),
+        ToolEnded("s1", "s1-2", "ok", "page", label=Label("web:example.org", "untrusted")),
+        ToolEnded("s1", "s1-3", "error", error=failure),
+        ToolEnded("s1", "s1-4", "refused", error=failure),
+        ToolEnded("s1", undo_id("s1-5"), "ok", "taken back"),
+        InputReceived((Text("a webhook"),), observation=True),
+    ):
+        timeline.show(event)
+    lines = capsys.readouterr().out.splitlines()
+    ends = [line for line in lines if line.startswith(("  ←", "  ✗", "    untrusted"))]
+    assert [line.rpartition(" · ")[2] if " · " in line else line for line in ends] == [
+        "untrusted, from tool:read_mail",
+        "trusted, from tool:clock",
+        "untrusted, from web:example.org",
+        "untrusted, from tool:broken",
+        "  ✗ absent (refused): no  s1-4",
+        "  ← undone: taken back  s1-5-undo",
+        "    untrusted, from observation",
+    ]
+
+
+def test_a_cut_result_is_shown_with_how_much_of_it_the_model_saw(capsys):
+    timeline = Timeline(Screen(json=False))
+    for reads_on in (False, True):
+        shown = observation("x" * 9_000, call_id="s1-0", limit=1_000, reads_on=reads_on)
+        timeline.show(ToolEnded("s1", "s1-0", "ok", "x" * 9_000, shown, cut=True))
+    assert capsys.readouterr().out.count("the model saw 1,000 of 9,000 characters") == 2

@@ -34,7 +34,7 @@ FileArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="[FILE]",
-        help="A policy as a TOML file. Default: that of [tool.treadle] in pyproject.toml, else TREADLE_POLICY.",
+        help="A policy as a TOML file. Default: `policy` of tool.treadle in pyproject.toml, else TREADLE_POLICY.",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, cast
 
 from treadle.cli.graph import StepNames, why_skipped
@@ -10,12 +10,12 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
-from treadle.core.ids import base_call_id, content_name, undone_call
+from treadle.core.ids import base_call_id, content_name, is_undo, undone_call
 from treadle.core.labels import Label
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
 from treadle.core.model import WHOLE
-from treadle.core.observation import as_text
-from treadle.core.origins import merged, of_parts
+from treadle.core.observation import as_text, characters_cut
+from treadle.core.origins import merged, of_input, of_parts
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
 from treadle.engine.figures import content_text as engine_text
@@ -396,11 +396,13 @@ class Timeline:
         where = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
-            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), where)
+            shown = short(text, _DATA_SHOWN)
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), shown, where, *self._label(event, name))
+            if event.cut:
+                self._line((f"    {_seen_of(event)}", "dim"))
             if event.report is not None and event.report.answered_by is not None:
                 self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
             self._print_host(event.call)
-            self._print_label(event)
             self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
@@ -412,34 +414,41 @@ class Timeline:
             )
             self._print_host(event.call)
         else:
-            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where)
+            label = self._label(event, name)
+            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where, *label)
             self._print_host(event.call)
-            self._print_label(event)
 
     def _print_host(self, call: str) -> None:
         """Print where a function ran that did not run in the driver's process."""
         if host := self._hosts.get(call):
             self._line(("    ran in: ", "dim"), host)
 
-    def _print_label(self, event: e.ToolEnded) -> None:
-        """Print where a result comes from and whether it is trusted; without a label it is untrusted, from its tool."""
-        if (label := event.label or self._labels.get(event.call)) is not None:
-            self._line(("    label: ", "dim"), f"{label.integrity}, from {label.origin}")
+    def _label(self, event: e.ToolEnded, name: str) -> Iterator[tuple[str, str]]:
+        """Yield where a result comes from and whether it is trusted, as the end of its line, after what it says.
+
+        A result without a label is untrusted, from its tool. What took a call back is no result that a model reads,
+        and of a call that never began Treadle itself says why.
+        """
+        has_run = event.outcome == "ok" or event.call in self._started
+        if not has_run or is_undo(event.call):
+            return
+        label = event.label or self._labels.get(event.call) or Label(f"tool:{name}", "untrusted")
+        yield f" · {label.integrity}, from {label.origin}", "dim"
 
     def _show_input(self, event: e.TaskCreated | e.InputReceived) -> None:
         """Print what a task was asked, or what arrived later, and what of it is untrusted."""
         if isinstance(event, e.TaskCreated):
             self._line(("› ", "bold"), _input(event.input))
-            self._print_untrusted(event.input, event.untrusted)
+            self._print_untrusted(of_parts(event.input), event.untrusted)
             return
         role = "observation" if event.observation else event.role if event.role != "user" else ""
         self._line(("› ", "bold"), (f"({role}) " if role else "", "dim"), _input(event.parts), _by(event.by))
-        self._print_untrusted(event.parts)
+        self._print_untrusted(of_input(event))
 
-    def _print_untrusted(self, parts: Iterable[Content], taken_over: Sequence[str] = ()) -> None:
+    def _print_untrusted(self, found: Iterable[str], taken_over: Sequence[str] = ()) -> None:
         """Print the untrusted origins of input, and of what a task takes over from its thread or its parent."""
-        if origins := merged(of_parts(parts)):
-            self._line(("    label: ", "dim"), f"untrusted, from {', '.join(origins)}")
+        if origins := merged(found):
+            self._line((f"    untrusted, from {', '.join(origins)}", "dim"))
         if taken_over:
             self._line(("    before it: ", "dim"), f"untrusted content from {', '.join(taken_over)}")
 
@@ -626,6 +635,7 @@ class Timeline:
                 self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, but is alive", "dim"))
             case e.InputEdited():
                 self._line(("› ", "bold"), _input(event.parts), ("  (edited)", "dim"), _by(event.by))
+                self._print_untrusted(of_parts(event.parts))
             case e.UnknownEvent():
                 self._line((f"({event.tag}: of another version)", "dim"))
             case _:
@@ -668,6 +678,13 @@ def _artifact(file: File) -> str:
     """Return the name, type and size of an artifact."""
     size = f"{len(file.data):,} bytes" if file.data is not None else str(file.url)
     return f"{file.name} ({', '.join(filter(None, [file.media_type, size]))})"
+
+
+def _seen_of(event: e.ToolEnded) -> str:
+    """Return how much of an output the model saw that was too long for it."""
+    whole = len(event.whole if event.whole is not None else as_text(event.output))
+    seen = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))
+    return f"the model saw {seen:,} of {whole:,} characters; `treadle show --json` has all of them"
 
 
 def _by(person: str | None) -> tuple[str, str]:

@@ -6,6 +6,7 @@ Pure functions over text and content parts; nothing here knows a tool, a task or
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -76,6 +77,16 @@ def observation(
             left = 0
         before += len(part.text) if isinstance(part, Text) else 0
     return tuple(kept) or (Text(EMPTY_OUTPUT),)
+
+
+def characters_cut(parts: Iterable[Content], call_id: str) -> int:
+    """Return how many characters of text the notes of `observation` stand for in the parts of a call."""
+    mark = re.escape(call_id)
+    note = re.compile(
+        rf"\[\.\.\. ([\d,]+) characters cut; (?:full output: call {mark} |{READ_OUTPUT}\(call_id=\"{mark}\")"
+    )
+    found = [match for part in parts if isinstance(part, Text) for match in note.findall(part.text)]
+    return sum([int(match.replace(",", "")) for match in found])
 
 
 def bounded(text: str, limit: int) -> str:
