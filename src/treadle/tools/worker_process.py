@@ -20,6 +20,7 @@ from treadle.ports import NoServices, ToolContext
 from treadle.tools.approval import code_digest
 from treadle.tools.function import FunctionTool
 from treadle.tools.hosts.child import Channel, packed
+from treadle.tools.hosts.declaration import make_inert
 from treadle.tools.hosts.messages import call_from_json, output_to_json, verdict_to_json
 from treadle.tools.observe import to_output
 
@@ -31,6 +32,7 @@ WHERE: Final = "a tool that runs in a process of its own"
 
 def serve(channel: Channel, setup: dict[str, Any]) -> None:
     """Load the function's module, wait for the call, and answer it."""
+    make_inert()
     try:
         os.environ[LOADING] = "1"
         _load(setup["module"], setup["script"])

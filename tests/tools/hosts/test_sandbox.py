@@ -1,5 +1,6 @@
 """What a sandbox is declared with, what it refuses, and what a tool finds in it."""
 
+import importlib
 import os
 import platform
 import shutil
@@ -336,3 +337,78 @@ def test_the_filter_answers_for_this_machine_alone() -> None:
         for network in (True, False)
     }
     assert all(size % 8 == 0 and 1_000 < size < 8 * 4_096 for size in sizes.values()), sizes
+
+
+FOLDERS = '''
+from pathlib import Path
+
+from treadle import tool
+from treadle.tools import Sandbox, Subprocess, python_tool
+
+HERE = Path(__file__).parent
+analyst = python_tool(host=Sandbox(folder="work", read=["data"], by="{way}", spare=False))
+
+
+@tool(read_only=True, host=Sandbox(read=["data"], by="{way}", spare=False))
+def relative() -> str:
+    """Read a folder that is declared by a relative path."""
+    return (HERE / "data" / "in.txt").read_text()
+
+
+@tool(read_only=True, host=Sandbox(write=[HERE / "out"], by="{way}", spare=False))
+def absolute() -> str:
+    """Write to another folder."""
+    (HERE / "out" / "written").write_text("x")
+    return "written"
+
+
+@tool(read_only=True, host=Sandbox.from_file("treadle.toml", "analysis"))
+def of_a_file() -> str:
+    """Tell the working folder, which a file names."""
+    return Path.cwd().name
+
+
+@tool(read_only=True, host=Sandbox(by="{way}", spare=False))
+def without() -> str:
+    """Declare no folder."""
+    return "no folder"
+
+
+@tool(read_only=True, host=Subprocess(spare=False))
+def unconfined() -> str:
+    """Run in no sandbox."""
+    return "unconfined"
+'''
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_functions_with_folders_were_refused_by_the_declarations_of_their_module_in_the_sandbox(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(way)
+    name = f"folders_by_{way}"
+    for folder in ("data", "work", "out"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data" / "in.txt").write_text("hello")
+    (tmp_path / "treadle.toml").write_text(
+        f'[sandbox.analysis]\nfolder = "work"\nby = "{way}"\nspare = false\n'
+    )
+    (tmp_path / f"{name}.py").write_text(FOLDERS.replace("{way}", way))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module(name)
+    expected = {
+        "relative": "hello",
+        "absolute": "written",
+        "of_a_file": "work",
+        "without": "no folder",
+        "unconfined": "unconfined",
+    }
+    agent = Agent(
+        ScriptedModel([[call(each) for each in expected], text("Done.")]),
+        tools=[getattr(module, each) for each in expected],
+    )
+    with Runner("memory:").sync as runner:
+        done = runner.run(agent, "Go.").tool_executions
+    assert {each.name: each.output or each.error for each in done} == expected

@@ -10,6 +10,9 @@
 
 A level that cannot be had must raise in `launch` or in the preparation: then nothing has run. Nothing ever runs at a
 weaker level than was declared.
+
+The process imports the module of the function, and with it the declarations that stand there. They are inert in it: no
+tool of that process runs elsewhere, and what they name may not be there.
 """
 
 from __future__ import annotations
@@ -28,6 +31,20 @@ if TYPE_CHECKING:
 
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TZ", "USER")
 """The environment variables that a tool's process has of this process, beside those that its host names."""
+
+
+_inert: bool = False
+
+
+def make_inert() -> None:
+    """Have all declarations of this process, a tool's, check nothing and read nothing: it starts no process by them."""
+    global _inert  # noqa: PLW0603  no variable of the environment: programs that the function starts would have it
+    _inert = True
+
+
+def is_inert() -> bool:
+    """Return whether this is a tool's process."""
+    return _inert
 
 
 @frozen(kw_only=True)
@@ -78,6 +95,8 @@ class Subprocess:
     spare: bool = True
 
     def __post_init__(self) -> None:
+        if _inert:
+            return
         kind = type(self).__name__
         for name in ("memory", "cpu_seconds", "processes", "file_bytes", "open_files", "answer_bytes"):
             value: Any = getattr(self, name)

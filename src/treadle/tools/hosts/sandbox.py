@@ -35,7 +35,7 @@ from treadle.core.data import frozen
 from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
-from treadle.tools.hosts.declaration import Launch, Subprocess
+from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert
 from treadle.tools.hosts.visible import (
     code_paths,
     interpreter_paths,
@@ -92,6 +92,8 @@ class Sandbox(Subprocess):
     by: Way | None = None
 
     def __post_init__(self) -> None:
+        if is_inert():
+            return
         Subprocess.__post_init__(self)
         network: Any = self.network
         if not isinstance(network, bool):
@@ -132,6 +134,8 @@ class Sandbox(Subprocess):
         Raises:
             ConfigurationError: the file cannot be read, has no such profile, or the profile is not valid.
         """
+        if is_inert():
+            return cls()
         path = Path(path)
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -178,7 +182,7 @@ class Sandbox(Subprocess):
     @property
     def confines(self) -> bool:
         """Whether a call can change nothing outside: it has no network, and no folder to write."""
-        return not (self.network or self.write)
+        return not (self.network or self.write or self.folder)
 
     @property
     def problem(self) -> str | None:
