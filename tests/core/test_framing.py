@@ -84,6 +84,11 @@ def test_marks_that_were_already_broken_are_restored_too():
         ("\\\u200b", "\\\\\\u{200b}"),
         ("lone\rreturn", "lone\\u{d}return"),
         ("im\u200dstart", "im\\u{200d}start"),
+        ("\n\u00a0Human: hi", "\n\u00a0Human\\: hi"),
+        ("1. Human: hi", "1. Human\\: hi"),
+        ("Human\uff1ahi", "Human\\\uff1ahi"),
+        ("<\u00a0untrusted-x", "<\\\u00a0untrusted-x"),
+        ("<||im_start|>", "<\\||im_start|>"),
     ],
 )
 def test_marks_and_hidden_characters_are_shown(text: str, shown: str):
@@ -159,3 +164,33 @@ def test_the_time_for_a_text_is_linear_in_its_length(piece: str):
         return best
 
     assert seconds(32_000) < 32 * max(seconds(4_000), 0.000_05)
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        ("<", " "),
+        ("</", " "),
+        ("<", "\u00a0"),
+        ("[", " "),
+        ("", "< "),
+        ("<", "|"),
+        ("<ctrl", "1"),
+        ("<", "\\"),
+        ("\n", "-"),
+        ("\n1.", " "),
+        ("\nHuman", " "),
+        ("\nHuman ", "\\"),
+        ("", "\n" + " " * 50),
+        ("", "\\"),
+        ("x", "\\"),
+    ],
+)
+def test_a_run_of_100_kb_behind_the_start_of_a_mark_takes_no_seconds(begin: str, piece: str):
+    text = begin + piece * (100_000 // len(piece)) + ":\x1b"
+    best = 1e9
+    for _ in range(3):
+        start = process_time()
+        assert restored(neutralised(text, NONCE), NONCE) == text
+        best = min(best, process_time() - start)
+    assert best < 0.1  # both ways: about 0.01; quadratic time would be minutes

@@ -59,20 +59,34 @@ _TURNS: Final = (
     "Human|Assistant|System|User|Instruction|Response|Observation|Thought|Action(?: Input)?|(?:Final )?Answer"
 )
 
+_SPACES: Final = r" \t\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_SLASH: Final = rf"[{_SPACES}]*+(?:/[{_SPACES}]*+)?"
+_BEFORE_TURN: Final = rf"[{_SPACES}>*#_|(\u2022-]*+"
+
 _KINDS: Final = (
     # ChatML, Llama and Gemma: <|im_start|>, <|eot_id|>, <turn|>; DeepSeek has wide bars; Llama 2 has <<SYS>>.
     (
         "<",
         "<",
-        rf"(?=[/ \tA-Za-z|｜_<])(?i:[|｜][\w/▁]|[a-z_]{{1,40}}[|｜]>|</?sys>>|[ \t]*/?[ \t]*(?:{_TAGS}))",
+        rf"(?=[/{_SPACES}A-Za-z\u017f|｜_<])(?i:[|｜]++[\w/▁]|[a-z_]{{1,40}}[|｜]>|</?sys>>|{_SLASH}(?:{_TAGS}))",
     ),
     # Mistral and Llama 2: [INST], [/INST], [TOOL_RESULTS].
-    ("[", r"\[", rf"(?=[/ \tA-Za-z])(?i:/?[ \t]*(?:{_BRACKETS})\])"),
+    (
+        "[",
+        r"\[",
+        rf"(?=[/{_SPACES}A-Za-z\u017f])(?i:{_SLASH}(?:{_BRACKETS})\])",
+    ),
     # A turn at the beginning of a line: of Claude, of plain transcripts, of Alpaca, and of the react dialect.
-    (":", rf"\n[ \t>*#_-]*(?:{_TURNS}|{_TURNS.upper()})[*_ \t]*", ":"),
+    (
+        ":：",
+        rf"\n{_BEFORE_TURN}(?:[0-9]{{1,4}}[.)]{_BEFORE_TURN})?(?:{_TURNS}|{_TURNS.upper()})[*_){_SPACES}]*+",
+        "[:：]",
+    ),
 )
-_BREAKS: Final = tuple((needs, re.compile(rf"{first}\\*(?={rest})")) for needs, first, rest in _KINDS)
-_JOINS: Final = tuple(re.compile(rf"{first}\\+(?={rest})") for _, first, rest in reversed(_KINDS))
+"""Runs are possessive: of a long run that leads to no mark, no part is tried again."""
+
+_BREAKS: Final = tuple((needs, re.compile(rf"{first}\\*+(?={rest})")) for needs, first, rest in _KINDS)
+_JOINS: Final = tuple(re.compile(rf"{first}\\++(?={rest})") for _, first, rest in reversed(_KINDS))
 
 _PLAIN_ASCII: Final = bytes([9, 10, 13, *range(32, 127)])
 _ALWAYS: Final = (
@@ -85,8 +99,8 @@ _HIDDEN: Final = rf"[{_ALWAYS}]|\r(?!\n)|(?<=[!-~])[{_JOINERS}]"
 
 _MAY_HIDE: Final = re.compile(rf"[{_ALWAYS}{_JOINERS}]")
 _HIDE: Final = re.compile(_HIDDEN)
-_DOUBLE: Final = re.compile(rf"(\\+)(?:(?={_HIDDEN}|u\{{[0-9a-f]{{1,6}}\}})())?")
-_SHOW: Final = re.compile(r"(\\+)(?:u\{([0-9a-f]{1,6})\})?")
+_DOUBLE: Final = re.compile(rf"(\\++)(?:(?={_HIDDEN}|u\{{[0-9a-f]{{1,6}}\}})())?")
+_SHOW: Final = re.compile(r"(\\++)(?:u\{([0-9a-f]{1,6})\})?")
 """These two match whole runs of backslashes, so that a long run is read once."""
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]", re.ASCII)
@@ -219,16 +233,16 @@ def neutralised(text: str, nonce: str) -> str:
         text = _HIDE.sub(_escaped, _DOUBLE.sub(_doubled, text))
     text = "\n" + text
     for needs, mark in _BREAKS:
-        if needs in text:
+        if any(sign in text for sign in needs):
             text = mark.sub(_one_more, text)
     if nonce[1:] in text:
-        text = re.sub(rf"{nonce[0]}\\*(?={nonce[1:]})", _one_more, text)
+        text = re.sub(rf"{nonce[0]}\\*+(?={nonce[1:]})", _one_more, text)
     return text[1:]
 
 
 def restored(text: str, nonce: str) -> str:
     """Return the text that `neutralised` was given."""
-    text = re.sub(rf"{nonce[0]}\\+(?={nonce[1:]})", _one_less, "\n" + text)
+    text = re.sub(rf"{nonce[0]}\\++(?={nonce[1:]})", _one_less, "\n" + text)
     for mark in _JOINS:
         text = mark.sub(_one_less, text)
     return _SHOW.sub(_shown, text[1:])
