@@ -20,11 +20,15 @@ from tests.tools.mcp.conftest import PLAIN
 from treadle import (
     Agent,
     Allow,
+    Ask,
     Handoff,
     LastMessages,
     MCPServer,
     Message,
     ModelRequest,
+    NextStep,
+    Node,
+    Pipeline,
     Policy,
     Rule,
     Runner,
@@ -378,6 +382,67 @@ async def step_function(world: World) -> None:
         await runner.run(agent, "go")
 
 
+async def asked_and_sent(ctx: StepContext) -> StepResult:
+    """Ask a model about the conversation, and send what it says."""
+    answer = await ctx.call_model("Do it.", after_conversation=True)
+    await ctx.call_tool("send", {"to": answer.message.text})
+    return StepResult("Done.", is_last=True)
+
+
+async def input_of_a_step_function(world: World) -> None:
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=asked_and_sent, tools=[world.send])
+    async with world.runner() as runner:
+        await runner.run(agent, ["Summarise this:", world.input])
+
+
+async def input_of_a_pipeline(world: World) -> None:
+    nodes = [Node("whom", Ask("{input}")), Node("mail", "send", input={"to": "{whom}"}, after="whom")]
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=Pipeline(nodes), tools=[world.send])
+    async with world.runner() as runner:
+        await runner.run(agent, ["Summarise this:", world.input])
+
+
+async def input_of_an_earlier_task_of_step_functions(world: World) -> None:
+    async def work(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model("Summarise.", after_conversation=True)
+        return StepResult(answer.message.text, is_last=True)
+
+    async with world.runner() as runner:
+        agent = Agent(ScriptedModel([f"It says: {ORDER}"]), name="w", worker=work)
+        await runner.run(agent, [world.input], thread_id="t")
+        await runner.run(world.agent(tools=[world.send]), "and now?", thread_id="t")
+
+
+async def input_that_a_failed_attempt_of_a_step_function_read(world: World) -> None:
+    async def work(ctx: StepContext) -> StepResult:
+        if ctx.attempt == 1:
+            raise ConnectionError("The line is down.")
+        return await asked_and_sent(ctx)
+
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=work, tools=[world.send])
+    async with world.runner(agents=[agent]) as runner:
+        result = await runner.run(agent, ["Summarise this:", world.input])
+        assert result.state == "failed"
+        await runner.resume(result.task_id)
+
+
+async def observation_that_a_step_function_reads(world: World) -> None:
+    async def work(ctx: StepContext) -> StepResult:
+        if ctx.name != "after":
+            return StepResult("begun", next_steps=[NextStep("after")])
+        return await asked_and_sent(ctx)
+
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=work, tools=[world.send])
+    async with world.runner(agents=[agent]) as runner:
+        task = await runner.create_task(agent, "go")
+        await runner.run_step(task)
+        if world.trusted:
+            await runner.send(task, ORDER)
+        else:
+            await runner.send(task, ORDER, role="observation")
+        await runner.resume(task.task_id)
+
+
 async def subagent_of_a_step_function(world: World) -> None:
     reader = world.agent(call("fetch"), text(ORDER), tools=[world.fetch], name="reader")
 
@@ -522,6 +587,11 @@ PATHS: list[Path_] = [
     imported_messages,
     completion_in_the_background,
     step_function,
+    input_of_a_step_function,
+    input_of_a_pipeline,
+    input_of_an_earlier_task_of_step_functions,
+    input_that_a_failed_attempt_of_a_step_function_read,
+    observation_that_a_step_function_reads,
     subagent_of_a_step_function,
     subagent_that_ended_in_another_process,
     result_that_is_the_answer_of_a_subagent,

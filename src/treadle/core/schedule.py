@@ -220,6 +220,7 @@ def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     for received in state.unread:
         _add_message(state, node, spoken(received, state.frame_key))
         step.input += received.parts
+    step.read = node.read
     state.unread.clear()
 
 
