@@ -36,6 +36,7 @@ from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Channel, Item
+from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
 from treadle.engine.effect_context import AgentRuntime, Inherited
 from treadle.engine.options import from_json
@@ -59,7 +60,7 @@ class Drive(Protocol):
         *,
         above: Account,
         inherited: Inherited,
-    ) -> object: ...
+    ) -> DriveLoop: ...
 
 
 @frozen
@@ -214,6 +215,9 @@ class Family:
         self._states: dict[str, TaskState] = {}
         """of the children that were driven here, by call"""
 
+        self._tools: dict[str, Mapping[str, ToolSpec]] = {}
+        """what the tools of the agents declare that these children are with, by call"""
+
         self._pauses: dict[str, asyncio.Task[None]] = {}
         """the pause of the parent on its way to its children, by call"""
 
@@ -272,16 +276,14 @@ class Family:
 
         agent = self._agents[call.name]
 
-        def specs_of(name: str) -> dict[str, ToolSpec]:
+        def specs_of(name: str) -> Mapping[str, ToolSpec]:
             try:
-                member = self._tasks.agents.member(state, agent, name)
+                member = self._tasks.agents.member(state, agent, name) if name != agent.name else agent
             except AgentUnknown:
                 return {}
             return {tool.spec.name: tool.spec for tool in member.tools}
 
-        specs = {tool.spec.name: tool.spec for tool in agent.tools}
-        if state.agent != agent.name:
-            specs = specs_of(state.agent)
+        specs = self._tools.get(call.id) or specs_of(state.agent)
         return tuple(sorted(Exposure(specs, tools_of=specs_of).of(state).effects))
 
     def is_open(self, call: CallState) -> bool:
@@ -318,9 +320,10 @@ class Family:
             lift_stop(owned, PARENT)
         agent = self._tasks.agents.with_task(state, self._agents[call.name])
         try:
-            await self._tasks.drive(
+            drive = await self._tasks.drive(
                 owned, "end", agent, context, above=self.account, inherited=self._passed_on()
             )
+            self._tools[call.id] = drive.tools
         finally:
             self.account.close(state.task_id)
         return state

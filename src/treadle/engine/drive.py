@@ -48,7 +48,7 @@ Example: a model calls a tool, and the answer to that is the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from treadle.agents.agent import Agent
@@ -58,6 +58,7 @@ from treadle.core.effects import Effect, RunFunction, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
+from treadle.core.tools import ToolSpec
 from treadle.engine.drive_spec import DriveSpec, idle
 from treadle.engine.effect_context import EffectContext, StopChild
 from treadle.engine.in_flight import MAX_EVENTS_IN_A_ROW, EffectsInFlight
@@ -191,6 +192,11 @@ class DriveLoop:
     def inbox_unread(self) -> bool:
         """Whether `read_inbox_soon` was called since the inbox was last read: the task was released already."""
         return self._inbox.is_unread
+
+    @property
+    def tools(self) -> Mapping[str, ToolSpec]:
+        """What the tools declare of the agent that the task is with, also those that a toolset offered."""
+        return self._spec.rules.tools
 
     @property
     def step_done(self) -> StepState | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle import Label, Runner
+from treadle import Agent, EffectRequest, Label, Policy, Runner, ScriptedModel, tool
 from treadle.core.labels import label_of
 from treadle.models import call, text
 
@@ -48,6 +48,32 @@ async def test_results_that_can_hold_no_text_of_strangers_are_declared_one_by_on
 async def test_the_error_of_a_server_that_is_gone_is_untrusted_since_it_may_quote_it(server, clerk):
     desk = server("--die-in-call", effects={"add_note": ["idempotent"]})
     assert await labels(clerk, [call("desk__add_note", text="milk")], desk) == [STRANGER]
+
+
+async def test_private_data_that_a_subagent_read_from_a_server_is_known_as_private_to_its_caller(
+    server, clerk
+):
+    told: list[frozenset[str]] = []
+
+    @tool(sends=True, idempotent=True)
+    def send(text: str) -> str:
+        """Send a text."""
+        return "sent"
+
+    def watch(request: EffectRequest) -> None:
+        if request.name == "send":
+            told.append(request.exposed)
+
+    desk = server(effects={"read_notes": ["read_only", "private"], "*": ["sends"]})
+    reader = clerk([call("desk__read_notes"), text("milk")], desk)
+    script = [call("clerk", input="read"), call("send", text="milk"), text("done")]
+    boss = Agent(ScriptedModel(script), name="boss", tools=[send], subagents=[reader])
+    async with Runner("memory:", policy=Policy(watch)) as runner:
+        result = await runner.run(boss, "go")
+    assert result.state == "completed", result.error
+    [exposed] = told
+    assert {"read_only", "private"} <= exposed
+    assert "undeclared" not in exposed
 
 
 async def test_another_choice_of_trusted_results_is_another_version_of_the_agent(server, clerk):
