@@ -21,6 +21,9 @@ from treadle import (
     Agent,
     Allow,
     Ask,
+    AskPerson,
+    Guardrail,
+    GuardrailRequest,
     Handoff,
     LastMessages,
     MCPServer,
@@ -30,6 +33,7 @@ from treadle import (
     Node,
     Pipeline,
     Policy,
+    Rewrite,
     Rule,
     Runner,
     RunOptions,
@@ -326,6 +330,41 @@ async def input_of_the_task(world: World) -> None:
         await runner.run(world.agent(tools=[world.send]), ["Summarise this:", world.input])
 
 
+def shortened(request: GuardrailRequest) -> Rewrite:
+    """Rewrite a text as a redaction does."""
+    return Rewrite(request.text.replace("Summarise", "Shorten"))
+
+
+def asks(request: GuardrailRequest) -> AskPerson:
+    """Ask a person about a text."""
+    return AskPerson("look", "look at it")
+
+
+def input_that_a_guardrail_rewrote(*, blocking: bool) -> Path_:
+    async def path(world: World) -> None:
+        guardrail = Guardrail(shortened, on="input", blocking=blocking)
+        async with world.runner(guardrails=[guardrail]) as runner:
+            await runner.run(world.agent(tools=[world.send]), ["Summarise this:", world.input])
+
+    path.__name__ = f"input_that_a_guardrail_rewrote_{'before' if blocking else 'beside'}_the_model"
+    return path
+
+
+async def input_of_a_step_function_that_a_guardrail_rewrote(world: World) -> None:
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=asked_and_sent, tools=[world.send])
+    async with world.runner(guardrails=[Guardrail(shortened, on="input")]) as runner:
+        await runner.run(agent, ["Summarise this:", world.input])
+
+
+async def input_that_a_person_edited(world: World) -> None:
+    agent = world.agent(tools=[world.send])
+    guardrails = [Guardrail(asks, on="input", blocking=True)]
+    async with world.runner(guardrails=guardrails, agents=[agent]) as runner:
+        result = await runner.run(agent, ["Summarise this:", world.input])
+        await runner.approve(result.task_id, arguments={"text": f"Shorten this: {ORDER}"}, by="ann")
+        await runner.resume(result.task_id)
+
+
 async def input_of_an_earlier_task(world: World) -> None:
     async with world.runner() as runner:
         await runner.run(world.agent(tools=[]), ["Summarise this:", world.input], thread_id="t")
@@ -581,6 +620,10 @@ PATHS: list[Path_] = [
     resume_in_another_process,
     export_and_import,
     input_of_the_task,
+    input_that_a_guardrail_rewrote(blocking=True),
+    input_that_a_guardrail_rewrote(blocking=False),
+    input_of_a_step_function_that_a_guardrail_rewrote,
+    input_that_a_person_edited,
     input_of_an_earlier_task,
     message_to_a_running_task,
     observation_of_a_caller,

@@ -18,7 +18,8 @@ from treadle.core.checks import (
     withholds,
 )
 from treadle.core.events import AnswerHeld, Failure, TypedAnswer
-from treadle.core.messages import IN_WORDS, UNSEEN, Image, Message, Reasoning, Text, ToolCall
+from treadle.core.labels import USER
+from treadle.core.messages import IN_WORDS, UNSEEN, Image, Message, Reasoning, Text, ToolCall, untrusted
 from treadle.core.permits import Permit
 from treadle.core.steps import CallState
 from treadle.errors import ConfigurationError
@@ -60,6 +61,11 @@ def test_input_is_judged_by_its_text_and_keeps_its_images() -> None:
     parts = (Text("a"), PICTURE, Text("b"))
     assert input_content(parts) == {"text": "a\nb"}
     assert with_input(parts, {"text": "c"}) == (Text("c"), PICTURE)
+
+
+def test_input_that_guardrails_rewrote_kept_no_label_of_what_was_untrusted_in_it() -> None:
+    parts = (Text("See:"), Text("a", label=USER), untrusted("b", origin="mail"), untrusted("c", origin="web"))
+    assert with_input(parts, {"text": "d"}) == (untrusted("d", origin="mail"),)
 
 
 def answer(*parts: Any, typed: TypedAnswer | None = None) -> AnswerHeld:

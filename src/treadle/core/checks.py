@@ -17,6 +17,7 @@ from typing import Final, Literal, cast
 
 from treadle.core.data import mutable
 from treadle.core.events import AnswerHeld, Failure, GuardedContent, TypedAnswer
+from treadle.core.labels import untrusted_origin
 from treadle.core.messages import IN_WORDS, UNSEEN, Content, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.permits import Permit
@@ -112,9 +113,11 @@ def input_content(parts: tuple[Content, ...]) -> dict[str, Json]:
 
 
 def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Content, ...]:
-    """Return input with another text in place of its own; images and files stay."""
+    """Return input with another text in place of its own, as untrusted as that; images and files stay."""
     others = [part for part in parts if not isinstance(part, Text)]
-    return (Text(as_text(content["text"])), *others)
+    labels = [part.label for part in parts if isinstance(part, Text)]
+    label = next((label for label in labels if untrusted_origin(label) is not None), None)
+    return (Text(as_text(content["text"]), label=label), *others)
 
 
 def answer_content(answer: AnswerHeld) -> dict[str, Json]:
