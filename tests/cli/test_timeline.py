@@ -88,6 +88,8 @@ def test_where_a_function_ran_stands_under_the_end_of_its_call(capsys):
         timeline.show(ToolEnded("s1", f"s1-{number}", outcome))
     timeline.show(ToolStarted("s1", "s1-3"))
     timeline.show(ToolEnded("s1", "s1-3", "ok"))
+    timeline.show(ToolStarted("s1", "s1-4", host="subprocess"))
+    timeline.show(ToolEnded("s1", "s1-4", "error", report=CallReport(ran=False)))
     assert capsys.readouterr().out.count("    ran in: subprocess\n") == 3
 
 

@@ -63,6 +63,20 @@ def test_what_a_tool_declares_and_what_was_read_decide_where_no_rule_does(
         assert "the model has read untrusted content from tool:read_mail." in found.reason
 
 
+@pytest.mark.parametrize(
+    ("host", "where"),
+    [
+        ("sandbox with network", "in a sandbox with network"),
+        ("subprocess", "outside of a sandbox"),
+        (None, "outside of a sandbox"),
+    ],
+)
+def test_a_denial_said_of_a_sandbox_with_network_that_it_is_none(host: str | None, where: str):
+    found = verdict_on(Policy.strict(), (), MAIL, executes=True, host=host)
+    assert isinstance(found, Deny)
+    assert f"act executes code {where}; " in found.reason
+
+
 def test_a_question_says_why_it_is_asked_and_what_was_read():
     spec = ToolSpec(name="send_mail", sends=True, declared=True)
     many = ("tool:read_mail", "web:a.example", "mail", "mcp:files", "observation")

@@ -2,14 +2,14 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.tools.hosts.test_escapes import WAYS, need
 from tests.tools.hosts.test_sandbox import only_call
 from treadle import tool
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.tools import Subprocess
 from treadle.tools.code import KEPT, command_tool, python_tool, shell_tool
 from treadle.tools.commands import PATH, Command
@@ -25,8 +25,30 @@ def test_a_code_tool_has_to_be_told_where_it_runs(make: Any) -> None:
     for host in (None, "thread", "subprocess"):
         with pytest.raises(ConfigurationError, match=r"host=Sandbox\(...\), or host=Subprocess\(\)"):
             make(host=host)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"needs host: write .*host=Sandbox\(folder='scratch'\)\)"):
         make()
+    with pytest.raises(TypeError, match="has no argument 'hosts'; did you mean 'host'"):
+        make(hosts=PLAIN)
+
+
+def test_arguments_that_a_sandbox_does_not_take_raised_an_error_without_a_hint() -> None:
+    made: Any = Sandbox
+    with pytest.raises(TypeError, match=r"Sandbox takes all by name: .*write Sandbox\(read=\['data'\]"):
+        made("data")
+    with pytest.raises(TypeError, match=r"Sandbox has no argument 'hosts': .*http_client"):
+        made(hosts=["example.com"])
+    with pytest.raises(TypeError, match="Subprocess has no argument 'memry'; did you mean 'memory'"):
+        cast("Any", Subprocess)(memry=1)
+
+
+def test_the_error_for_an_unknown_host_left_out_the_sandbox() -> None:
+    def nothing() -> None:
+        """Do nothing."""
+
+    with pytest.raises(
+        ToolDefinitionError, match=r"Subprocess\(\.\.\.\) or Sandbox\(\.\.\.\), not 'sandbox'"
+    ):
+        tool(nothing, host=cast("Any", "sandbox"))
 
 
 def test_a_code_tool_declares_what_it_can_do(tmp_path: Path) -> None:

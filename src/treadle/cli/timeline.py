@@ -402,7 +402,7 @@ class Timeline:
                 self._line((f"    {_seen_of(event)}", "dim"))
             if event.report is not None and event.report.answered_by is not None:
                 self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
-            self._print_host(event.call)
+            self._print_host(event)
             self._print_changes(event.changes)
             self._print_files(event, event.call)
         elif event.outcome == "unknown":
@@ -412,15 +412,16 @@ class Timeline:
                 _reason(event.error),
                 where,
             )
-            self._print_host(event.call)
+            self._print_host(event)
         else:
             label = self._label(event, name)
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where, *label)
-            self._print_host(event.call)
+            self._print_host(event)
 
-    def _print_host(self, call: str) -> None:
-        """Print where a function ran that did not run in the driver's process."""
-        if host := self._hosts.get(call):
+    def _print_host(self, event: e.ToolEnded) -> None:
+        """Print where a function ran that did not run in the driver's process; nothing if it did not run."""
+        did_run = event.report is None or event.report.ran
+        if did_run and (host := self._hosts.get(event.call)):
             self._line(("    ran in: ", "dim"), host)
 
     def _label(self, event: e.ToolEnded, name: str) -> Iterator[tuple[str, str]]:

@@ -505,6 +505,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         call.label = event.label
     if event.report is not None:
         call.report = event.report
+        if not event.report.ran:
+            call.host = None
     if event.changes is not None:
         _change_by_call(state, step, call, event.changes)
     if event.outcome == "ok":

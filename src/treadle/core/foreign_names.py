@@ -619,6 +619,17 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         },
         "timeout": "write limits=Limits(seconds=...) of the agent, or `@tool(timeout=...)` of a tool",
     },
+    "Sandbox": {
+        **dict.fromkeys(
+            ("hosts", "allowed_hosts", "domains", "allow_hosts"),
+            "a sandbox has all of the network or none: leave it out, and let another tool ask some hosts "
+            "(treadle.tools.http_client)",
+        ),
+        **dict.fromkeys(("allow_network", "net", "internet"), "write network=True"),
+        **dict.fromkeys(("workdir", "working_dir", "cwd"), "write folder='...'"),
+        **dict.fromkeys(("paths", "mounts", "volumes"), "write read=['...'], or write=['...']"),
+        "timeout": "write cpu_seconds=...; the time of a call is an option of its tool, `@tool(timeout=...)`",
+    },
     "@tool": {
         "name_override": "write name='...'",
         "description_override": "write description='...'",
@@ -651,5 +662,9 @@ EXAMPLES: Final[dict[str, str]] = {
         for provider in ("OpenAI", "OpenAIChat", "Anthropic", "Google", "Ollama")
     },
     "Agent": "write Agent('openai:gpt-5.4-mini', name=..., instructions=...)",
+    "Sandbox": "write Sandbox(read=['data'], folder='scratch')",
+    "python_tool": "write python_tool(host=Sandbox(folder='scratch'))",
+    "shell_tool": "write shell_tool(host=Sandbox(folder='scratch'))",
+    "command_tool": "write command_tool(Command('ls'), host=Sandbox(folder='scratch'))",
 }
 """How a call is written, where its parameters alone do not show it."""

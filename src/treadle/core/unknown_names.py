@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from treadle.errors import UnknownAttribute, WrongArguments
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_LISTED: Final = 12
 """How many names that exist an error lists at most."""
@@ -137,29 +138,54 @@ def explains_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
+def explains_call(function: F) -> F:
+    """Decorate a function: arguments that it does not take raise an error with what to write instead."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            problem = misfit(function.__name__, function, args, kwargs, has_instance=False)
+            if problem is not None:
+                raise problem from None
+            raise
+
+    return cast("F", called)
+
+
 def misfit(
-    label: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], form: str = ""
+    label: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    form: str = "",
+    *,
+    has_instance: bool = True,
 ) -> WrongArguments | None:
     """Return the error of a call whose arguments do not fit the parameters of the function; None if they fit.
 
     Args:
         label: the name of what was called; the key of its arguments in `foreign_names`.
-        function: a method, whose first parameter is the instance.
+        function: a method, or a function.
         args: the arguments by position, without the instance.
         kwargs: the arguments by name.
         form: how a call is written, up to the bracket.
+        has_instance: whether the first parameter is the instance.
     """
     from inspect import signature
 
-    parameters = list(signature(function).parameters.values())[1:]
-    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+    parameters = list(signature(function).parameters.values())[int(has_instance) :]
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
+    takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    parameters = [each for each in parameters if each.kind is not each.VAR_POSITIONAL]
     names = [each.name for each in parameters]
     positional = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     for name in kwargs:
         if name not in names:
             return WrongArguments(f"{label} has no argument {name!r}{_advice(label, name, names)}")
-    if len(args) > len(positional):
+    if len(args) > len(positional) and not takes_any:
         by_name = [f"{name}=" for name in names if name not in positional and name not in kwargs]
         listed = ", ".join(by_name[:MOST_LISTED]) + (", ..." if len(by_name) > MOST_LISTED else "")
         order = f"takes {', '.join(positional)}, then the rest by name" if positional else "takes all by name"

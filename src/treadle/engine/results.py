@@ -157,7 +157,7 @@ class ToolExecution(Displayed):
     `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
     that agent's task: `call_id` is unique within it. `rewritten` are the arguments that the tool ran with where
     middleware changed them, and `report` tells what else middleware did. `host` says where the tool's function ran, if
-    that was not the driver's process.
+    that was not the driver's process; it is None, too, where the function did not run.
     """
 
     name: str

@@ -131,7 +131,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 end = tool_end(call, result, context.runtime)
             if self._access is not None:
                 end.changes = self._access.close()
-            if self._execution is not None or self.secrets:
+            if self._execution is not None or self.secrets or not self.entered:
                 end.report = self._report(end)
             ends: list[e.Event] = [end]
         except asyncio.CancelledError:
@@ -213,12 +213,13 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [e.ToolStopped(call.step, call.id, "timeout", failure)]
 
     def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
-        """Return what the middleware of a call did and noted."""
+        """Return what the middleware of a call did and noted, and whether its tool ran where that has a host."""
         returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
         report = None if self._execution is None else self._execution.report(returned=returned)
-        if not self.secrets:
+        ran = self.entered or self.effect.call.host is None
+        if ran and not self.secrets:
             return report
-        return replace(report or e.CallReport(), secrets=tuple(sorted(self.secrets)))
+        return replace(report or e.CallReport(), secrets=tuple(sorted(self.secrets)), ran=ran)
 
     def cut_off(self) -> list[e.Event]:
         """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""

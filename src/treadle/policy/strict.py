@@ -81,7 +81,9 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
         why = f"{request.name} sends data out, and the model has seen private data"
         return Deny(rule, f"{why}; {has_read(untrusted)}.")
     if kind == "execute" and untrusted and not confined:
-        return Deny(rule, f"{request.name} executes code outside of a sandbox; {has_read(untrusted)}.")
+        has_network = request.spec is not None and request.spec.host == f"{CONFINED} with network"
+        where = "in a sandbox with network" if has_network else "outside of a sandbox"
+        return Deny(rule, f"{request.name} executes code {where}; {has_read(untrusted)}.")
     why = _ASKS.get(kind)
     if why is None or (kind == "execute" and confined and not untrusted):
         return Allow(rule)

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, Final, TypeAlias, cast
 
 from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_call
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
 from treadle.tools.commands import Command, command_problem
 from treadle.tools.function import FunctionTool, ToolOptions
@@ -41,6 +42,7 @@ HANGING: Final = 0.5
 CodeTool: TypeAlias = FunctionTool[Any, dict[str, Json], Any]
 
 
+@explains_call
 def python_tool(*, host: Subprocess, name: str = "run_python", timeout: float | None = SECONDS) -> CodeTool:
     """Return a tool that runs a Python program and returns its exit code, its outputs and the files.
 
@@ -58,11 +60,13 @@ def python_tool(*, host: Subprocess, name: str = "run_python", timeout: float | 
     return FunctionTool(run_python, _options(host, name, timeout))
 
 
+@explains_call
 def shell_tool(*, host: Subprocess, name: str = "run_shell", timeout: float | None = SECONDS) -> CodeTool:
     """Return a tool that runs a script by `/bin/sh`; all else is as with `python_tool`."""
     return FunctionTool(run_shell, _options(host, name, timeout))
 
 
+@explains_call
 def command_tool(
     *commands: Command, host: Subprocess, name: str = "run_command", timeout: float | None = SECONDS
 ) -> CodeTool:

@@ -471,7 +471,7 @@ def _misfit(host: object, *, is_async: bool) -> str:
         return "thread: an async function runs in the event loop; make it a plain function, or give host=Subprocess()"
     if isinstance(host, type):
         return f"give an instance: host={host.__name__}()"
-    return f"must be 'inline', 'thread' or Subprocess(...), not {host!r:.80}"
+    return f"must be 'inline', 'thread', Subprocess(...) or Sandbox(...), not {host!r:.80}"
 
 
 def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:

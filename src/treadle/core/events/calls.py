@@ -110,12 +110,14 @@ class CallReport:
     """What else there is to tell of how a call ran.
 
     `answered_by` is the middleware whose answer the result is, without the tool having run; `notes` are what middleware
-    noted, by name; `secrets` are the names of the secrets that the tool was given.
+    noted, by name; `secrets` are the names of the secrets that the tool was given. `ran` is false where the tool has a
+    host, and its function began in no process of that.
     """
 
     answered_by: str | None = None
     notes: dict[str, Json] = field(default_factory=dict[str, Json])
     secrets: tuple[str, ...] = ()
+    ran: bool = True
 
 
 def _reads_end(event: Any) -> int:

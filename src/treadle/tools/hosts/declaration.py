@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Launch:
     release: Callable[[], None] | None = None
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class Subprocess:
     """Each call runs in a new process, which is killed with all it started when the call is over.

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from treadle.core.data import frozen
-from treadle.core.unknown_names import near_name
+from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
 from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert
@@ -60,6 +60,7 @@ _START: Final = (
 )
 
 
+@explains_arguments
 @frozen(kw_only=True)
 class Sandbox(Subprocess):
     """Each call runs in a new process that the operating system confines, or does not run.
