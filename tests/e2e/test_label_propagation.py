@@ -1,7 +1,7 @@
 """What a model has read counts for all that follows from it, whichever way it goes; and nothing else does."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from pydantic import BaseModel
@@ -30,6 +30,7 @@ from treadle import (
     tool,
     untrusted,
 )
+from treadle.cli.json_output import as_json
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
 
@@ -108,8 +109,20 @@ def stepping(name: str = "desk") -> Agent[Any]:
 async def test_a_clean_task_has_read_nothing_untrusted():
     watch = Watch()
     async with Runner("memory:", policy=watch.policy) as runner:
-        await runner.run(desk(call("balance"), NOTE, "Done."), "go")
+        result = await runner.run(desk(call("balance"), NOTE, "Done."), "go")
     assert watch.untrusted == [()]
+    assert result.untrusted == ()
+
+
+async def test_a_result_names_what_its_task_read_and_what_the_task_before_it_in_the_thread_had_read():
+    async with Runner("memory:") as runner:
+        mail = ["Summarise:", untrusted("dear friend", origin="mail")]
+        first = await runner.run(desk(call("read_mail"), "Done."), mail, thread_id="t")
+        second = await runner.run(desk("Done."), "And?", thread_id="t")
+        again = await runner.handle(second.task_id).result()
+    assert first.untrusted == ("mail", "tool:read_mail")
+    assert second.untrusted == again.untrusted == first.untrusted
+    assert cast("Any", as_json(first))["untrusted"] == ["mail", "tool:read_mail"]
 
 
 @pytest.mark.parametrize("role", ["user", "observation", "system"])

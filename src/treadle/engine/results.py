@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, cast
 
 from treadle.core import events as e
+from treadle.core import origins
 from treadle.core.checks import Check
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
@@ -699,6 +700,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
     are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
     was driven, over all its attempts. `extra_state` is the JSON object kept with the task, as its calls left it; None
     if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
+    `untrusted` holds the origins of the untrusted content that the task has read, or that led to it, such as
+    `tool:read_mail`: the first sixteen. It is empty if there was none.
     """
 
     task_id: str
@@ -724,6 +727,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     duration: float = 0.0
     extra_state: Json = None
     agent: str = ""
+    untrusted: tuple[str, ...] = ()
 
     @property
     def state_text(self) -> str:
@@ -1343,6 +1347,7 @@ def run_result(
         state.driven / 1e6,
         state_value(state) if state.extra_state is not None else None,
         state.agent,
+        origins.of_task(state),
     )
 
 
