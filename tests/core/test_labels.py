@@ -1,5 +1,7 @@
 """Labels: the rule by role, and that no part is more trusted than the whole it is in."""
 
+from typing import Any
+
 import pytest
 
 from treadle.core import codec
@@ -13,7 +15,7 @@ from treadle.core.labels import (
     label_of,
     untrusted_origin,
 )
-from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult, untrusted
 
 MAIL = Label("mail", "untrusted")
 CLOCK = Label("tool:clock", "trusted")
@@ -83,3 +85,10 @@ def test_a_part_without_a_label_is_written_as_before():
 def test_a_label_that_is_none_is_refused(label: dict[str, str]):
     with pytest.raises((TypeError, ValueError)):
         codec.decode_part({"p": "text", "text": "x", "label": label})
+
+
+def test_untrusted_without_an_origin_by_name_is_told_how_it_is_written():
+    wrong: Any = untrusted
+    for arguments in (("x",), ("x", "mail")):
+        with pytest.raises(TypeError, match=r"write untrusted\(text, origin='mail'\)"):
+            wrong(*arguments)

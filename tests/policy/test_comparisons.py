@@ -125,3 +125,11 @@ def test_what_the_tool_makes_of_an_argument_is_compared_beside_it(
     (comparison,) = conditions({"arguments.note": "x"})
     assert comparison.holds(request, restricts=True) is of_a_restriction
     assert comparison.holds(request, restricts=False) is of_a_permission
+
+
+@pytest.mark.parametrize("wrong", [False, {"is": True}, [False]])
+def test_a_list_of_origins_is_not_compared_with_a_truth(wrong: Any) -> None:
+    with pytest.raises(
+        Mistake, match=r"'untrusted' is a list of texts, .* write \{\"untrusted\": \{\"exists\": "
+    ):
+        conditions({"untrusted": wrong})

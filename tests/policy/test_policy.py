@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.requests import REFUND, a_call, an_effect
-from treadle import Allow, AskPerson, Deny, EffectRequest, Policy, Replace, Rule
+from treadle import Allow, AskPerson, Deny, EffectRequest, Policy, Replace, Rule, tool
 from treadle.errors import ConfigurationError
 from treadle.policy.policy import MOST_REMEMBERED, Default
 from treadle.policy.verdicts import PolicyVerdict
@@ -234,3 +234,34 @@ def test_a_policy_with_other_rules_is_another_policy():
 def test_an_argument_that_is_wrong_is_told(rules: list[Any], settings: dict[str, Any], says: str):
     with pytest.raises(ConfigurationError, match=says):
         Policy(*rules, **settings)
+
+
+def test_an_explanation_names_the_allow_rules_that_nearly_held() -> None:
+    spec = tool(lambda number: 1, name="delete_mail", destructive=True).spec
+    request = EffectRequest(kind="tool", name="delete_mail", spec=spec, arguments={"number": 2})
+    policy = Policy.strict(
+        Rule("tidy", "allow", tool="delete_*"),
+        Rule("first", "allow", tool="delete_mail", when={"arguments.number": 1}),
+        Rule("other", "allow", tool="send_mail"),
+    )
+    explained = policy.explain(request)
+    assert explained.rules == (), "a rule that lifts nothing has met nothing"
+    assert explained.text == (
+        "a call of delete_mail is asked about by default: delete_mail needs a person: it spends money or cannot be "
+        "taken back; rule tidy does not allow it, as only a rule with the name delete_mail, and no pattern, allows "
+        "what spends or is destructive; rule first would allow it where arguments.number is 1 (2)."
+    )
+    assert "tool delete_*  (not what spends or is destructive: that needs the name of the tool)" in str(
+        policy
+    )
+    assert str(policy).count("needs the name") == 1
+    assert str(Policy(Rule("one", "deny"))).startswith("Policy of 1 rule,")
+
+
+def test_a_policy_is_told_how_rules_are_passed() -> None:
+    wrong: Any = Policy
+    for make in (wrong, wrong.strict):
+        with pytest.raises(TypeError, match=r"has no argument 'rules': rules are passed one by one"):
+            make(rules=[])
+    with pytest.raises(TypeError, match=r"Policy.strict has no argument 'default'"):
+        wrong.strict(default="ask")

@@ -29,6 +29,7 @@ _APPROVAL = (
     "a call of a tool waits for a person: `@tool(needs_approval=True)`, then `await runner.approve(task)` or "
     "`runner.deny(task)`, and `runner.resume(task)`"
 )
+_RULES = "rules are passed one by one: Policy(rule, other), Policy.strict(*rules)"
 _OBSERVERS = "observers are told of all events: `Runner(observers=[function])`"
 _CONSOLE = "write observers=[Console()] for a line per event (`Runner(observers=[Console()])`, from treadle.telemetry)"
 _PROMPT = "instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`"
@@ -477,6 +478,11 @@ VERB_ARGUMENTS: Final[dict[str, str]] = {
 """Arguments of the verbs of a runner, a handle and `runner.sync`."""
 
 ARGUMENTS: Final[dict[str, dict[str, str]]] = {
+    "Policy": {"rules": _RULES},
+    "Policy.strict": {
+        "rules": _RULES,
+        "default": "the default of a strict policy is its table; write Policy(default=...) for another",
+    },
     "result": {"timeout": "wait inside of `async with asyncio.timeout(seconds)`"},
     "Agent": {
         **dict.fromkeys(
@@ -661,6 +667,7 @@ EXAMPLES: Final[dict[str, str]] = {
         provider: f"write {provider}('the name of the model')"
         for provider in ("OpenAI", "OpenAIChat", "Anthropic", "Google", "Ollama")
     },
+    "untrusted": "write untrusted(text, origin='mail')",
     "Agent": "write Agent('openai:gpt-5.4-mini', name=..., instructions=...)",
     "Sandbox": "write Sandbox(read=['data'], folder='scratch')",
     "python_tool": "write python_tool(host=Sandbox(folder='scratch'))",

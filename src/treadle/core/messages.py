@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from treadle.core.data import frozen
 from treadle.core.labels import Label
-from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.core.unknown_names import explains_arguments, explains_call, explains_names
 from treadle.errors import ConfigurationError
 
 Json: TypeAlias = Any
@@ -183,6 +183,7 @@ def untrusted(content: str | Text, *, origin: str) -> Text: ...
 def untrusted(content: Image, *, origin: str) -> Image: ...
 @overload
 def untrusted(content: File, *, origin: str) -> File: ...
+@explains_call
 def untrusted(content: str | Content, *, origin: str) -> Content:
     """Return content of a message, labelled as what a stranger may have written: a mail, a page, a document.
 

@@ -139,14 +139,16 @@ def explains_arguments(cls: type[T]) -> type[T]:
 
 
 def explains_call(function: F) -> F:
-    """Decorate a function: arguments that it does not take raise an error with what to write instead."""
+    """Decorate a function, or what a classmethod is made of: the same for its arguments."""
+    name = function.__qualname__.rpartition("<locals>.")[2]
+    is_method = "." in name
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            problem = misfit(function.__name__, function, args, kwargs, has_instance=False)
+            problem = misfit(name, function, args[is_method:], kwargs, has_instance=is_method)
             if problem is not None:
                 raise problem from None
             raise

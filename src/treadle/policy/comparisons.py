@@ -15,7 +15,7 @@ the state are no value: they *are not* what they are compared with.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from treadle.core.data import frozen
 from treadle.core.unknown_names import near_name
@@ -31,6 +31,9 @@ from treadle.policy.subjects import (
     taken_values,
 )
 from treadle.policy.verdicts import EffectRequest
+
+LISTS: Final = ("untrusted", "effect", "exposed", "agent_path")
+"""Subjects whose values are lists of texts."""
 
 
 @frozen
@@ -135,6 +138,12 @@ def _comparison(subject: str, operator: Any, operand: Any) -> Comparison:
         OPERATORS[operator].check(operand)
     except Mistake as mistake:
         raise Mistake(f"{subject!r}: {operator} {mistake}") from None
+    values: list[Any] = [*operand] if isinstance(operand, (list, tuple)) else [operand]
+    if subject in LISTS and operator != "exists" and any(isinstance(value, bool) for value in values):
+        raise Mistake(
+            f"{subject!r} is a list of texts, and never true or false: "
+            f'write {{"{subject}": {{"exists": {values[0]}}}}}, in a file {{ exists = {_shown(values[0])} }}'
+        )
     if subject in ("effect", "exposed"):
         for name in texts(operand):
             if operator != "matches" and operator != "not_matches" and name not in EFFECTS:

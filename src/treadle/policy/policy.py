@@ -10,16 +10,18 @@ for all rules that ask: the strictest of their terms hold. The default counts on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View
-from treadle.core.unknown_names import explains_names, near_name
+from treadle.core.unknown_names import explains_arguments, explains_call, explains_names, near_name
 from treadle.errors import ConfigurationError
+from treadle.policy.comparisons import Comparison
 from treadle.policy.composition import CompiledRule, one_question, question, replacement, what
 from treadle.policy.patterns import texts
-from treadle.policy.rule import Rule, RuleFunction
+from treadle.policy.rule import NAMES, Rule, RuleFunction
 from treadle.policy.strict import UNTRUSTED, needs_its_name, strict_verdict
 from treadle.policy.subjects import subject_values
 from treadle.policy.verdicts import (
@@ -45,6 +47,9 @@ Default = Literal["allow", "ask", "deny", "strict"]
 MOST_REMEMBERED: Final = 1024
 """For how many names of effects a policy remembers which rules concern them; models make names up."""
 
+MOST_NEARLY: Final = 3
+"""How many allow rules an explanation names that do not hold."""
+
 _FORCES: Final = ("deny", "replace", "function", "ask", "allow")
 _DONE: Final = {"deny": "denied", "replace": "changed", "ask": "asked about", "allow": "allowed"}
 
@@ -65,6 +70,7 @@ class Explanation:
 
 
 @explains_names("Policy")
+@explains_arguments
 class Policy(Displayed):
     """Rules that judge each effect before it starts: requests to models, calls of tools and agents, handoffs.
 
@@ -109,6 +115,7 @@ class Policy(Displayed):
         self._concerned: dict[tuple[EffectKind, str, str], tuple[CompiledRule, ...]] = {}
 
     @classmethod
+    @explains_call
     def strict(cls, *rules: Rule | RuleFunction, deadline: float = DEADLINE) -> Policy:
         """Return a policy that asks before a tool changes anything, unless a rule allows it.
 
@@ -193,7 +200,8 @@ class Policy(Displayed):
         """
         applying = self._applying(request)
         verdict = self._verdict(request, applying, answers)
-        return Explanation(verdict, tuple([rule.id for rule in applying]), self._sentence(request, verdict))
+        holding = [rule.id for rule in applying if rule.verdict != "allow" or self._may_allow(rule, request)]
+        return Explanation(verdict, tuple(holding), self._sentence(request, verdict))
 
     def _concerning(self, kind: EffectKind, name: str, agent: str) -> tuple[CompiledRule, ...]:
         key = (kind, name, agent)
@@ -260,16 +268,37 @@ class Policy(Displayed):
         sentence = f"{what(request)} is {word} {by}{where}{f': {because}' if because else ''}"
         if isinstance(verdict, AskPerson) and request.untrusted and UNTRUSTED not in (verdict.rule or ""):
             sentence += f"; {has_read(request.untrusted)}"
+        if not rules and isinstance(verdict, (AskPerson, Deny)):
+            sentence += "".join([f"; {why}" for why in islice(self._nearly_allowing(request), MOST_NEARLY)])
         return f"{sentence}."
 
+    def _nearly_allowing(self, request: EffectRequest) -> Iterator[str]:
+        """Yield why allow rules that are about an effect do not lift the default."""
+        for each in self._concerning(request.kind, request.name, request.agent):
+            if each.rule.verdict != "allow":
+                continue
+            missed = [
+                _cause(condition, request)
+                for condition in each.conditions
+                if not condition.holds(request, restricts=False)
+            ]
+            if missed:
+                yield f"rule {each.rule.id} would allow it where {' and '.join(missed)}"
+            elif not self._may_allow(each.rule, request):
+                yield (
+                    f"rule {each.rule.id} does not allow it, as only a rule with the name {request.name}, and no "
+                    f"pattern, allows what spends or is destructive"
+                )
+
     def __str__(self) -> str:
-        lines = [(rule.force, rule.id, _listed(rule)) for rule in self._by_force()]
+        lines = [(rule.force, rule.id, _listed(rule, self.default)) for rule in self._by_force()]
         lines.append(("default", "", f"{self.default}{_DEFAULT_SAYS[self.default]}"))
         widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
         listed = [
             f"  {force:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip() for force, name, text in lines
         ]
-        return "\n".join([f"Policy of {len(self.rules)} rules, the strongest first:", *listed])
+        count = "1 rule" if len(self.rules) == 1 else f"{len(self.rules)} rules"
+        return "\n".join([f"Policy of {count}, the strongest first:", *listed])
 
     def _by_force(self) -> list[Rule]:
         return sorted(self.rules, key=lambda rule: _FORCES.index(rule.force))
@@ -317,16 +346,27 @@ def _word(verdict: PolicyVerdict) -> str:
 
 def _causes(compiled: CompiledRule, request: EffectRequest) -> list[str]:
     """Return the conditions of a rule with the values that met them."""
-    causes = list[str]()
-    for comparison in compiled.conditions:
-        values = ", ".join([f"{value!r:.60}" for value in subject_values(request, comparison.subject)])
-        causes.append(f"{comparison} ({values})")
-    return causes
+    return [_cause(comparison, request) for comparison in compiled.conditions]
 
 
-def _listed(rule: Rule) -> str:
+def _cause(comparison: Comparison, request: EffectRequest) -> str:
+    values = ", ".join([f"{value!r:.60}" for value in subject_values(request, comparison.subject)])
+    return f"{comparison} ({values})"
+
+
+def _listed(rule: Rule, default: Default) -> str:
     reason = f'  "{rule.reason}"' if rule.reason else ""
-    return f"{rule}{reason}{'' if rule.enabled else '  (not enabled)'}"
+    notes = [] if rule.enabled else ["not enabled"]
+    if default == "strict" and rule.verdict == "allow" and _is_by_pattern(rule):
+        notes.append("not what spends or is destructive: that needs the name of the tool")
+    return f"{rule}{reason}" + (f"  ({'; '.join(notes)})" if notes else "")
+
+
+def _is_by_pattern(rule: Rule) -> bool:
+    """Whether a rule is about tools that it does not name."""
+    if rule.tool is not None:
+        return any(character in name for name in texts(rule.tool) for character in "*?[")
+    return all(getattr(rule, field) is None for field in NAMES.values())
 
 
 def _row(rule: Rule) -> tuple[Any, ...]:
