@@ -28,10 +28,42 @@ def test_servers_are_listed_and_what_changed_is_approved(treadle, project):
     changed = treadle("mcp", "list", "--json", *option)
     (item,) = json.loads(changed.out)["items"]
     assert item["changes"] == {"add_note": "changed"}
-    approved = treadle("mcp", "approve", "desk", *option)
+    approved = treadle("mcp", "approve", "desk", "--yes", *option)
     assert approved.code == 0, approved.err
     assert "changed: add_note" in approved.out
     assert json.loads(treadle("mcp", "list", "--json", *option).out)["items"][0]["changes"] == {}
+
+
+def test_a_change_was_pinned_without_being_shown_or_asked_about(treadle, project):
+    (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
+    option = ("--agent", "desks:clerk")
+    treadle("mcp", "list", *option)
+    (project / "changed.json").write_text(json.dumps({"description": "Send it\u202e all.\x1b[2J"}))
+    listed = treadle("mcp", "list", *option)
+    assert "-description: Add a note." in listed.out
+    assert "+description: Send it\\u202e all.\\x1b[2J" in listed.out
+    assert "mcp approve desk --agent desks:clerk" in listed.err  # as it can be typed
+    refused = treadle("mcp", "approve", "desk", *option)
+    assert refused.code == 2
+    assert "add --yes" in refused.err
+    assert "+description: Send it" in refused.out
+    other = treadle("mcp", "approve", "desk", "read_notes", "--yes", *option)
+    assert "'read_notes' is not among the tools that differ from what is pinned: add_note" in other.err
+    assert "changed: add_note" in treadle("mcp", "list", *option).out
+    assert treadle("mcp", "approve", "desk", "add_note", "--yes", *option).code == 0
+    assert "changed: add_note" not in treadle("mcp", "list", *option).out
+
+
+def test_a_pattern_that_matches_no_tool_passed_in_silence(treadle, project):
+    (project / "odd_desks.py").write_text(
+        AGENTS.format(plain=str(PLAIN)).replace(
+            '"changed.json"]', '"changed.json"], only=["ad_*", "add_*"], effects={"nope": ["read_only"]}'
+        )
+    )
+    listed = treadle("mcp", "list", "--agent", "odd_desks:clerk")
+    assert "only= has 'ad_*', and no tool is called so: add_note" in listed.out
+    assert "effects= has 'nope', and no tool is called so: add_note" in listed.out
+    assert "add_*" not in listed.out
 
 
 def test_a_server_that_cannot_be_had_is_named(treadle, project):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from treadle.cli import agents
 from treadle.cli.command import Session, command
 from treadle.cli.screen import some
-from treadle.core.display import clean
+from treadle.core.display import clean, cut, exact_text
 from treadle.errors import ConfigurationError, ToolsetUnavailable
+from treadle.tools.mcp.connection import ServerConnection, unmatched
+from treadle.tools.mcp.pins import Difference, chosen_differences
 from treadle.tools.mcp.server import MCPServer
+from treadle.wiring import open_store
+
+_SHOWN: Final = 2_000
+"""Characters of a line of a definition that are shown."""
 
 mcp = typer.Typer(
     no_args_is_help=True, help="MCP servers: list their tools, approve changed ones.", add_completion=False
@@ -28,25 +37,41 @@ AgentOption = Annotated[
 @mcp.command("list")
 @command
 async def list_servers(session: Session, agent: AgentOption = None) -> int:
-    """Start the servers of agents, and list their tools: which are pinned, and which changed since."""
+    """Start the servers of agents, and list their tools: which are pinned, and what of them changed since."""
     code, items = 0, list[dict[str, Any]]()
     for server in _servers(agent or []).values():
+        connection = ServerConnection(server, _store_file(session))
         try:
-            changes = dict(await server.changes())
+            differences = await connection.differences()
         except ToolsetUnavailable as error:
             items.append({"server": server.name, "error": str(error)})
             session.screen.line((f"{server.name}  ", "bold"), (clean(str(error)), "red"))
             code = 1
             continue
-        tools = [spec.name for spec in server.known_specs() or ()]
-        items.append({"server": server.name, "tools": tools, "changes": changes, "error": None})
+        finally:
+            await connection.close()
+        tools = [spec.name for spec in server.known_specs(_store_file(session)) or ()]
+        warnings = [*unmatched(server, connection.listed)]
+        changes = {name: each.change for name, each in differences.items()}
+        items.append(
+            {
+                "server": server.name,
+                "tools": tools,
+                "changes": changes,
+                "differences": {name: [*each.lines()] for name, each in differences.items()},
+                "warnings": warnings,
+                "error": None,
+            }
+        )
         session.screen.line((f"{server.name}  ", "bold"), f"{some(len(tools), 'tool')} pinned")
         for name in tools:
             session.screen.line(f"  {clean(name)}")
-        for name, change in sorted(changes.items()):
-            session.screen.line((f"  {change}: {clean(name)}", "yellow"))
-        if changes:
-            session.screen.note(f"`treadle mcp approve {server.name}` pins what it lists now")
+        _show(session, differences)
+        for warning in warnings:
+            session.screen.line((f"  {clean(warning)}", "yellow"))
+        if differences:
+            what = _command(session, server.name, agent)
+            session.screen.note(f"`{what}` pins what it lists now")
     session.screen.document({"items": items})
     return code
 
@@ -56,19 +81,64 @@ async def list_servers(session: Session, agent: AgentOption = None) -> int:
 async def approve(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="SERVER", help="The name of the server.")],
+    tools: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOOL]...", help="The server's names of the tools to pin; all by default."),
+    ] = None,
     agent: AgentOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Pin without a question.")] = False,
 ) -> int:
-    """Pin what a server lists now: changed tools are called again, and new ones are offered."""
+    """Show what changed in a server's tools, and pin it: changed tools are called again, and new ones are offered."""
     servers = _servers(agent or [])
     if name not in servers:
         known = f"; they use {', '.join(sorted(servers))}" if servers else ""
         raise ConfigurationError(f"no agent uses an MCP server named {name!r}{known}")
-    changes = dict(await servers[name].approve())
+    connection = ServerConnection(servers[name], _store_file(session))
+    try:
+        differences = chosen_differences(name, await connection.differences(), tools or ())
+    finally:
+        await connection.close()
+    _show(session, differences)
+    changes = {tool: each.change for tool, each in differences.items()}
+    if not differences:
+        session.screen.line(f"{name} lists what is pinned")
+    elif yes or _confirmed(session, name, len(differences)):
+        connection.approve(differences)  # what was shown, whatever the server would list now
+        session.screen.line(
+            f"{name} is pinned as it is now" if not tools else f"{', '.join(changes)}: pinned"
+        )
+    else:
+        changes = {}
+        session.screen.line("nothing was pinned")
     session.screen.document({"server": name, "changes": changes})
-    for tool, change in sorted(changes.items()):
-        session.screen.line(f"{change}: {clean(tool)}")
-    session.screen.line(f"{name} is pinned as it is now")
     return 0
+
+
+def _show(session: Session, differences: Mapping[str, Difference]) -> None:
+    for name, each in sorted(differences.items()):
+        session.screen.line((f"  {each.change}: {exact_text(name)}", "yellow"))
+        for line in each.lines():
+            style = {"-": "red", "+": "green"}.get(line[:1], "dim")
+            session.screen.line((f"    {cut(line, _SHOWN)}", style))
+
+
+def _confirmed(session: Session, server: str, count: int) -> bool:
+    if not (sys.stdin.isatty() and session.screen.err.is_terminal):
+        raise ConfigurationError(
+            f"to pin {some(count, 'tool')} of {server} as listed now without being asked, add --yes"
+        )
+    return typer.confirm(f"pin {some(count, 'tool')} of {server} as listed now?", err=True)
+
+
+def _command(session: Session, server: str, places: list[str] | None) -> str:
+    options = [word for place in places or () for word in ("--agent", place)]
+    return session.command_line("mcp", "approve", server, *options)
+
+
+def _store_file(session: Session) -> Path | None:
+    """Return the file of the store, beside which a runner pins the tools of servers; None if it is none."""
+    path = getattr(open_store(session.store), "path", None)
+    return path if isinstance(path, Path) else None
 
 
 def _servers(places: list[str]) -> dict[str, MCPServer]:

@@ -153,7 +153,7 @@ class TaskDriver:
         self._at_terminal = PendingCallback(dependencies.at_terminal) if dependencies.at_terminal else None
         self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
-        self._toolsets = ConnectedToolsets()
+        self._toolsets = ConnectedToolsets(getattr(store, "path", None))
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
 
     async def drive(

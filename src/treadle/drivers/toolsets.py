@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from treadle.agents.agent import Agent
@@ -19,9 +20,15 @@ MAX_BOUND: Final = 256
 
 
 class ConnectedToolsets:
-    """Connects toolsets for one runner, and binds agents to their tools."""
+    """Connects toolsets for one runner, and binds agents to their tools.
 
-    def __init__(self) -> None:
+    Args:
+        store_file: the file of the runner's store, beside which a toolset may keep what outlasts the process; None if
+            the store is no file.
+    """
+
+    def __init__(self, store_file: Path | None = None) -> None:
+        self._store_file = store_file
         self._connections: dict[Toolset, ToolsetConnection] = {}
         self._stopping = set[str]()
         self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
@@ -86,5 +93,7 @@ class ConnectedToolsets:
     def _connection(self, toolset: Toolset) -> ToolsetConnection:
         connection = self._connections.get(toolset)
         if connection is None:
-            connection = self._connections[toolset] = toolset.connect()
+            connect_beside: Any = getattr(toolset, "connect_beside", None)
+            connection = toolset.connect() if connect_beside is None else connect_beside(self._store_file)
+            self._connections[toolset] = connection
         return connection

@@ -6,6 +6,7 @@ The wrapped adapter stays the same for its callers: names, schemas and fingerpri
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.core.messages import Json, ToolCall
@@ -85,6 +86,11 @@ class WrappedToolset(Toolset):
 
     def connect(self) -> ToolsetConnection:
         return _WrappedConnection(self._toolset.connect(), self.wrapped)
+
+    def connect_beside(self, store_file: Path | None) -> ToolsetConnection:
+        connect_beside: Any = getattr(self._toolset, "connect_beside", None)
+        inside = self._toolset.connect() if connect_beside is None else connect_beside(store_file)
+        return _WrappedConnection(inside, self.wrapped)
 
     def wrapped(self, tool: Tool) -> Tool:
         """Return a tool of the toolset as it is to be used."""

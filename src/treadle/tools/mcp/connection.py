@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
@@ -18,12 +19,16 @@ from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.definitions import clean
 from treadle.tools.mcp.background_loop import in_background
 from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, reading_specs, spec_of
-from treadle.tools.mcp.pins import Change, Pins
+from treadle.tools.mcp.pins import Difference, pins_of
 from treadle.tools.mcp.tool import MCPTool
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from treadle.tools.mcp.declaration import ServerDeclaration
     from treadle.tools.mcp.live_server import LiveServer
+
+StrPath: TypeAlias = "str | PathLike[str]"
 
 _log = logging.getLogger("treadle.mcp")
 
@@ -62,37 +67,50 @@ def specs_of(
         )
 
 
+def unmatched(server: ServerDeclaration, names: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with patterns of a declaration that match none of the names of the server's tools.
+
+    It is no error: the server may list other tools tomorrow.
+    """
+    for argument in ("only", "effects", "trusted_results"):
+        for pattern in getattr(server, argument):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                yield f"{argument}= has {pattern!r}, and no tool is called so: {', '.join(names) or 'none'}"
+
+
 class ServerConnection:
     """Keeps one server, for one driver process; its methods may be called from any event loop.
 
     Args:
         server: its declaration.
+        store_file: the file of the store beside which its tools are pinned; None if there is none.
     """
 
-    def __init__(self, server: ServerDeclaration) -> None:
+    def __init__(self, server: ServerDeclaration, store_file: StrPath | None = None) -> None:
         self._server = server
         self._secrets = server.secrets()
-        self._pins = Pins(server.name, server.pins)
+        self._pins = pins_of(server, store_file)
         self._lock: asyncio.Lock | None = None
         self._live: LiveServer | None = None
         self._losses, self._last_loss, self._again_at = 0, "", 0.0
         self._closed = False
+        self.listed: tuple[str, ...] = ()
+        """The server's names of its tools, as it listed them last."""
         self._bound: tuple[object, tuple[Tool, ...]] | None = None
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools that there are now; raises `ToolsetUnavailable` or `ConfigurationError`."""
         return await in_background(self._tools())
 
-    async def changes(self) -> Mapping[str, Change]:
-        """Return what is not as it was pinned; raises `ToolsetUnavailable`."""
-        return self._pins.compare(await in_background(self._definitions())).changes
-
-    async def approve(self) -> Mapping[str, Change]:
-        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`."""
+    async def differences(self) -> Mapping[str, Difference]:
+        """Return what is not as it was pinned, by the names of tools; raises `ToolsetUnavailable`."""
         listed = await in_background(self._definitions())
-        changes = self._pins.compare(listed).changes
-        self._pins.pin(listed)
-        return changes
+        self.listed = tuple(each.name for each in listed)
+        return self._pins.compare(listed).differences
+
+    def approve(self, differences: Mapping[str, Difference]) -> None:
+        """Pin some tools as they are listed now, and leave the others as they are pinned."""
+        self._pins.approve(differences)
 
     async def close(self) -> None:
         """End the server; calls in flight fail."""
@@ -142,6 +160,8 @@ class ServerConnection:
     def _made(self, listed: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
         server = self._server
         comparison = self._pins.compare(listed)
+        for problem in unmatched(server, [each.name for each in listed]):
+            _log.warning("MCP server %s: %s", server.name, problem)
         for name, change in comparison.changes.items():
             _log.warning("MCP server %s: its tool %r is %s since it was pinned", server.name, name, change)
         now = {each.name: each for each in listed}

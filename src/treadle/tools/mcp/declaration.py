@@ -22,6 +22,7 @@ Transport = Literal["http", "sse"]
 """How a server with a URL is spoken with: by streamable HTTP, or by HTTP with server-sent events, as before 2025."""
 
 DEFAULT_PINS: Final = Path(".treadle") / "mcp"
+"""Where definitions are pinned: from the folder of the store on, or from the working directory if it is no file."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
@@ -75,6 +76,7 @@ class ServerDeclaration:
         self.effects = checked_effects(effects, self._refuse)
         self.roots = tuple(Path(root).absolute() for root in roots)
         self.pins = Path(pins) if pins is not None else None
+        self.pins_beside_store = pins is DEFAULT_PINS
         self.protocol: Protocol = self._choice("protocol", protocol, get_args(Protocol))
         self.unavailable = self._choice("unavailable", unavailable, ("wait", "continue"))
         self.trusted, self.resources, self.prompts = trusted, resources, prompts

@@ -4,15 +4,52 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import unified_diff
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from treadle.core.data import frozen
+from treadle.core.display import exact_text, seen_json
+from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
+from treadle.tools.mcp.declaration import DEFAULT_PINS, ServerDeclaration
 from treadle.tools.mcp.definitions import ToolDefinition
 
 Change = Literal["changed", "new", "gone"]
+
+
+@frozen
+class Difference:
+    """A tool that is not listed as it was pinned.
+
+    Args:
+        change: `changed`, `new` or `gone`.
+        pinned: its definition as it was pinned; None for a new tool.
+        now: its definition as it is listed now; None for one that is gone.
+    """
+
+    change: Change
+    pinned: ToolDefinition | None
+    now: ToolDefinition | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield what differs, line by line: what was pinned behind `-`, what is listed now behind `+`."""
+        sides = [_lines(each.definition) if each is not None else [] for each in (self.pinned, self.now)]
+        compared = unified_diff(sides[0], sides[1], lineterm="", n=1)
+        yield from [line for line in islice(compared, 2, None) if not line.startswith("@@")]
+
+
+def _lines(definition: Mapping[str, Json]) -> list[str]:
+    """Return the parts of a definition on lines of their own, in which every character is seen."""
+    lines: list[str] = []
+    for name, value in sorted(definition.items()):
+        if isinstance(value, str):
+            lines += [f"{name}: {exact_text(line)}" for line in value.split("\n")]
+        else:
+            lines += seen_json(f"{name}: {json.dumps(value, indent=1, sort_keys=True)}").split("\n")
+    return lines
 
 
 @frozen
@@ -21,11 +58,42 @@ class Comparison:
 
     Args:
         tools: the definitions that models see, each with whether its server defines it differently now.
-        changes: what is not as it was pinned, by the server's names of tools.
+        differences: what is not as it was pinned, by the server's names of tools.
     """
 
     tools: tuple[tuple[ToolDefinition, bool], ...]
-    changes: Mapping[str, Change]
+    differences: Mapping[str, Difference]
+
+    @property
+    def changes(self) -> dict[str, Change]:
+        """What is not as it was pinned, in a word each, by the server's names of tools."""
+        return {name: each.change for name, each in self.differences.items()}
+
+
+def chosen_differences(
+    server: str, differences: Mapping[str, Difference], names: Sequence[str]
+) -> Mapping[str, Difference]:
+    """Return the differences of some tools, or all without names; raises `ConfigurationError` for another name."""
+    if (other := next((name for name in names if name not in differences), None)) is not None:
+        known = ", ".join(differences) or "none"
+        raise ConfigurationError(
+            f"MCP server {server!r}: {other!r} is not among the tools that differ from what is pinned: {known}"
+        )
+    return {name: differences[name] for name in names} if names else differences
+
+
+def pins_of(declared: ServerDeclaration, store_file: str | os.PathLike[str] | None = None) -> Pins:
+    """Return where a server is pinned: by default beside the store, so that each of its drivers looks there.
+
+    Args:
+        declared: the server.
+        store_file: of the store; None if it is no file, or not known.
+    """
+    if store_file is None or not declared.pins_beside_store:
+        return Pins(declared.name, declared.pins)
+    folder = Path(store_file).absolute().parent
+    beside = folder if folder.name == DEFAULT_PINS.parent.name else folder / DEFAULT_PINS.parent
+    return Pins(declared.name, beside / DEFAULT_PINS.name, before=DEFAULT_PINS)
 
 
 class Pins:
@@ -34,13 +102,15 @@ class Pins:
     Args:
         server: the name of the server.
         folder: where its file is; None pins for the life of this object alone.
+        before: a folder whose file counts for as long as there is none in `folder`.
 
     Raises:
         ConfigurationError: the file cannot be read or written.
     """
 
-    def __init__(self, server: str, folder: Path | None) -> None:
+    def __init__(self, server: str, folder: Path | None, before: Path | None = None) -> None:
         self._server = server
+        self._before = Pins(server, before) if before is not None else None
         self._path = folder / f"{server}.json" if folder is not None else None
         self._held: dict[str, ToolDefinition] | None = None
 
@@ -53,7 +123,7 @@ class Pins:
             tools = cast("dict[str, dict[str, Any]]", document["tools"])
             return {name: ToolDefinition(name, dict(each.items())) for name, each in tools.items()}
         except FileNotFoundError:
-            return None
+            return self._before.read() if self._before is not None else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 f"MCP server {self._server!r}: its pinned definitions in {self._path} cannot be read: {error}"
@@ -94,17 +164,31 @@ class Pins:
     def compare(self, listed: Sequence[ToolDefinition]) -> Comparison:
         """Return a listing beside the pinned definitions; a first listing is pinned."""
         pinned = self.read()
-        if pinned is None:
-            self.pin(listed, first=True)
+        if pinned is None or (
+            self._before is not None and self._path is not None and not self._path.exists()
+        ):
+            self.pin(listed if pinned is None else tuple(pinned.values()), first=True)
             pinned = self.read() or {}
         now = {each.name: each for each in listed}
-        changes: dict[str, Change] = {name: "new" for name in now if name not in pinned}
+        differences = {
+            name: Difference("new", None, each) for name, each in now.items() if name not in pinned
+        }
         tools: list[tuple[ToolDefinition, bool]] = []
         for name, each in pinned.items():
             if name not in now:
-                changes[name] = "gone"
+                differences[name] = Difference("gone", each, None)
                 continue
             if now[name].digest != each.digest:
-                changes[name] = "changed"
-            tools.append((each, name in changes))
-        return Comparison(tuple(tools), changes)
+                differences[name] = Difference("changed", each, now[name])
+            tools.append((each, name in differences))
+        return Comparison(tuple(tools), differences)
+
+    def approve(self, differences: Mapping[str, Difference]) -> None:
+        """Pin what is listed now of some tools, and leave the others as they are pinned."""
+        pinned = dict(self.read() or {})
+        for name, each in differences.items():
+            if each.now is None:
+                pinned.pop(name, None)
+            else:
+                pinned[name] = each.now
+        self.pin(tuple(pinned.values()))

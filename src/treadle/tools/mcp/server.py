@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from treadle.core.tools import ToolSpec
@@ -13,7 +14,7 @@ from treadle.ports import ToolsetConnection
 from treadle.tools.mcp.config_file import read_servers
 from treadle.tools.mcp.connection import ServerConnection, specs_of
 from treadle.tools.mcp.declaration import ServerDeclaration
-from treadle.tools.mcp.pins import Change, Pins
+from treadle.tools.mcp.pins import Change, chosen_differences, pins_of
 
 
 @explains_names("MCPServer")
@@ -50,7 +51,8 @@ class MCPServer(ServerDeclaration):
             of `ctx.ask` do. Tools that may write cannot wait, so their questions are declined: see `effects`.
         sampling: answers a server that asks for a model: an async function of the request of the `mcp` package. By
             default such requests are refused.
-        pins: the folder in which definitions are pinned; None pins them for the life of the process alone.
+        pins: the folder in which definitions are pinned: by default `.treadle/mcp` beside the file of the runner's
+            store, or in the working directory if its store is no file. None pins for the life of the process alone.
         start_timeout: seconds in which the server has to be there, with its tools listed.
         call_timeout: seconds that a call may take.
         unavailable: `wait` leaves a task as it is while the server cannot be had (`ToolsetUnavailable` is raised);
@@ -82,30 +84,53 @@ class MCPServer(ServerDeclaration):
                 raise type(error)(f"{os.fspath(path)}: {error}") from None
         return servers
 
-    def known_specs(self) -> tuple[ToolSpec, ...] | None:
-        """Return the tools that are pinned, without a look at the server; None if it was never listed."""
-        pinned = Pins(self.name, self.pins).read()
+    def known_specs(self, store_file: str | os.PathLike[str] | None = None) -> tuple[ToolSpec, ...] | None:
+        """Return the tools that are pinned, without a look at the server; None if it was never listed.
+
+        Args:
+            store_file: the file of the store beside which they are pinned; by default that of the working directory.
+        """
+        pinned = pins_of(self, store_file).read()
         return None if pinned is None else tuple(specs_of(self, pinned.values()))
 
-    async def changes(self) -> Mapping[str, Change]:
+    async def changes(self, store_file: str | os.PathLike[str] | None = None) -> Mapping[str, Change]:
         """Return what the server lists otherwise than it was pinned, by its names of tools: changed, new or gone.
 
         The server is started for that, and ended. One that was never listed is pinned. Raises `ToolsetUnavailable`.
+
+        Args:
+            store_file: the file of the store beside which tools are pinned; by default that of the working directory.
         """
-        connection = ServerConnection(self)
+        connection = ServerConnection(self, store_file)
         try:
-            return await connection.changes()
+            return {name: each.change for name, each in (await connection.differences()).items()}
         finally:
             await connection.close()
 
-    async def approve(self) -> Mapping[str, Change]:
-        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`."""
-        connection = ServerConnection(self)
+    async def approve(
+        self, *tools: str, store_file: str | os.PathLike[str] | None = None
+    ) -> Mapping[str, Change]:
+        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`.
+
+        Args:
+            tools: the server's names of the tools to pin; all that are not as they were pinned by default.
+            store_file: the file of the store beside which tools are pinned; by default that of the working directory.
+
+        Raises:
+            ConfigurationError: a tool is listed as it was pinned, or not listed.
+        """
+        connection = ServerConnection(self, store_file)
         try:
-            return await connection.approve()
+            chosen = chosen_differences(self.name, await connection.differences(), tools)
+            connection.approve(chosen)
+            return {name: each.change for name, each in chosen.items()}
         finally:
             await connection.close()
 
     def connect(self) -> ToolsetConnection:
         """Return a new connection; the server is started once its tools are asked for."""
         return ServerConnection(self)
+
+    def connect_beside(self, store_file: Path | None) -> ToolsetConnection:
+        """Return what `connect` does, for a runner whose store is this file; None if it is none."""
+        return ServerConnection(self, store_file)
