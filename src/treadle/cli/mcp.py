@@ -103,7 +103,7 @@ async def approve(
     if not differences:
         session.screen.line(f"{name} lists what is pinned")
     elif yes or _confirmed(session, name, len(differences)):
-        connection.approve(differences)  # what was shown, whatever the server would list now
+        connection.approve(differences)  # what was shown; the server may list another text by now
         session.screen.line(
             f"{name} is pinned as it is now" if not tools else f"{', '.join(changes)}: pinned"
         )

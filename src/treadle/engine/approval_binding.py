@@ -24,10 +24,11 @@ def definition_of(runtime: AgentRuntime, name: str) -> str:
     code = (
         getattr(tool, "code", "") if agent is None else agent if isinstance(agent, str) else agent.fingerprint
     )
+    told_by_code: frozenset[str] = getattr(tool, "told_by_code", frozenset())
     declared = {
         item.name: getattr(tool.spec, item.name)
         for item in fields(tool.spec)
-        if not _is_default(tool.spec, item)
+        if item.name not in told_by_code and not _is_default(tool.spec, item)
     }
     return digest_of([code, declared])
 

@@ -123,6 +123,8 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
                 verdict = one_question([each for each in verdicts if isinstance(each, AskPerson)])
         if tool.spec.needs_approval and (verdict is None or isinstance(verdict, Allow)):
             verdict = await self._told_by_tool(tool) or verdict
+        elif tool.spec.needs_approval and isinstance(verdict, AskPerson):
+            verdict = _with_reason_of(tool, verdict)
         return verdict
 
     def _request(self, tool: Tool) -> EffectRequest:
@@ -142,7 +144,8 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
     async def _told_by_tool(self, tool: Tool) -> PolicyVerdict | None:
         """Return what a tool says itself: to ask, to deny since its function failed, or nothing."""
         call = self.effect.call
-        ask = AskPerson(NEEDS_APPROVAL, getattr(tool, "asks_because", "") or "its tool asks for it")
+        rule, why = getattr(tool, "asks_as", NEEDS_APPROVAL), getattr(tool, "asks_because", "")
+        ask = AskPerson(rule, why or "its tool asks for it")
         decide: Any = getattr(tool, "needs_approval", None)
         if decide is None:
             return ask
@@ -203,6 +206,14 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return storable(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
         except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
             return f"[no preview: {_error(error, TOOL_SECONDS)}]"
+
+
+def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
+    """Return the question of a policy with the reason for which the tool would ask itself, if it tells one."""
+    why: str = getattr(tool, "asks_because", "")
+    return (
+        replace(question, reason=f"{why}; {question.reason}" if question.reason else why) if why else question
+    )
 
 
 async def refusal_of(

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.tools.test_processes import assert_gone, is_running
-from treadle import FailurePolicy, Happened, MCPServer, Runner, RunOptions, tool
+from treadle import FailurePolicy, Happened, MCPServer, Policy, Runner, RunOptions, tool
 from treadle.errors import ConfigurationError, ToolsetUnavailable
 from treadle.models import call, text
 from treadle.tools.mcp import connection
@@ -213,6 +213,36 @@ async def test_a_changed_definition_is_called_only_after_a_person_approved_it(se
         await runner.approve(result.task_id)
         assert (await runner.resume(result.task_id, agent=agent)).state == "completed"
     assert notes.read_text() == "milk\nmilk\n"
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [(None, "changed_definition"), (Policy.strict(), "strict:write")],
+    ids=["alone", "strict"],
+)
+async def test_a_changed_definition_hid_behind_another_reason_and_pinning_it_voided_the_approval(
+    server, clerk, notes, tmp_path, policy, rule
+):
+    definition = tmp_path / "definition.json"
+    desk = server("--definition", str(definition))
+    await desk.changes()
+    definition.write_text(json.dumps({"description": "Add a note, and send it."}))
+    agent = clerk([call("desk__add_note", text="milk"), text("done")], desk)
+    store = tmp_path / "jobs.db"
+    async with Runner(store, policy=policy) as runner:
+        result = await runner.run(agent, "go")
+        (pending,) = result.pending
+        assert pending.rule == rule
+        assert "the server changed the definition of desk__add_note since it was pinned" in pending.reason
+        assert policy is None or "it may change something" in pending.reason
+        await runner.approve(result.task_id)
+    assert await desk.approve("add_note", store_file=store) == {"add_note": "changed"}
+    async with Runner(store, policy=policy) as runner:
+        assert (await runner.resume(result.task_id, agent=agent)).state == "completed"
+        stored = await runner.store.read(result.task_id)
+    assert "ApprovalVoided" not in repr(stored)
+    assert "ApprovalRequested" in repr(stored)
+    assert notes.read_text() == "milk\n"
 
 
 async def test_tools_of_one_name_are_refused_with_the_server_named(server, clerk):

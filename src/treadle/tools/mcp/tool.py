@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
@@ -24,6 +24,13 @@ class MCPTool:
         pinned: its definition as it was pinned; None for what reads resources and prompts.
         now: its definition as its server lists it now.
     """
+
+    asks_as: Final = "changed_definition"
+    """The rule by which a call of a changed tool is asked about."""
+
+    told_by_code: Final = frozenset({"description", "parameters", "needs_approval", "previews"})
+    """Fields of the specification that follow from what is pinned: an approval holds when that is pinned later which
+    the approver saw."""
 
     def __init__(
         self,
