@@ -61,6 +61,10 @@ class ResponseRefused(ConnectionRefused):
     """A response that a client does not take: its request was sent, and may have been carried out."""
 
 
+class RedirectRefused(ConnectionRefused):
+    """A redirect that a client does not take: its request was answered, and may have been carried out."""
+
+
 class Reach:
     """What an HTTP client may reach.
 
@@ -276,7 +280,7 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
     target = request.url.join(response.headers["location"])
     own = sorted(name for name in request.headers if name.lower() not in _OWN_HEADERS)
     if own and not _is_same_service(request.url, target):
-        raise ConnectionRefused(
+        raise RedirectRefused(
             f"{_origin(request.url)} redirects to {_origin(target)}, and the request has headers ({', '.join(own)}) "
             "that may hold a key: ask that host for itself"
         )

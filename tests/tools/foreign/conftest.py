@@ -106,6 +106,12 @@ class Shop:
         def key(found: Annotated[Any, Security(APIKeyHeader(name="X-Key", scheme_name="key"))]) -> Any:
             return f"your key is {found}"
 
+        @app.get("/me/key/refused/{length}", operation_id="refusedWho")
+        def refused(
+            length: int, found: Annotated[Any, Security(APIKeyHeader(name="X-Key", scheme_name="key"))]
+        ) -> Response:
+            return PlainTextResponse(f"{'. ' * (length // 2)}{found} was refused", 403)
+
         @app.get("/me/query", operation_id="whoQuery")
         def query(found: Annotated[Any, Security(APIKeyQuery(name="key", scheme_name="query"))]) -> Any:
             return "you"
@@ -116,7 +122,7 @@ class Shop:
             return self._fault(kind)
 
     def _fault(self, kind: str) -> Response:
-        if kind.isdecimal():
+        if kind.isdecimal() and kind[0] != "3":
             raise HTTPException(int(kind), f"it is {kind}")
         if kind == "slow":
             time.sleep(1)
@@ -124,6 +130,10 @@ class Shop:
             return PlainTextResponse("x" * 5_000)
         if kind == "elsewhere":
             return RedirectResponse("http://localhost:1/", 307)
+        if kind in ("303", "307"):
+            return RedirectResponse("/fault/loop", int(kind))
+        if kind == "loop":
+            return RedirectResponse("/fault/loop", 307)
         if kind == "image":
             return Response(b"\x89PNG", media_type="image/png")
         if kind == "file":

@@ -26,13 +26,14 @@ pytestmark = pytest.mark.anyio
 Ctx = ToolContext[Any]
 LOCAL = {"networks": ["127.0.0.0/8"]}
 SECURED = ["who*"]
+REFUSED = "refusedWho"
 
 
 REFERENCE = {"$ref": "#/components/schemas/Pet"}
 
 
 def tools_of(shop: Shop, document: Any = None, **options: Any) -> dict[str, Any]:
-    options = {"name": "shop", "base_url": shop.url, "exclude": SECURED, **LOCAL, **options}
+    options = {"name": "shop", "base_url": shop.url, "exclude": [*SECURED, REFUSED], **LOCAL, **options}
     made = openapi_tools(shop.app.openapi() if document is None else document, **options)
     return {each.spec.name.removeprefix("shop__"): each for each in made}
 
@@ -424,6 +425,26 @@ def test_no_argument_begins_another_header(shop: Shop, value: str) -> None:
         tools_of(shop)["getPet"].validate({"pet_id": "1", "x-lang": value})
 
 
+@pytest.mark.parametrize("key", ["api_key", "API_KEY", "api_key[]", "api.key", "limit", "version"])
+def test_an_object_in_a_query_sets_no_other_parameter_and_no_key(key: str) -> None:
+    schemes = {"key": {"type": "apiKey", "in": "query", "name": "api_key"}}
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer", "maximum": 5}}
+    filters = {"name": "filter", "in": "query", "schema": {"type": "object"}}
+    operation = {"security": [{"key": []}], "parameters": [limit, filters], "operationId": "a"}
+    (tool,) = made(
+        {"/a?version=1": {"get": operation}},
+        {"auth": {"key": "k"}},
+        components={"securitySchemes": schemes},
+    )
+    assert tool.validate({"filter": {"color": "red", "filter": 1}}).query == (
+        "version=1",
+        "color=red",
+        "filter=1",
+    )
+    with pytest.raises(ToolArgumentsInvalid, match=r"filter: may not hold .* it sets another parameter"):
+        tool.validate({"filter": {key: "evil"}})
+
+
 def test_headers_that_say_who_asks_are_no_arguments() -> None:
     parameters = [
         {"name": name, "in": "header", "required": True}
@@ -573,6 +594,18 @@ async def test_a_secret_is_in_no_journal_also_when_the_server_says_it_back(
     assert b"key-abcdefgh" not in store.read_bytes()
 
 
+@pytest.mark.parametrize("length", [1_980, 1_990, 15_990])
+async def test_an_error_that_is_cut_in_the_middle_of_a_secret_tells_no_part_of_it(
+    shop: Shop, ctx: Ctx, length: int
+) -> None:
+    tool = tools_of(shop, include=[REFUSED], exclude=[], auth={"key": "shop_key"})[REFUSED]
+    secret = "TOPSECRET-ABCDEFGH-42"
+    with pytest.raises(ToolError, match="403 Forbidden") as error:
+        await run(tool, dataclasses.replace(ctx, open_secret={"shop_key": secret}.__getitem__), length=length)
+    assert len(str(error.value)) > 1_000
+    assert "TOP" not in str(error.value)
+
+
 # ------------------------------------------------------------------------------------------- responses
 
 
@@ -609,8 +642,25 @@ async def test_responses_become_what_they_are(shop: Shop, ctx: Ctx) -> None:
     assert (await run(read, ctx, kind="charset")).output == "caf\ufffd"
 
 
-async def test_a_redirect_to_another_host_is_not_followed(shop: Shop, ctx: Ctx) -> None:
-    with pytest.raises(ToolError, match="the host 'localhost' is not allowed"):
+@pytest.mark.parametrize("kind", ["303", "307", "loop", "elsewhere"])
+async def test_a_write_that_is_answered_with_a_redirect_is_sent_once_and_never_called_unsent(
+    shop: Shop, ctx: Ctx, kind: str
+) -> None:
+    tools = tools_of(shop, headers={"X-Own": "1"})
+    with pytest.raises(ToolError, match=r"POST /fault/{kind} was answered .*may have been") as error:
+        await run(tools["writeFault"], ctx, kind=kind)
+    assert "not sent" not in str(error.value)
+    assert [each["path"] for each in shop.requests] == [f"/fault/{kind}"]
+    with pytest.raises(ToolError, match=r"GET /fault/{kind} was answered .* which is not followed") as error:
+        await run(tools["readFault"], ctx, kind=kind)
+    assert "carried out" not in str(error.value)
+    assert len(shop.requests) == 2
+
+
+async def test_a_redirect_says_where_it_leads(shop: Shop, ctx: Ctx) -> None:
+    with pytest.raises(
+        ToolError, match="307 Temporary Redirect to http://localhost:1/, which is not followed"
+    ):
         await run(tools_of(shop)["readFault"], ctx, kind="elsewhere")
 
 
@@ -641,7 +691,7 @@ async def test_a_key_for_all_attempts_of_a_call_is_sent_and_no_argument(shop: Sh
 
 async def test_an_agent_reads_an_error_writes_and_waits_where_the_outcome_is_unknown(shop: Shop) -> None:
     slow = tools_of(shop, include=["writeFault"], timeout=0.3)
-    made_tools = {**tools_of(shop, exclude=[*SECURED, "writeFault"]), **slow}
+    made_tools = {**tools_of(shop, exclude=[*SECURED, REFUSED, "writeFault"]), **slow}
     script = [
         [
             call("shop__readFault", kind="404"),

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from treadle.core.data import frozen
 from treadle.core.messages import File, Image, Json
+from treadle.core.redaction import Secrets
 from treadle.errors import ConfigurationError, ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.foreign.openapi_document import MAX_DOCUMENT, References, Unsupported, read_document
@@ -30,6 +31,8 @@ MAX_RESPONSE: Final = 1_000_000
 
 _MAX_TOOLS: Final = 1_000
 _MAX_EXCERPT: Final = 2_000
+_MAX_LOCATION: Final = 200
+_MAX_SEARCHED: Final = 16_000
 _READING: Final = ("GET", "HEAD")
 _LOST_BEHIND_GATEWAY: Final = (502, 504)
 _IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
@@ -161,7 +164,10 @@ class Service:
         """Return a client for one call: callers may have an event loop each."""
         from treadle.tools.web import http_client
 
-        return http_client(self.host, networks=self.networks, max_bytes=self.max_bytes)
+        # A redirect that is followed sends a write again, or loses the answer to one that was carried out.
+        return http_client(
+            self.host, networks=self.networks, max_bytes=self.max_bytes, follow_redirects=False
+        )
 
 
 def _service(base_url: Any, headers: Any, networks: Sequence[str], max_bytes: Any) -> Service:
@@ -326,9 +332,9 @@ class _OperationCall:
     async def _call(self, request: Prepared, ctx: ToolContext[Any]) -> ToolOutput:
         import httpx2
 
-        from treadle.tools.web import ConnectionRefused, ResponseRefused
+        from treadle.tools.web import ConnectionRefused, RedirectRefused, ResponseRefused
 
-        url, headers = await self._addressed(request, ctx)
+        url, headers, secrets = await self._addressed(request, ctx)
         label = self._operation.label
         never_sent = (
             httpx2.ConnectError,
@@ -342,6 +348,10 @@ class _OperationCall:
             )
             try:
                 response = await client.send(built)
+            except RedirectRefused as error:
+                raise ToolError(
+                    f"{label} was answered with a redirect{self._redirected()}: {error}"
+                ) from None
             except ResponseRefused as error:
                 raise ToolOutcomeUnknown(f"{label}: {error}") from None
             except (ConnectionRefused, *never_sent) as error:
@@ -349,19 +359,22 @@ class _OperationCall:
             except httpx2.HTTPError as error:
                 why = f"{type(error).__name__} {error}".strip()
                 raise ToolOutcomeUnknown(f"{label}: the answer was lost: {why}") from None
-        return self._output(response)
+        return self._output(response, secrets)
 
-    async def _addressed(self, request: Prepared, ctx: ToolContext[Any]) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers of a request, with its secrets."""
+    async def _addressed(
+        self, request: Prepared, ctx: ToolContext[Any]
+    ) -> tuple[str, dict[str, str], Secrets]:
+        """Return the URL and the headers of a request, with its secrets; and what hides these."""
         import asyncio
 
         headers = {"accept": "application/json, */*;q=0.5", **self._service.headers, **request.headers}
-        query, cookies = list(request.query), list[str]()
+        query, cookies, sent = list(request.query), list[str](), list[str]()
         if self._idempotency_header is not None:
             headers[self._idempotency_header] = ctx.idempotency_key
         for scheme in self._schemes:
             secret = await asyncio.to_thread(ctx.secret, scheme.secret)
             value = scheme.value(secret)
+            sent += [secret, value]
             if scheme.place == "query":
                 query.append(f"{quote(scheme.key, safe='')}={quote(value, safe='')}")
                 continue
@@ -374,12 +387,12 @@ class _OperationCall:
         if cookies:
             headers["cookie"] = "; ".join(cookies)
         url = f"{self._service.base_url}{request.path}"
-        return f"{url}?{'&'.join(query)}" if query else url, headers
+        return f"{url}?{'&'.join(query)}" if query else url, headers, Secrets(declared=sent)
 
-    def _output(self, response: httpx2.Response) -> ToolOutput:
+    def _output(self, response: httpx2.Response, secrets: Secrets) -> ToolOutput:
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if not 200 <= response.status_code < 300:
-            raise self._failure(response, status)
+            raise self._failure(response, status, secrets)
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._operation.method == "HEAD":
             return ToolOutput({"status": response.status_code, "headers": dict(response.headers)})
@@ -403,13 +416,30 @@ class _OperationCall:
             return ToolOutput(said, artifacts=[file])
         return ToolOutput(_text(response))
 
-    def _failure(self, response: httpx2.Response, status: str) -> ToolError:
-        excerpt = response.content[: 4 * _MAX_EXCERPT].decode("utf-8", "replace").strip()
-        excerpt = excerpt if len(excerpt) <= _MAX_EXCERPT else f"{excerpt[:_MAX_EXCERPT]} [cut]"
-        text = f"{self._operation.label} was answered {status}{f': {excerpt}' if excerpt else ''}"
+    def _redirected(self) -> str:
+        may_be_done = "" if self._operation.method in _READING else ", and it may have been carried out"
+        return f", which is not followed{may_be_done}"
+
+    def _failure(self, response: httpx2.Response, status: str, secrets: Secrets) -> ToolError:
+        text = f"{self._operation.label} was answered {status}"
+        if 300 <= response.status_code < 400:
+            where = _excerpt(response.headers.get("location", ""), secrets, _MAX_LOCATION)
+            text += f" to {where or 'no place'}{self._redirected()}"
+        body = response.content[: 4 * _MAX_SEARCHED + 4].decode("utf-8", "replace").strip()
+        excerpt = _excerpt(body, secrets, _MAX_EXCERPT)
+        text = f"{text}: {excerpt}" if excerpt else text
         if response.status_code in _LOST_BEHIND_GATEWAY:
             return ToolOutcomeUnknown(text)
         return ToolError(text)
+
+
+def _excerpt(text: str, secrets: Secrets, most: int) -> str:
+    """Return the beginning of a text without secrets, which are searched before it is cut: a half is not recognised."""
+    searched = text[:_MAX_SEARCHED]
+    if len(searched) < len(text):
+        searched = searched[: secrets.open_end(searched)]
+    hidden = secrets.hide(searched, deep=True)
+    return hidden if len(hidden) <= most and len(searched) == len(text) else f"{hidden[:most]} [cut]"
 
 
 def _text(response: httpx2.Response) -> str:

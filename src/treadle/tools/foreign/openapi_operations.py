@@ -85,6 +85,7 @@ class Operation:
         body: what is sent, if anything is.
         security: what has to be sent for authentication: one of these lists of schemes; empty for nothing.
         parameters_schema: JSON schema of the arguments of a call.
+        hidden: what no argument may set: pairs of place and name, in small letters.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Operation:
     body: Body | None
     security: tuple[tuple[str, ...], ...]
     parameters_schema: dict[str, Json]
+    hidden: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def label(self) -> str:
@@ -105,12 +107,12 @@ class Operation:
         """Return the operation without parameters that no model gives: pairs of place and name, in small letters."""
         left_out = {each.argument for each in self.parameters if (each.place, each.name.lower()) in hidden}
         if not left_out:
-            return self
+            return replace(self, hidden=frozenset(hidden))
         schema = dict(self.parameters_schema)
         schema["properties"] = {k: v for k, v in schema["properties"].items() if k not in left_out}
         schema["required"] = [name for name in schema["required"] if name not in left_out]
         kept = tuple(each for each in self.parameters if each.argument not in left_out)
-        return replace(self, parameters=kept, parameters_schema=schema)
+        return replace(self, parameters=kept, parameters_schema=schema, hidden=frozenset(hidden))
 
 
 @frozen

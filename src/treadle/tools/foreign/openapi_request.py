@@ -53,6 +53,7 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
         if value is None or parameter.place == "path":
             continue
         if parameter.place == "query":
+            _check_fields(operation, parameter, value, fixed)
             query += _query(parameter, value)
             continue
         headers[parameter.name] = checked_header(_simple(parameter, value), parameter.argument)
@@ -146,6 +147,26 @@ def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
             raise ToolArgumentsInvalid(f"{name}: may not be empty, '.' or '..': it is part of a path")
         segments.append(segment)
     return "/".join(segments)
+
+
+def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed: str) -> None:
+    """Raise `ToolArgumentsInvalid` where the fields of an object would stand for other parameters, or for a secret."""
+    stand_for_themselves = parameter.explode and parameter.style == "form" and not parameter.as_json
+    if not stand_for_themselves or not isinstance(value, dict):
+        return
+    names = [each.name for each in operation.parameters if each.place == "query" and each is not parameter]
+    names += [name for place, name in operation.hidden if place == "query"]
+    names += [unquote(each.partition("=")[0]) for each in fixed.split("&")]
+    others = {_as_read(name) for name in names}
+    if taken := [key for key in cast("dict[str, Json]", value) if _as_read(key) in others]:
+        raise ToolArgumentsInvalid(
+            f"{parameter.argument}: may not hold {', '.join(taken)}: it sets another parameter"
+        )
+
+
+def _as_read(name: str) -> str:
+    """Return the name that a lenient server reads: many take `Key` or `key[]` for `key`, and `a.b` for `a_b`."""
+    return re.sub(r"[.\s+]", "_", name.strip().partition("[")[0]).casefold()
 
 
 def _query(parameter: Parameter, value: Json) -> list[str]:
