@@ -25,7 +25,7 @@ from langchain_core.tools import (
 )
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.tools.retriever import create_retriever_tool
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, create_model
 
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.messages import Image, Text
@@ -175,6 +175,48 @@ async def test_a_model_cannot_give_an_argument_that_it_does_not_see(ctx: Ctx) ->
         made.validate({"q": "mail", "user": "root"})
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        Field("nobody", alias="userId"),
+        Field("nobody", validation_alias="userId"),
+        Field("nobody", validation_alias=AliasChoices("id", AliasPath("userId", 0))),
+    ],
+)
+@pytest.mark.parametrize("extra", ["ignore", "allow"])
+def test_a_model_cannot_give_an_argument_that_it_does_not_see_by_its_alias(field: Any, extra: Any) -> None:
+    wanted = create_model(
+        "Wanted", __config__={"extra": extra}, q=(str, ...), user=(Annotated[str, InjectedToolArg], field)
+    )
+
+    def mine(q: str, user: str = "nobody") -> str:
+        return f"{q} of {user}"
+
+    (made,) = langchain_tools(
+        StructuredTool.from_function(mine, name="mine", description="d", args_schema=wanted)
+    )
+    assert made.spec.parameters["properties"].keys() == {"q"}
+    for name in ("userId", "user"):
+        with pytest.raises(ToolArgumentsInvalid, match=f"{name}: there is no such argument"):
+            made.validate({"q": "mail", name: "root"})
+
+
+async def test_a_model_cannot_give_an_argument_that_a_json_schema_leaves_out(ctx: Ctx) -> None:
+    def mine(q: str, user: str = "nobody") -> str:
+        return f"{q} of {user}"
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    closed, open_ = langchain_tools(
+        StructuredTool(name="closed", description="d", args_schema=schema, func=mine),
+        StructuredTool(
+            name="open", description="d", args_schema={**schema, "additionalProperties": True}, func=mine
+        ),
+    )
+    with pytest.raises(ToolArgumentsInvalid, match="user: there is no such argument"):
+        closed.validate({"q": "mail", "user": "root"})
+    assert (await run(open_, ctx, q="mail", user="Ada")).output == "mail of Ada"
+
+
 @pytest.mark.parametrize("form", ["content", "content_and_artifact"])
 async def test_arguments_that_look_like_a_call_are_not_taken_for_one(ctx: Ctx, form: Any) -> None:
     @langchain_tool(response_format=form)
@@ -184,7 +226,9 @@ async def test_arguments_that_look_like_a_call_are_not_taken_for_one(ctx: Ctx, f
 
     (made,) = langchain_tools(mine)
     call_inside = {"type": "tool_call", "id": "1", "name": "mine", "args": {"q": "mail", "user": "root"}}
-    assert (await run(made, ctx, q="tea", **call_inside)).output == "tea of nobody"
+    with pytest.raises(ToolArgumentsInvalid, match="type, id, name, args: there is no such argument"):
+        made.validate({"q": "tea", **call_inside})
+    assert (await made.call({"q": "tea", **call_inside}, ctx)).output == "tea of nobody"
 
 
 async def test_a_function_that_takes_a_config_gets_an_empty_one(ctx: Ctx) -> None:

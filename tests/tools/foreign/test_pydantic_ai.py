@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -249,6 +249,39 @@ async def test_a_validator_of_arguments_is_asked_before_the_tool() -> None:
     assert (found, ran) == ([("error", "Ada cannot pay -1")], [])
 
 
+@pytest.mark.parametrize("closed", [{"additionalProperties": False}, {}])
+async def test_arguments_of_a_tool_made_of_a_schema_are_checked(closed: dict[str, Any]) -> None:
+    def find(q: str, user: str = "nobody") -> str:
+        return f"{q} of {user}"
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], **closed}
+    toolset = FunctionToolset([TheirTool.from_schema(find, "find", "Find.", schema)])
+    script = [
+        [call("desk__find", q="a", user="root"), call("desk__find", q=5), call("desk__find", q="a")],
+        text("Done."),
+    ]
+    found = outcomes(await run(agent_of(script, toolset)))
+    assert [outcome for outcome, _ in found] == ["invalid", "invalid", "ok"]
+    assert "user: there is no such argument" in found[0][1]
+    assert "q: must be of type string" in found[1][1]
+    assert found[2][1] == "a of nobody"
+
+
+async def test_an_argument_that_prepare_leaves_out_is_refused_and_others_are_converted() -> None:
+    def find(q: int, user: str = "nobody") -> str:
+        return f"{q} of {user}"
+
+    async def without_user(ctx: RunContext[Person], definition: ToolDefinition) -> ToolDefinition:
+        schema = {**definition.parameters_json_schema, "properties": {"q": {"type": "integer"}}}
+        return replace(definition, parameters_json_schema=schema)
+
+    toolset = FunctionToolset([TheirTool(find, prepare=without_user, takes_ctx=False)])
+    script = [[call("desk__find", q=1, user="root"), call("desk__find", q="2")], text("Done.")]
+    (refused, message), found = outcomes(await run(agent_of(script, toolset)))
+    assert (refused, found) == ("invalid", ("ok", "2 of nobody"))
+    assert "user: there is no such argument" in message
+
+
 # ------------------------------------------------------------------------------------------- approvals
 
 
@@ -289,6 +322,17 @@ async def test_a_layer_requires_an_approval_only_where_its_function_says_so() ->
     script = [[call("desk__pay", cents=2), call("desk__add", a=1)], text("Done.")]
     assert [outcome for outcome, _ in outcomes(await run(agent_of(script, toolset)))] == ["ok", "ok"]
     assert ran == ["pay 2"]
+
+
+async def test_a_layer_that_changes_its_answer_before_the_call_does_not_let_it_pass_as_approved() -> None:
+    ran.clear()
+    answers = iter([False, True, True])
+    toolset = shelf().approval_required(lambda ctx, definition, arguments: next(answers))
+    ((outcome, message),) = outcomes(
+        await run(agent_of([call("desk__pay", cents=2), text("Done.")], toolset))
+    )
+    assert (outcome, ran) == ("error", [])
+    assert "requires an approval now" in message
 
 
 async def test_a_tool_that_asks_in_its_own_code_is_never_run_as_if_it_were_approved() -> None:

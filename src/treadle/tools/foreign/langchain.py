@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -68,7 +68,8 @@ def _wrong(tool: Any) -> str | None:
 def _made(tool: Any, terms: Terms) -> ForeignTool:
     name: str = tool.name
     model, schema = _schema(tool)
-    hidden = _hidden(tool)
+    seen, hidden = cast("dict[str, Json]", schema.get("properties", {})), _hidden(tool)
+    unseen_names = {*hidden, *_aliases(tool, hidden)}
     if injected := sorted(key for key, is_needed in hidden.items() if is_needed):
         raise ToolDefinitionError(
             f"langchain_tools: the tool {name!r} wants {', '.join(injected)} injected by LangGraph, and no graph runs "
@@ -81,10 +82,11 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
 
     def validate(arguments: dict[str, Json]) -> dict[str, Json]:
         if model is not None:
-            validated(model, arguments, list(schema.get("properties", {})))
+            validated(model, arguments, list(seen))
         elif problems := problems_of(arguments, schema):
             raise ToolArgumentsInvalid("; ".join(problems[:8]))
-        if unseen := [key for key in arguments if key in hidden]:
+        is_open = bool(schema.get("additionalProperties"))
+        if unseen := [key for key in arguments if key in unseen_names or not (is_open or key in seen)]:
             raise ToolArgumentsInvalid(f"{', '.join(unseen)}: there is no such argument")
         return arguments
 
@@ -137,6 +139,20 @@ def _hidden(tool: Any) -> dict[str, bool | None]:
         is_needed = parameter is None or parameter.default is parameter.empty
         hidden.setdefault(name, None if name == "tool_call_id" else is_needed)
     return hidden
+
+
+def _aliases(tool: Any, names: Collection[str]) -> set[str]:
+    """Return the other names by which the model of a tool's arguments takes some of its fields."""
+    aliases = set[str]()
+    declared: Any = None if isinstance(tool.args_schema, dict) else tool.get_input_schema()
+    for name, field in cast("dict[str, Any]", getattr(declared, "model_fields", None) or {}).items():
+        if name not in names:
+            continue
+        found: Any = field.validation_alias
+        for alias in (field.alias, *getattr(found, "choices", (found,))):
+            path: Any = getattr(alias, "path", (alias,))  # of an `AliasPath`, the field that it begins in
+            aliases |= {path[0]} if isinstance(path[0], str) else set()
+    return aliases
 
 
 def _is_call_id(field: Any) -> bool:

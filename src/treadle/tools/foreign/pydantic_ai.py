@@ -18,6 +18,7 @@ import asyncio
 import inspect
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
@@ -39,10 +40,13 @@ from treadle.errors import (
 )
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.approval import code_digest
+from treadle.tools.definitions import problems_of
 from treadle.tools.foreign.tool import ForeignTool, Terms, in_tool_thread, is_of
 from treadle.tools.observe import to_output
 
 _log = logging.getLogger("treadle.tools")
+
+_MOST_UNASKED: Final = 10_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
@@ -90,6 +94,8 @@ class PydanticAIToolset:
                 "FunctionToolset([...]) of functions and tools"
             )
         self._name, self.toolset, self.listed_with = name, toolset, listed_with
+        self.unasked: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """calls, by task and id, for which no approval was asked when they were judged here; the latest alone"""
         self.terms = Terms.of(f"PydanticAIToolset {name!r}", effects, timeout, retries)
 
     def __repr__(self) -> str:
@@ -254,12 +260,18 @@ class _OneTool:
     def _validate(self, arguments: dict[str, Json]) -> Any:
         from pydantic import ValidationError
 
+        schema = self._listed.tool_def.parameters_json_schema
+        properties: dict[str, Any] = schema.get("properties", {})
         try:
-            return self._listed.args_validator.validate_python(arguments)
+            taken: Any = self._listed.args_validator.validate_python(arguments)
         except ValidationError as error:
-            known = [*self._listed.tool_def.parameters_json_schema.get("properties", {})]
             details = error.errors(include_url=False)
-            raise ToolArgumentsInvalid(clauses(details, cast("Json", arguments), known)) from error
+            raise ToolArgumentsInvalid(clauses(details, cast("Json", arguments), [*properties])) from error
+        # Without a function's signature nothing was checked; by one, also an argument that `prepare` left out is taken.
+        known = schema if taken is arguments else {**schema, "properties": dict.fromkeys(properties)}
+        if problems := problems_of(arguments, {"additionalProperties": False, **known}):
+            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        return taken
 
     def _context(self, ctx: ToolContext[Any], **more: Any) -> Any:
         return _run_context(
@@ -274,7 +286,17 @@ class _OneTool:
         )
 
     async def _needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
-        """Return whether a layer of the toolset requires an approval for these arguments."""
+        """Return whether a layer of the toolset requires an approval for these arguments, and keep that it does not."""
+        unasked, call = self._declared.unasked, (ctx.task_id, ctx.call_id)
+        if await self._requires_approval(arguments, ctx):
+            unasked.pop(call, None)
+            return True
+        unasked[call] = None
+        if len(unasked) > _MOST_UNASKED:
+            unasked.popitem(last=False)
+        return False
+
+    async def _requires_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
         from pydantic_ai.exceptions import ApprovalRequired
 
         if self._always_asks:
@@ -297,7 +319,12 @@ class _OneTool:
         threads = _CallThreads(partial(in_tool_thread, ctx, f"{self._declared.name}__{self._name}"))
         # A layer that requires an approval has asked for it before the call started; a tool that raises
         # `ApprovalRequired` itself has not, and so does not run as if it were approved.
-        approved = self._may_ask and await self._needs_approval(arguments, ctx)
+        approved = self._may_ask and await self._requires_approval(arguments, ctx)
+        if approved and (ctx.task_id, ctx.call_id) in self._declared.unasked:
+            raise ToolError(
+                f"{self._name} was not run: its toolset requires an approval now, and required none when the call was "
+                "judged: call it again"
+            )
         run_context = self._context(ctx, tool_call_approved=approved)
         try:
             with Agent.using_thread_executor(threads):
