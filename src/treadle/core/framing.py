@@ -27,10 +27,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import groupby
+from mimetypes import guess_type
 from operator import is_, is_not
 from typing import Final, cast
 
-from treadle.core.labels import RUNNER, Label, label_of, untrusted_origin
+from treadle.core.labels import RUNNER, Label, inside, label_of, untrusted_origin
 from treadle.core.messages import Content, File, Image, Message, Part, Text, ToolResult
 from treadle.core.model import ModelRequest
 
@@ -103,6 +104,11 @@ _DOUBLE: Final = re.compile(rf"(\\++)(?:(?={_HIDDEN}|u\{{[0-9a-f]{{1,6}}\}})())?
 _SHOW: Final = re.compile(r"(\\++)(?:u\{([0-9a-f]{1,6})\})?")
 """These two match whole runs of backslashes, so that a long run is read once."""
 
+_TEXT_TYPE: Final = re.compile(
+    r"(?i)\s*(?:text/|[\w.-]+/(?:[\w.+-]+\+)?(?:json|xml|ya?ml|x-yaml|toml|javascript|sql|rtf|html)\s*(?:;|$))"
+)
+"""Media types of files that are text. It names all that clients of providers write into a prompt, and some more."""
+
 _NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]", re.ASCII)
 
 
@@ -123,7 +129,9 @@ def framed_text(text: str, *, origin: str, nonce: str) -> str:
 
 
 def framed_content(parts: Sequence[Content], *, origin: str, nonce: str) -> tuple[Content, ...]:
-    """Return untrusted parts in one frame: images and files stand between its texts as they are."""
+    """Return untrusted parts in one frame: files of text as text, other files and images between its texts."""
+    if any(type(part) is not Text for part in parts):
+        parts = [_as_text(part) for part in parts]
     framed: list[Content] = []
     opening = _opening(origin, nonce, sum([len(part.text) for part in parts if isinstance(part, Text)]))
     # Texts beside each other are one text: a mark that lies in two of them is a mark.
@@ -141,6 +149,76 @@ def framed_content(parts: Sequence[Content], *, origin: str, nonce: str) -> tupl
     else:
         framed.append(Text(opening + _closing(nonce)))
     return tuple(framed)
+
+
+def _as_text(part: Content) -> Content:
+    """Return a file of text as text: a provider's client writes such a file into the prompt, as it is."""
+    if isinstance(part, Text):
+        return part
+    media_type = part.media_type or guess_type(part.url or "")[0] or ""
+    if not _TEXT_TYPE.match(media_type):
+        return part
+    name = getattr(part, "name", None) or part.url or media_type
+    if part.data is None:
+        return Text(f"\n[file {name}: not read; a tool can fetch it]\n")
+    return Text(f"\n[file {name}]\n{part.data.decode('utf-8', 'replace')}\n[end of file]\n")
+
+
+def files_apart(messages: Sequence[Message], *, all_results: bool) -> Sequence[Message]:
+    """Return messages in which untrusted files and images of results stand in a user's message behind the results.
+
+    Most providers take text alone as a result, and their clients move files out of it, out of its frame. In a message
+    of their own they are framed like any untrusted content. Files of text stay: the frame shows them as text.
+
+    Args:
+        messages: of a request, not framed yet.
+        all_results: false if only results that are errors cannot hold files.
+    """
+    if not any(_has_files(message) for message in messages):
+        return messages
+    shown: list[Message] = []
+    moved: list[Part] = []
+    for message in messages:
+        if message.role != "tool":
+            if moved:
+                shown.append(Message("user", tuple(moved)))
+                moved = []
+        elif _has_files(message):
+            parts: list[Part] = []
+            for part in message.parts:
+                if isinstance(part, ToolResult) and (all_results or part.is_error):
+                    part, files = _without_files(part)
+                    moved += files
+                parts.append(part)
+            message = replace(message, parts=tuple(parts))
+        shown.append(message)
+    if moved:
+        shown.append(Message("user", tuple(moved)))
+    return shown
+
+
+def _has_files(message: Message) -> bool:
+    return message.role == "tool" and any(
+        type(inner) is not Text for part in message.parts if type(part) is ToolResult for inner in part.parts
+    )
+
+
+def _without_files(result: ToolResult) -> tuple[ToolResult, list[Part]]:
+    outer = label_of("tool", result)
+    kept: list[Content] = []
+    moved: list[Part] = []
+    for part in result.parts:
+        label = inside(outer, part.label)
+        if label.integrity == "trusted" or isinstance(_as_text(part), Text):
+            kept.append(part)
+            continue
+        number = len(moved) // 2 + 1
+        place = nonce_of(result.frame, f"{result.call_id} files")
+        label = replace(label, frame=place)
+        kept.append(Text(f"\n[file {number}: behind the results]\n", label=part.label))
+        moved.append(Text(f"[file {number} of a result of {result.name}]", label=label))
+        moved.append(replace(part, label=label))
+    return (replace(result, parts=tuple(kept)), moved) if moved else (result, moved)
 
 
 def framed(request: ModelRequest, *, frame: Callable[[Message], Message] | None = None) -> ModelRequest:

@@ -16,7 +16,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from treadle.core.framing import framed
+from treadle.core.framing import files_apart, framed
 from treadle.core.messages import (
     IN_WORDS,
     UNSEEN,
@@ -66,8 +66,15 @@ _RAW_SHOWN = 2_000
 # --------------------------------------------------------------------------------------------- requests
 
 
-def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
-    """Return a request's instructions and messages as pydantic-ai's messages, with untrusted content in frames."""
+def their_messages(request: ModelRequest, *, files_in_results: bool = False) -> list[theirs.ModelMessage]:
+    """Return a request's instructions and messages as pydantic-ai's messages, with untrusted content in frames.
+
+    Args:
+        request: the request.
+        files_in_results: whether a result can hold untrusted images and files; else they stand behind the results.
+    """
+    if (messages := files_apart(request.messages, all_results=not files_in_results)) is not request.messages:
+        request = replace(request, messages=messages)
     request = framed(request, frame=FRAMED.of)
     history: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []

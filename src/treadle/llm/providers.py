@@ -107,7 +107,7 @@ class PydanticAIModel:
         wire = wire_format_of(model)
         native = bool(_profile(model).get("supports_json_schema_output"))
         parameters = mapping.their_parameters(request, native_output=native, decides=is_decider(model))
-        history = mapping.their_messages(request)
+        history = mapping.their_messages(request, files_in_results=wire is not None and wire.files_in_results)
         settings: Any = {**self._defaults, **their_settings(wire, request)}
         if self._idempotency_header is not None:
             key = {self._idempotency_header: idempotency_key(request)}

@@ -22,6 +22,7 @@ class WireFormat(NamedTuple):
         parallel: whether the provider can be told to make one call at a time.
         retries: whether the package can be told for each request not to retry it.
         finish_word: whether the response tells the provider's own word for why it ended.
+        files_in_results: whether a result of a tool can hold images and files.
     """
 
     name: str
@@ -30,12 +31,17 @@ class WireFormat(NamedTuple):
     parallel: bool = True
     retries: bool = True
     finish_word: bool = True
+    files_in_results: bool = False
 
 
 _FORMATS = {
     "OpenAIChatModel": WireFormat("openai", "pydantic_ai.models.openai:OpenAIChatModelSettings"),
-    "OpenAIResponsesModel": WireFormat("openai", "pydantic_ai.models.openai:OpenAIResponsesModelSettings"),
-    "AnthropicModel": WireFormat("anthropic", "pydantic_ai.models.anthropic:AnthropicModelSettings", ("",)),
+    "OpenAIResponsesModel": WireFormat(
+        "openai", "pydantic_ai.models.openai:OpenAIResponsesModelSettings", files_in_results=True
+    ),
+    "AnthropicModel": WireFormat(
+        "anthropic", "pydantic_ai.models.anthropic:AnthropicModelSettings", ("",), files_in_results=True
+    ),
     "GoogleModel": WireFormat(
         "google", "pydantic_ai.models.google:GoogleModelSettings", (None,), parallel=False
     ),
