@@ -19,7 +19,7 @@ from treadle.errors import ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import NoServices, ToolContext
 from treadle.tools.approval import code_digest
 from treadle.tools.function import FunctionTool
-from treadle.tools.hosts.child import Channel, packed
+from treadle.tools.hosts.child import Channel, limit_behind, packed
 from treadle.tools.hosts.declaration import make_inert
 from treadle.tools.hosts.messages import call_from_json, output_to_json, verdict_to_json
 from treadle.tools.observe import to_output
@@ -41,19 +41,20 @@ def serve(channel: Channel, setup: dict[str, Any]) -> None:
         )  # what the first tool imports is imported before the call's time runs
         del os.environ[LOADING]
     except BaseException as error:  # noqa: BLE001  also of a module that exits
-        channel.send({"failed": f"its module {setup['module']} could not be loaded: {error_text(error)}"})
+        text = error_text(error) + limit_behind(error, setup["limits"])
+        channel.send({"failed": f"its module {setup['module']} could not be loaded: {text}"})
         return
     channel.send({"ready": True})
     request = channel.receive()
     if request is not None:
-        asyncio.run(_answer(channel, request, setup["answer_bytes"]))
+        asyncio.run(_answer(channel, request, setup["answer_bytes"], setup["limits"]))
 
 
 class _NotRunnable(Exception):
     """The function that a request names is not the one that the driver has."""
 
 
-async def _answer(channel: Channel, request: dict[str, Any], limit: int) -> None:
+async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits: dict[str, int]) -> None:
     try:
         answer = {"result": await _performed(request, _Caller(channel, limit))}
     except (_NotRunnable, ToolArgumentsInvalid) as error:
@@ -61,7 +62,7 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int) -> None
     except ToolOutcomeUnknown as error:
         answer = {"error": error_text(error), "unknown": True}
     except BaseException as error:  # noqa: BLE001  what the function raises is the call's error
-        answer = {"error": error_text(error)}
+        answer = {"error": error_text(error) + limit_behind(error, limits)}
     if "result" in answer and len(data := packed(answer)) > limit:
         answer = {"error": f"the result has {len(data):,} bytes as JSON, and may have {limit:,}"}
     sys.stdout.flush()

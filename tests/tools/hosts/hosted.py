@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,10 @@ def _is_socket(fd: int) -> bool:
         return stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:
         return False
+
+
+@tool(read_only=True)
+def start_thread() -> None:
+    """Start a thread whose stack has no room in the memory."""
+    threading.stack_size(1 << 30)
+    threading.Thread(target=print).start()

@@ -1,5 +1,6 @@
 """Functions in processes of their own: what they find there, what becomes of their results, what is left of them."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.errors import ToolDefinitionError
 from treadle.models import call, text
 from treadle.tools import Subprocess
+from treadle.tools.hosts.child import limit_behind
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +177,7 @@ import asyncio, os, sys
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.tools import Subprocess
+from treadle.tools.hosts.child import limit_behind
 
 @tool(read_only=True, host=Subprocess(spare=False))
 def where(notes: str = "") -> list[str]:
@@ -235,3 +238,32 @@ def test_nothing_is_left_of_a_driver_that_ends(tmp_path: Path, number: int) -> N
         driver.send_signal(number)
         driver.wait(20)
     assert_gone(pids, within=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "it has 1,000 bytes of memory; raise memory= of its host"),
+        (
+            RuntimeError("can't start new thread"),
+            "1,000 bytes of memory; raise memory= or processes= of its host",
+        ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "raise memory= of its host"),
+        (OSError(errno.EMFILE, "Too many open files"), "reached a limit: raise open_files= of its host"),
+        (OSError(errno.EFBIG, "File too large"), "reached a limit: raise file_bytes= of its host"),
+        (RuntimeError("something else"), ""),
+        (BlockingIOError(errno.EAGAIN, "not ready"), ""),
+    ],
+)
+def test_an_error_of_a_limit_did_not_name_the_limit(error: Exception, told: str) -> None:
+    found = limit_behind(error, {"RLIMIT_AS": 1_000})
+    assert (told in found) if told else found == ""
+
+
+async def test_a_process_without_memory_for_a_thread_did_not_name_the_limit() -> None:
+    made = tool(hosted.start_thread, host=Subprocess(memory=300 << 20, spare=False))
+    agent = Agent(ScriptedModel([call("start_thread"), text("Done.")]), tools=[made])
+    async with Runner("memory:") as runner:
+        done = (await runner.run(agent, "Go.")).tool_executions[0]
+    assert done.error is not None
+    assert "raise memory= or processes= of its host" in done.error.message

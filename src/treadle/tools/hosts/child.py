@@ -24,6 +24,7 @@ before the limits hold. Frames, in both directions: four bytes of length, then J
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -229,7 +230,8 @@ def _work(channel: Channel, setup: dict[str, Any], supervisor: int) -> NoReturn:
             _function(name)(argument)
         serve = _function(_SERVE)
     except BaseException as error:  # noqa: BLE001  the function must not run then
-        channel.send({"failed": f"its process could not be prepared: {type(error).__name__}: {error}"})
+        hint = limit_behind(error, setup["limits"])
+        channel.send({"failed": f"its process could not be prepared: {type(error).__name__}: {error}{hint}"})
         os._exit(1)
     serve(channel, setup)
     os._exit(0)
@@ -256,6 +258,22 @@ def _limit(limits: dict[str, int]) -> None:
         hard = resource.getrlimit(which)[1]
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (bound, bound))
+
+
+def limit_behind(error: BaseException, limits: dict[str, int]) -> str:
+    """Return which limit of a host an error tells of, as the end of its text; empty for other errors."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        names = "memory= or processes="
+    elif isinstance(error, MemoryError) or number == errno.ENOMEM:
+        names = "memory="
+    elif number in (errno.EMFILE, errno.EFBIG):
+        names = "open_files=" if number == errno.EMFILE else "file_bytes="
+    else:
+        return ""
+    memory = limits.get("RLIMIT_AS")
+    has = f"it has {memory:,} bytes of memory; " if memory is not None and "memory" in names else ""
+    return f" (its process reached a limit: {has}raise {names} of its host)"
 
 
 def _tasks_running() -> int:

@@ -9,12 +9,12 @@ own channel, and takes one call, so no answer can be taken for that of another c
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import weakref
 from collections import deque
@@ -27,6 +27,7 @@ from treadle.core.data import frozen
 from treadle.errors import HostUnavailable, ToolError, ToolOutcomeUnknown
 from treadle.tools.hosts.child import packed
 from treadle.tools.hosts.declaration import Subprocess, interpreter
+from treadle.tools.hosts.private_folder import PrivateFolder
 from treadle.tools.processes import BoundedOutput
 
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
@@ -100,7 +101,7 @@ class ToolProcess:
         self._waiter: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._printed = BoundedOutput(KEPT)
-        self._folder = Path(tempfile.mkdtemp(prefix="treadle-tool-"))
+        self._folder = PrivateFolder()
         self._channel, channel = socket.socketpair()
         self._control, control = socket.socketpair()
         self._output, output = os.pipe()
@@ -108,7 +109,7 @@ class ToolProcess:
             self._start(channel.fileno(), control.fileno(), output)
         except BaseException:
             self._close()
-            self._remove_folder()
+            self._folder.remove()
             raise
         finally:
             channel.close()
@@ -118,10 +119,12 @@ class ToolProcess:
 
     def _start(self, channel: int, control: int, output: int) -> None:
         loaded = self.loaded
-        folder = str(self._folder)
+        folder = str(self._folder.path)
         command = interpreter(_CHILD, str(control), str(channel))
         env = dict(loaded.env) | {"TMPDIR": folder}
-        launch = loaded.host.launch(command, env, self._folder, module=loaded.module, script=loaded.script)
+        launch = loaded.host.launch(
+            command, env, self._folder.path, module=loaded.module, script=loaded.script
+        )
         self._release = launch.release
         try:
             self._process = subprocess.Popen(
@@ -161,6 +164,11 @@ class ToolProcess:
         """Whether it has ended, or cannot be used in this event loop."""
         is_of_another = self._loop is not None and self._loop is not asyncio.get_running_loop()
         return is_of_another or self._process.poll() is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has no descriptors any more."""
+        return self._output == -1
 
     # ----------------------------------------------------------------------------------- what it sends
 
@@ -332,6 +340,8 @@ class ToolProcess:
         self._close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING)
+        if self._folder.path.exists():
+            self._folder.remove()
 
     async def end(self) -> None:
         """Kill all of it, and return when it is gone."""
@@ -349,8 +359,8 @@ class ToolProcess:
                         pause *= 2
         finally:
             self.kill_now()
-        if self._folder.exists():
-            await asyncio.to_thread(self._remove_folder)
+        if self._folder.path.exists():
+            await asyncio.to_thread(self._folder.remove)
 
     def kill_now(self) -> None:
         """Kill what still runs from here, and close all descriptors."""
@@ -366,6 +376,7 @@ class ToolProcess:
         for fd in (self._channel.fileno(), self._control.fileno(), self._output):
             with suppress(OSError):
                 os.close(fd)
+        self._folder.release()
 
     def _close(self) -> None:
         for end in (self._channel, self._control, self._output):
@@ -375,13 +386,9 @@ class ToolProcess:
             os.close(end) if isinstance(end, int) else end.close()
         self._output = -1
         self._over = True
+        self._folder.release()
         if self._release is not None:
             self._release()
-
-    def _remove_folder(self) -> None:
-        # Not by a function of Python, which fails where folders are nested deep.
-        remove = ("/bin/rm", "-rf", "--", str(self._folder))
-        subprocess.run(remove, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def how_it_ended(self) -> str:
         """Return how the worker ended, and the end of what it printed."""
@@ -391,18 +398,23 @@ class ToolProcess:
             ending = "it was killed with its supervisor"
         else:
             number = os.waitstatus_to_exitcode(status)
-            ending = f"exit code {number}" if number >= 0 else _signal(-number)
+            ending = f"exit code {number}" if number >= 0 else self._signal(-number)
         text = self._printed.text().strip()[-SHOWN:]
         return f"{ending}; it printed: {text}" if text else ending
 
-
-def _signal(number: int) -> str:
-    """Return what a signal's number means."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    return f"killed by {name}"
+    def _signal(self, number: int) -> str:
+        """Return what a signal's number means, and which limit may have sent it."""
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        seconds = self.loaded.host.cpu_seconds
+        if number not in (signal.SIGKILL, signal.SIGXCPU) or seconds is None:
+            return f"killed by {name}"
+        used = f"used its {seconds} s of CPU (cpu_seconds= of its host)"
+        if number == signal.SIGXCPU:
+            return f"killed by {name}: it {used}"
+        return f"killed by {name}: perhaps it {used}, or this machine had no memory left"
 
 
 def _text(message: dict[str, Any], key: str, default: str) -> str:
@@ -413,6 +425,17 @@ def _text(message: dict[str, Any], key: str, default: str) -> str:
 def _forget() -> None:
     for process in list(_all):
         process.forget()
+    _all.clear()
+
+
+@atexit.register
+def _end_all() -> None:
+    """End what still waits for a call when this process ends: spares."""
+    left = [process for process in list(_all) if not process.is_closed]
+    for process in left:
+        process.kill()
+    for process in left:
+        process.leave()
 
 
 if hasattr(os, "register_at_fork"):
