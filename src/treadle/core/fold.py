@@ -108,7 +108,12 @@ def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskSta
 
 
 def begin_with_history(
-    state: TaskState, messages: list[Message], *, summarised: bool, untrusted: tuple[str, ...] = ()
+    state: TaskState,
+    messages: list[Message],
+    *,
+    summarised: bool,
+    untrusted: tuple[str, ...] = (),
+    exposed: tuple[str, ...] = (),
 ) -> None:
     """Let a task that has said nothing yet begin after the messages of its thread, which its journal only refers to.
 
@@ -117,8 +122,10 @@ def begin_with_history(
         messages: what its thread holds; shared, and never changed.
         summarised: whether the first of them is a summary of older ones.
         untrusted: origins of what was untrusted in the tasks that the messages come from.
+        exposed: declared effects of the tools whose results these have seen.
     """
-    state.history, state.summarised, state.history_untrusted = messages, summarised, untrusted
+    state.history, state.summarised = messages, summarised
+    state.history_untrusted, state.history_exposed = untrusted, exposed
     state.messages = list(messages)
     state.own_from = state.origin.messages = len(messages)
 
@@ -190,6 +197,8 @@ def _thread_entered(state: TaskState, event: e.ThreadEntered) -> None:
         state.base = event.base
     if event.untrusted:
         state.untrusted = origins.merged(state.untrusted, event.untrusted)
+    if event.exposed:
+        state.exposed = origins.merged(state.exposed, event.exposed)
 
 
 def _summary_requested(state: TaskState, event: e.SummaryRequested) -> None:
@@ -386,7 +395,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
-    call.label = event.label
+    call.label, call.exposed = event.label, event.exposed
     call.host = event.host
     if event.child is None or event.child != call.child:
         call.rewritten = None  # a task keeps the input that it began with
@@ -497,7 +506,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.display,
         event.error,
     )
-    call.sources, call.artifacts, call.exposed = event.sources, event.artifacts, event.exposed
+    call.sources, call.artifacts = event.sources, event.artifacts
+    call.exposed = event.exposed or call.exposed
     if event.cut:
         call.cut, call.whole = True, event.whole
         state.cut[base_call_id(call.id)] = call

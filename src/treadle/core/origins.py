@@ -79,6 +79,19 @@ def of_takeover(state: TaskState) -> tuple[str, ...]:
     return merged(state.untrusted, state.history_untrusted)
 
 
+def effects_of_step(step: StepState) -> Iterator[str]:
+    """Yield the declared effects that the journal tells of the tools whose results a step has seen."""
+    for call in step.calls:
+        if call.exposed and call.attempt and call.status in ("ended", "deferred"):
+            yield from call.exposed
+
+
+def effects_of_task(state: TaskState) -> tuple[str, ...]:
+    """Return the same of all steps of a task, and of what it took over."""
+    steps = [effects_of_step(step) for step in (*state.steps, *state.under_way())]
+    return tuple(sorted({*state.exposed, *state.history_exposed, *merged(*steps)}))
+
+
 def _of_call(call: CallState) -> Iterator[str]:
     yield from _of_result(call.name, call.label)
     if call.observation is not None:

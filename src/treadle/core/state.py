@@ -161,7 +161,10 @@ class TaskState:
     """origins of what is untrusted in the tasks that `history` comes from"""
 
     exposed: tuple[str, ...] = ()
-    """declared effects of the tools whose results its parent had seen when it called the task"""
+    """declared effects of the tools whose results its parent, or its thread, had seen, as its journal says"""
+
+    history_exposed: tuple[str, ...] = ()
+    """the same of the tasks that `history` comes from"""
 
     summarised: bool = False
     """whether `history` begins with a summary of what its thread held before"""

@@ -193,7 +193,7 @@ class CallState:
     """the whole text of that, where it is not the output"""
 
     exposed: tuple[str, ...] = ()
-    """of an agent's call: declared effects of the tools whose results that agent has seen"""
+    """`private` if its tool declares that; of an agent's call, what the tools declare whose results that agent saw"""
 
     display: str | None = None
     error: Failure | None = None

@@ -293,12 +293,11 @@ class Family:
 
     def _new(self, call: CallState, told: str) -> NewRun:
         passed_on, relay = self._passed_on(), partial(self._relay, call)
-        exposed = tuple(sorted(passed_on.exposed))
-        parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, relay, exposed)
+        parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, relay)
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
         new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
-        new.untrusted = passed_on.untrusted
+        new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))
         if terms is not None and terms.state:
             seen = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))
             new.extra_state = copied({key: seen[key] for key in terms.state if key in seen})

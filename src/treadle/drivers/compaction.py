@@ -94,13 +94,14 @@ class ThreadCompactor:
             read = [await self._history.turn(thread_id, member, first=member is turns[0]) for member in older]
             text, fitting = self._memory.transcript(
                 previous.text if previous is not None else None,
-                [messages for messages, _ in read],
+                [turn.messages for turn in read],
                 request.context_tokens,
             )
             scope = e.SummaryRequested(older[fitting - 1].version, version)
             new = await self._summary_task(request, turns, text, scope)
-            earlier = previous.untrusted if previous is not None else ()
-            new.untrusted = origins.merged(earlier, *[untrusted for _, untrusted in read[:fitting]])
+            earlier = (previous,) if previous is not None else ()
+            new.untrusted = origins.merged(*[each.untrusted for each in (*earlier, *read[:fitting])])
+            new.exposed = origins.merged(*[each.exposed for each in (*earlier, *read[:fitting])])
             result = await self._run(new)
             task_ids.append(result.task_id)
             complete = result.state == "completed"

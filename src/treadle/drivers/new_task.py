@@ -29,14 +29,12 @@ class ChildOf:
     """Of which task a new one is a child, by which of its calls, and how deep below the root.
 
     `relay` is called before anything is recorded in the new task, so that watchers of its parent hear all of it.
-    `exposed` are the declared effects of the tools whose results its parent has seen.
     """
 
     task_id: str
     call: str
     depth: int
     relay: Callable[[OwnedTask], None]
-    exposed: tuple[str, ...] = ()
 
 
 @mutable
@@ -54,6 +52,9 @@ class NewRun:
 
     untrusted: tuple[str, ...] = ()
     """origins of what is untrusted in what it takes over, beside its thread"""
+
+    exposed: tuple[str, ...] = ()
+    """declared effects of the tools whose results its parent, or what it summarises, has seen"""
 
     child_of: ChildOf | None = None
 
@@ -142,9 +143,8 @@ class TaskCreator:
             created.incarnation = new_incarnation()  # a task of this id may have been deleted
         if parent is not None:
             created.parent, created.parent_call, created.depth = parent.task_id, parent.call, parent.depth
-            created.exposed = parent.exposed
-        if new.untrusted or state.history_untrusted:
-            created.untrusted = origins.merged(new.untrusted, state.history_untrusted)
+        created.untrusted = origins.merged(new.untrusted, state.history_untrusted)
+        created.exposed = origins.merged(new.exposed, state.history_exposed)
         owned.writer.record(created)
         if new.summarises is not None:
             owned.writer.record(new.summarises)
@@ -170,7 +170,9 @@ class TaskCreator:
                 version, added = await self._store.thread(state.thread, since=base)
                 if len(added) != version - base:
                     version = await self._cache.begin_with_history(state, state.thread)
-                    owned.writer.record(e.ThreadEntered(version, state.history_untrusted))
+                    owned.writer.record(
+                        e.ThreadEntered(version, state.history_untrusted, state.history_exposed)
+                    )
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
                 await self._ownership.release(owned)

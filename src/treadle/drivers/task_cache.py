@@ -189,8 +189,13 @@ class TaskCache:
         for damage in history.damaged:
             what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
             _LOG.warning("%s in thread %r, which cannot be read: %s", what, thread_id, damage)
-        summarised, untrusted = history.summarised, history.untrusted
-        fold.begin_with_history(state, history.messages, summarised=summarised, untrusted=untrusted)
+        fold.begin_with_history(
+            state,
+            history.messages,
+            summarised=history.summarised,
+            untrusted=history.untrusted,
+            exposed=history.exposed,
+        )
         return history.version
 
     def keep(self, loaded: CachedTask) -> None:

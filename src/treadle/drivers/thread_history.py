@@ -87,6 +87,7 @@ class ThreadMessagesRead:
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
         untrusted: origins of what was untrusted in the tasks that the messages come from.
+        exposed: declared effects of the tools whose results these have seen.
     """
 
     version: int
@@ -94,14 +95,16 @@ class ThreadMessagesRead:
     damaged: tuple[DamagedTurn, ...] = ()
     summarised: bool = False
     untrusted: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
 
 @frozen
 class SummaryRead:
-    """A summary, the origins of what was untrusted in what it was made of, and the nonce of its frame."""
+    """A summary, what was untrusted and which effects were seen in what it was made of, and the nonce of its frame."""
 
     text: str
     untrusted: tuple[str, ...]
+    exposed: tuple[str, ...]
     frame: str
 
     def as_message(self) -> Message:
@@ -111,7 +114,7 @@ class SummaryRead:
 
 
 @frozen
-class _Turn:
+class TurnRead:
     """A member that was read.
 
     Args:
@@ -121,6 +124,7 @@ class _Turn:
         size: bytes of its journal.
         damaged: what could not be read of it, or of what it brings along.
         untrusted: origins of what was untrusted in the task.
+        exposed: declared effects of the tools whose results it has seen.
     """
 
     member: ThreadMember
@@ -129,6 +133,7 @@ class _Turn:
     size: int = 0
     damaged: tuple[DamagedTurn, ...] = ()
     untrusted: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
 
 @mutable
@@ -140,19 +145,20 @@ class _Entry:
 
     after: int = 0
     at: int = 0
-    turns: list[_Turn] = field(default_factory=list[_Turn])
+    turns: list[TurnRead] = field(default_factory=list[TurnRead])
     ends: list[int] = field(default_factory=list[int])
     sizes: list[int] = field(default_factory=list[int])
     messages: list[Message] = field(default_factory=list[Message])
     summaries: tuple[ThreadMember, ...] = ()
     damaged: tuple[DamagedTurn, ...] = ()
     untrusted: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         return self.sizes[-1] if self.sizes else 0
 
-    def add(self, turn: _Turn) -> None:
+    def add(self, turn: TurnRead) -> None:
         """Add the next turn, before this entry is cached."""
         self.turns.append(turn)
         self.messages += turn.messages
@@ -161,6 +167,8 @@ class _Entry:
         self.damaged += turn.damaged
         if turn.untrusted:
             self.untrusted = origins.merged(self.untrusted, turn.untrusted)
+        if turn.exposed:
+            self.exposed = origins.merged(self.exposed, turn.exposed)
 
 
 @frozen
@@ -217,11 +225,10 @@ class ThreadHistory:
             rest = await self._behind(thread_id, summary.covers, entry, listed, inside)
             messages = [read.as_message(), *rest.messages]
             untrusted = origins.merged(read.untrusted, rest.untrusted)
-            return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, True, untrusted)
+            exposed = origins.merged(read.exposed, rest.exposed)
+            return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, True, untrusted, exposed)
         whole = await self._behind(thread_id, 0, entry, listed, inside)
-        return ThreadMessagesRead(
-            listed.at, whole.messages, damaged + whole.damaged, untrusted=whole.untrusted
-        )
+        return replace(whole, version=listed.at, damaged=damaged + whole.damaged)
 
     async def _behind(
         self, thread_id: str, after: int, entry: _Entry, listed: _Listed, inside: Inside
@@ -234,18 +241,16 @@ class ThreadHistory:
             listed = await self._list(thread_id, listed.at, entry)
         return await self._read(thread_id, entry, listed, inside)
 
-    async def turn(
-        self, thread_id: str, member: ThreadMember, *, first: bool
-    ) -> tuple[Sequence[Message], tuple[str, ...]]:
-        """Return what one member adds to its thread, and its untrusted origins; nothing if it is damaged."""
-        turn = await self._turn(thread_id, member, first, ())
-        return turn.messages, turn.untrusted
+    async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> TurnRead:
+        """Return what one member adds to its thread; nothing if it is damaged."""
+        return await self._turn(thread_id, member, first, ())
 
     async def summary(self, member: ThreadMember) -> SummaryRead:
         """Return a summary; raises `JournalCorrupt` or `TaskNotFound`."""
         events = _events(member, await self._store.read(member.task_id, upto=member.seq))
         state = _folded(member, events)
-        return SummaryRead(state.output_text, origins.of_task(state), nonce_of(state.frame_key, "summary"))
+        frame = nonce_of(state.frame_key, "summary")
+        return SummaryRead(state.output_text, origins.of_task(state), origins.effects_of_task(state), frame)
 
     def forget(self, thread_id: str) -> None:
         """Drop the cache entries of a thread."""
@@ -294,7 +299,7 @@ class ThreadHistory:
             shared = 0
         return _Listed(at, shared, turns[shared:], tuple([member for member in members if member.covers]))
 
-    async def _is_same(self, turns: list[_Turn]) -> bool:
+    async def _is_same(self, turns: list[TurnRead]) -> bool:
         """Whether the newest of these turns that could be read still has the record that was read."""
         newest = next((turn for turn in reversed(turns) if turn.digest), None)
         if newest is None:
@@ -320,32 +325,35 @@ class ThreadHistory:
             if listed.at >= entry.at or not listed.shared:
                 self._cache(thread_id, newer)
             entry = newer
-        return ThreadMessagesRead(listed.at, entry.messages, entry.damaged, untrusted=entry.untrusted)
+        return ThreadMessagesRead(
+            listed.at, entry.messages, entry.damaged, untrusted=entry.untrusted, exposed=entry.exposed
+        )
 
     # ------------------------------------------------------------------------------------- one member
 
-    async def _turn(self, thread_id: str, member: ThreadMember, first: bool, inside: Inside) -> _Turn:
+    async def _turn(self, thread_id: str, member: ThreadMember, first: bool, inside: Inside) -> TurnRead:
         try:
             records = await self._store.read(member.task_id, upto=member.seq)
             events = _events(member, records)
-            damaged: tuple[DamagedTurn, ...] = ()
-            before, untrusted = list[Message](), tuple[str, ...]()
+            before = ThreadMessagesRead(0, [])
             is_fork = any(type(event) is e.TaskForked for _, event in events)
             if first and is_fork:
-                before, damaged, untrusted = await self._brought_along(events, thread_id, inside)
+                before = await self._brought_along(events, thread_id, inside)
             state = _folded(member, events)
         except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
-            return _Turn(member, damaged=(_damage(member, error),))
+            return TurnRead(member, damaged=(_damage(member, error),))
         own = state.messages if first and is_fork else state.messages[state.own_from :]
-        messages = [_renamed(message, member.version) for message in (*before, *own)]
+        messages = [_renamed(message, member.version) for message in (*before.messages, *own)]
         size = sum([len(record.data) + sum(map(len, record.blobs.values())) for record in records])
-        untrusted = origins.merged(untrusted, origins.of_task(state))
-        return _Turn(member, messages, records[-1].digest if records else b"", size, damaged, untrusted)
+        untrusted = origins.merged(before.untrusted, origins.of_task(state))
+        exposed = origins.merged(before.exposed, origins.effects_of_task(state))
+        digest = records[-1].digest if records else b""
+        return TurnRead(member, messages, digest, size, before.damaged, untrusted, exposed)
 
     async def _brought_along(
         self, events: list[tuple[int, e.Event]], here: str, inside: Inside
-    ) -> tuple[list[Message], tuple[DamagedTurn, ...], tuple[str, ...]]:
-        """Return what the task at the root of a fork began with, and its origins, if that was in another thread."""
+    ) -> ThreadMessagesRead:
+        """Return what the task at the root of a fork began with, if that was in another thread."""
         thread, base = "", 0
         for _, event in events:
             if isinstance(event, e.TaskCreated):
@@ -353,9 +361,8 @@ class ThreadHistory:
             elif isinstance(event, e.ThreadEntered) and event.base is not None:
                 base = event.base
         if not base or thread == here:
-            return [], (), ()
-        start_of_root = await self.begin(thread, base, inside)
-        return start_of_root.messages, start_of_root.damaged, start_of_root.untrusted
+            return ThreadMessagesRead(base, [])
+        return await self.begin(thread, base, inside)
 
 
 def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
@@ -363,11 +370,14 @@ def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
     shared = listed.shared
     turns, ends, sizes = entry.turns[:shared], entry.ends[:shared], entry.sizes[:shared]
     messages = entry.messages[: ends[-1] if ends else 0]
-    damaged, untrusted = entry.damaged, entry.untrusted
+    damaged, untrusted, exposed = entry.damaged, entry.untrusted, entry.exposed
     if shared < len(entry.turns):
         damaged = tuple([damage for turn in turns for damage in turn.damaged])
         untrusted = origins.merged(*[turn.untrusted for turn in turns])
-    return _Entry(entry.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged, untrusted)
+        exposed = origins.merged(*[turn.exposed for turn in turns])
+    return _Entry(
+        entry.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged, untrusted, exposed
+    )
 
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:

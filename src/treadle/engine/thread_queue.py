@@ -168,7 +168,7 @@ class ThreadAdmission:
         state = self._state
         if not state.began and state.forked_from is None and version != state.base:
             await self._hooks.read_history(version)
-            self._hooks.record(e.ThreadEntered(version, state.history_untrusted))
+            self._hooks.record(e.ThreadEntered(version, state.history_untrusted, state.history_exposed))
         elif state.in_line:
             self._hooks.record(e.ThreadEntered())
 

@@ -94,6 +94,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         started = e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable)
         if spec.trusted or spec.origin:
             started.label = spec.label
+        if spec.private:
+            started.exposed = ("private",)
         if spec.host is not None:
             started.host = level_of(tool)
         record(started)

@@ -76,7 +76,7 @@ class Exposure:
         if self._history is None:
             parts = [part for message in state.history for part in message.parts]
             names = {part.name for part in parts if isinstance(part, ToolCall)}
-            self._history = frozenset(self._effects_of(names)).union(state.exposed)
+            self._history = frozenset(self._effects_of(names))
         if state.branch != self._branch or len(state.steps) < len(self._counted):
             self._branch, self._untrusted = state.branch, ()
             self._counted.clear()
@@ -89,7 +89,9 @@ class Exposure:
         under_way = state.under_way()
         effects = [self._effects_in(step) for step in under_way]
         return Seen(
-            self.inherited.effects.union(self._history, self._effects, *effects),
+            self.inherited.effects.union(
+                self._history, state.exposed, state.history_exposed, self._effects, *effects
+            ),
             origins.merged(
                 self.inherited.untrusted,
                 origins.of_takeover(state),
@@ -111,10 +113,7 @@ class Exposure:
 
     def _effects_in(self, step: StepState, tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
         """Return the effects in a step: those that tools declare, and what agents that it called have seen."""
-        effects = self._effects_of(_names(step), tools)
-        for call in step.calls:
-            effects.update(call.exposed)
-        return effects
+        return self._effects_of(_names(step), tools).union(origins.effects_of_step(step))
 
     def _effects_of(self, names: Iterable[str], tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
         effects, tools = set[str](), self._tools if tools is None else tools

@@ -24,8 +24,8 @@ Outcome = Literal[
 
 
 def _reads_start(event: Any) -> int:
-    """Return the journal format of a start: older versions cannot read one with a label, or with a host."""
-    return 1 if event.label is None and event.host is None else 5
+    """Return the journal format of a start: older versions cannot read one with a label, a host or effects."""
+    return 1 if event.label is None and event.host is None and not event.exposed else 5
 
 
 _format_of_start: Any = property(_reads_start)
@@ -37,7 +37,8 @@ class ToolStarted(Event, CallOccurrence):
 
     The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
     `label` is that of all that the tool says, where it declares another one than tools have by default. `host` says
-    where the tool's function runs, if that is not the driver's process.
+    where the tool's function runs, if that is not the driver's process. `exposed` is `private` if the tool declares its
+    results to be that.
     """
 
     says = "{it.tool} began ({it.call}), attempt {it.attempt}"
@@ -51,6 +52,7 @@ class ToolStarted(Event, CallOccurrence):
     child: str | None = None
     label: Label | None = None
     host: str | None = None
+    exposed: tuple[str, ...] = ()
     format = _format_of_start
 
 

@@ -23,7 +23,7 @@ class TaskCreated(Event):
     told it. Journals that were written before there was one make them from what else is here.
 
     `untrusted` are the origins of what was untrusted in what the task takes over, from its parent or its thread, and
-    `exposed` the declared effects of the tools whose results its parent had seen.
+    `exposed` declared effects of the tools whose results its parent, or an earlier task of its thread, had seen.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -80,18 +80,20 @@ class ThreadAwaited(Event):
 class ThreadEntered(Event):
     """The task has its thread. `base` is the version of the thread it starts from; None: as before.
 
-    `untrusted` are the origins of what is untrusted in that version.
+    `untrusted` are the origins of what is untrusted in that version, and `exposed` declared effects of the tools whose
+    results its tasks have seen.
     """
 
     says = "entered its thread"
 
     base: int | None = None
     untrusted: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: older versions cannot read the origins."""
-        return 5 if self.untrusted else 1
+        return 5 if self.untrusted or self.exposed else 1
 
 
 @mutable

@@ -38,6 +38,9 @@ class JournalOf:
     history_untrusted: tuple[str, ...] = ()
     """origins of what was untrusted in the tasks that `history` comes from"""
 
+    history_exposed: tuple[str, ...] = ()
+    """declared effects of the tools whose results these have seen"""
+
     parent: str | None = None
     shared: int = 0
 
@@ -329,7 +332,7 @@ def _spoken(unread: list[e.InputReceived], results: set[int]) -> list[e.InputRec
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
     """The state that a runner holds in memory is the one that the journal folds to."""
     folded = start(journal.task, journal.history)
-    folded.history_untrusted = journal.history_untrusted
+    folded.history_untrusted, folded.history_exposed = journal.history_untrusted, journal.history_exposed
     for epoch, event in journal.entries:
         apply(folded, event, epoch)
     if folded.seq != live.seq:

@@ -189,7 +189,8 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
     thread, base = began_with(journal.events)
     if base:
         began = await ThreadHistory(store).begin(thread, base)
-        journal.history, journal.history_untrusted = began.messages, began.untrusted
+        journal.history = began.messages
+        journal.history_untrusted, journal.history_exposed = began.untrusted, began.exposed
     return journal
 
 
