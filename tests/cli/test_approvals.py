@@ -123,7 +123,11 @@ def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: A
     treadle("run", "two", "go", "--task-id", "both")
     refused = treadle("deny", "both", "--reason", "too much")
     assert refused.code == 2
-    assert "name one of the requests that are pending: s1-0-ask1 (refund)" in refused.err
+    assert "name one of the requests that are pending: s1-0-ask1 (refund), s1-1-ask1 (refund)" in refused.err
+    listed = treadle("pending").out
+    assert "refund waits for an approval  s1-1-ask1" in listed
+    assert "approve both REQUEST" in listed
+    assert listed.count("approve both") == 1, "the commands stand once below the requests"
     assert treadle("deny", "both", "s1-1-ask1", "--reason", "too much").code == 0
     assert treadle("approve", "both", "--json").document["state"] == "running"
     document = treadle("resume", "both", "--json").document

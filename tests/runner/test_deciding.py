@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
-from treadle.core.display import exact_json
+from treadle.core.display import clean, exact_json, exact_text
 from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
@@ -221,3 +222,36 @@ def test_exact_json_reads_back_and_holds_nothing_unseen(value: Any) -> None:
     assert json.loads(shown) == value
     assert shown.isprintable()
     assert "\u200d" not in shown
+
+
+def test_the_lines_of_a_long_reason_break_between_words() -> None:
+    reason = "the model wants to send what it has read to a stranger, " * 5
+    item = Pending("s1-0-ask1", "approval", "pay", {}, "pay waits", reason=reason, untrusted=("mail",))
+    keys = Keys()
+    for parts in described(item, 50):
+        keys.line(*parts)
+    pieces = [line.removeprefix("  │ ") for line in keys.shown if line.startswith("  │ ")]
+    assert "".join(pieces) == reason
+    assert all(piece.endswith(" ") for piece in pieces)
+    assert any("it has read" in line for line in keys.shown)
+
+
+def test_untrusted_origins_that_the_reason_names_are_not_said_again() -> None:
+    reason = "It sends data out; the model has read untrusted content from mail."
+    item = Pending("s1-0-ask1", "approval", "pay", {}, "pay waits", reason=reason, untrusted=("mail",))
+    shown = "".join([str(part) for parts in described(item, None) for part in parts])
+    assert shown.count("mail") == 1
+
+
+@anyio
+async def test_only_answers_that_hold_are_listed(waiting: Any) -> None:
+    runner, task_id = waiting
+    (item, *_) = await runner.list_pending(task_id)
+    for every_call, listed in ((True, False), (False, True)):
+        keys = Keys("?", "")
+        await Dialogue(runner, keys, keys.line).decide([replace(item, every_call=every_call)])
+        assert any(line.startswith("  always") for line in keys.shown) is listed
+
+
+def test_a_hidden_character_has_one_form_in_texts_and_in_arguments() -> None:
+    assert exact_text("a\U000e0041") == exact_json("a\U000e0041").strip('"') == clean("a\U000e0041")

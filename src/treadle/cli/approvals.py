@@ -9,7 +9,7 @@ import typer
 from treadle.cli.command import AgentOption, ByOption, Session, command, json_argument
 from treadle.cli.control import print_recorded, register_agents
 from treadle.cli.json_output import as_json
-from treadle.cli.outcome import print_pending_item
+from treadle.cli.outcome import print_pending_items
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
@@ -45,9 +45,7 @@ async def pending(
     session.screen.document({"items": as_json(items), "cursor": None})
     for task_id in dict.fromkeys(item.task_id for item in items):
         session.screen.line(("● ", "yellow"), task_id)
-        for item in items:
-            if item.task_id == task_id:
-                print_pending_item(session, item)
+        print_pending_items(session, [item for item in items if item.task_id == task_id])
     if not items:
         session.screen.note("nothing waits for a person")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -89,15 +90,31 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
 
 def print_pending(session: Session, result: RunResult) -> None:
     """Print what a task waits for, with the commands that decide it."""
-    for item in result.pending:
-        print_pending_item(session, item)
+    print_pending_items(session, result.pending)
 
 
-def print_pending_item(session: Session, item: Pending) -> None:
-    """Print one thing that a task waits for, with the commands that decide it."""
+def print_pending_items(session: Session, items: Sequence[Pending]) -> None:
+    """Print what a task waits for, with the commands that decide it; those of several approvals once, after them."""
+    approvals = [item for item in items if item.kind == "approval"]
+    many = {item.task_id for item in approvals if sum(each.task_id == item.task_id for each in approvals) > 1}
+    for item in items:
+        together = item.kind == "approval" and item.task_id in many
+        _print_pending_item(session, item, together=together)
+    for task_id in dict.fromkeys(item.task_id for item in approvals if item.task_id in many):
+        task = session.screen.short(task_id)
+        session.screen.command("    let one run:     ", session.command_line("approve", task, "REQUEST"))
+        session.screen.command("    refuse one:      ", session.command_line("deny", task, "REQUEST"))
+
+
+def _print_pending_item(session: Session, item: Pending, *, together: bool) -> None:
+    """Print one thing that a task waits for, with the commands that decide it, or else with its id."""
     screen, line = session.screen, session.screen.line
-    for parts in described(item, screen.width):
+    heading, *rest = described(item, screen.width)
+    line(*heading, *([(f"  {item.request_id}", "dim")] if together else []))
+    for parts in rest:
         line(*parts)
+    if together:
+        return
     task = screen.short(item.task_id)
     match item.kind:
         case "subagent":

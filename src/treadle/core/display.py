@@ -174,6 +174,8 @@ def _is_seen(character: str) -> bool:
 
 
 def _escape(character: str) -> str:
+    if character > "\uffff":  # in the form that JSON has, so that arguments and texts show it alike
+        return json.dumps(character)[1:-1]
     return character.encode("unicode_escape").decode("ascii")
 
 

@@ -297,7 +297,11 @@ def several_pending(
 ) -> ConfigurationError:
     """Return the error for a decision that may be about several requests; with an id, of several tasks."""
     which = "one of the requests" if request_id is None else "the task, for several requests of this id"
-    named = [f"{item.request_id} ({item.tool or 'its step'}) of task {item.task_id}" for item in pending]
+    is_one_task = len({item.task_id for item in pending}) == 1
+    named = [
+        f"{item.request_id} ({item.tool or 'its step'})" + ("" if is_one_task else f" of task {item.task_id}")
+        for item in pending
+    ]
     return ConfigurationError(f"{verb}: name {which} that are pending: {', '.join(named)}")
 
 

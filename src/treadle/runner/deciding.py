@@ -2,8 +2,9 @@
 
     Pending --> lines that show it --> a question --> a verb: approve, deny, settle
 
-What a model, a tool or a policy wrote stands behind a bar at the edge, on each of its lines, and characters that cannot
-be seen are escapes. So no text that is shown looks like a question, or like other arguments than those that would run.
+What a model, a tool or a policy wrote stands behind its label on one line or, if it is longer, below the label behind a
+bar at the edge of each line, and characters that cannot be seen are escapes. So no text that is shown looks like a
+question, or like other arguments than those that would run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.terminal import echoing
 from treadle.engine.results import Pending, moment
 from treadle.errors import AlreadyDecided, CallNotFound, ConfigurationError, TreadleError
+from treadle.policy.verdicts import has_read
 from treadle.runner.approvals import ApprovalVerbs
 
 SHOWN: Final = 4_000
@@ -70,7 +72,7 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         yield from _labelled("why:", exact_text(item.reason), width, most)
     if item.rule is not None:
         yield from _labelled("asked by rule:", exact_text(item.rule), width, most)
-    if item.untrusted:
+    if item.untrusted and has_read(item.untrusted) not in item.reason:
         yield from _labelled(
             "it has read:", exact_text(f"untrusted: {', '.join(item.untrusted)}"), width, most
         )
@@ -121,7 +123,7 @@ def cells(text: str) -> int:
 
 
 def _pieces(line: str, width: int | None) -> Iterable[str]:
-    """Return a line in pieces that fit the width, broken anywhere: no blank is lost."""
+    """Return a line in pieces that fit the width, broken after a blank where there is one: no character is lost."""
     if width is None or cells(line) <= width:
         return [line]
     width = max(width, 2)
@@ -129,11 +131,18 @@ def _pieces(line: str, width: int | None) -> Iterable[str]:
     for character in line:
         size = cells(character)
         if used + size > width:
-            pieces.append("".join(piece))
-            piece, used = [], 0
+            whole, rest = _whole_words("".join(piece))
+            pieces.append(whole)
+            piece, used = [*rest], cells(rest)
         piece.append(character)
         used += size
     return [*pieces, "".join(piece)]
+
+
+def _whole_words(piece: str) -> tuple[str, str]:
+    """Return the words of a piece of a line that are whole, and what its last word has so far."""
+    end = piece.rfind(" ") + 1
+    return (piece[:end], piece[end:]) if piece[:end].strip() else (piece, "")
 
 
 class Dialogue:
@@ -316,7 +325,7 @@ class Dialogue:
 
     async def _list(self, item: Pending, _: str) -> bool:
         for word, (text, _act) in self.ANSWERS.items():
-            if text:
+            if text and not (item.every_call and word in _FOR_LATER):
                 self._line((f"  {word:<9}", "bold"), text)
         self._line(("  Enter    ", "bold"), "leave it open: decide later, here or with `treadle approve`")
         return False
@@ -396,6 +405,9 @@ class Dialogue:
     }
     """What asks for a decision of a kind, and records it; it returns False if that was left open."""
 
+
+_FOR_LATER: Final = ("task", "thread", "always")
+"""Answers that let later calls run too."""
 
 _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
