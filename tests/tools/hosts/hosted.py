@@ -165,12 +165,19 @@ def forge(how: str) -> str:
         "unknown": b'\0\0\0\x0d{"forged": 1}',
         "nan": b'\0\0\0\x11{"progress": NaN}',
         "close": b"",
+        "many": _frame(b'{"progress":[' + b"[]," * 3_000_000 + b"1]}"),
+        "flood": _frame(b'{"progress":[' + b"0.5," * 2_000_000 + b"1]}") * 6,
     }[how]
     if data:
-        os.write(channel, data)
+        while data:
+            data = data[os.write(channel, data) :]
         time.sleep(30)
     os.close(channel)
     os._exit(0)
+
+
+def _frame(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
 
 
 def _is_socket(fd: int) -> bool:

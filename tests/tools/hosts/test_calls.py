@@ -335,7 +335,8 @@ def test_what_a_process_sends_that_is_no_verdict_is_refused(document: Any) -> No
         ("noise", "the tool's process sent what is no JSON: "),
         ("list", "the tool's process sent what is no message"),
         ("unknown", "its process sent what is no answer"),
-        ("nan", "its process sent what is no answer"),
+        ("nan", "sent what is no"),
+        ("many", "sent more than 100,000 objects and lists at once"),
         ("close", "its process ended before it answered: exit code 0"),
     ],
 )
@@ -350,3 +351,24 @@ async def test_what_a_function_writes_into_the_channel_itself_harms_its_own_call
     assert forged.outcome == "error"
     assert message in forged.error.message
     assert added.output == 3
+
+
+@pytest.mark.parametrize("how", ["many", "flood"])
+async def test_a_flood_of_progress_did_not_let_the_loop_stand_still(how: str) -> None:
+    lag = 0.0
+
+    async def tick() -> None:
+        nonlocal lag
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            lag = max(lag, time.monotonic() - began)
+
+    ticking = asyncio.create_task(tick())
+    async with Runner("memory:") as runner:
+        forge = tool(hosted.forge, timeout=3)
+        result = await runner.run(agent_with(forge, script=call("forge", how=how)), "Go.")
+    ticking.cancel()
+    (forged,) = result.tool_executions
+    assert forged.outcome == "error"
+    assert lag < 2.0

@@ -11,7 +11,8 @@ from mcp_types import JSONRPCError, JSONRPCResponse
 
 from treadle import MCPServer, Runner
 from treadle.models import call, text
-from treadle.tools.mcp.traffic import MAX_ENTRIES, MAX_PARTS, Flooded, bounded, parsed
+from treadle.tools.flood import MAX_PARTS
+from treadle.tools.mcp.traffic import MAX_ENTRIES, Flooded, bounded, parsed
 
 ODD = Path(__file__).with_name("odd_server.py")
 

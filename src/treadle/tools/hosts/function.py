@@ -21,7 +21,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import Verdict
@@ -44,6 +43,9 @@ FLOOD: Final = 100
 """After so many values of progress, reading pauses for `FLOOD_PAUSE` seconds: the process waits meanwhile."""
 
 FLOOD_PAUSE: Final = 0.02
+
+FLOOD_BYTES: Final = 1 << 20
+"""So many bytes of progress also lead to a pause; a value of more, to a longer one."""
 
 SCRIPT: Final = "__mp_main__"
 
@@ -211,7 +213,7 @@ class HostedFunction:
             ToolOutcomeUnknown: it ended without one.
             ToolError: the function raised an error, or did not run.
         """
-        reported = 0
+        reported = paused_at = 0
         while True:
             try:
                 message = await process.receive()
@@ -220,11 +222,13 @@ class HostedFunction:
                     f"{self._name}: its process ended before it answered: {gone}"
                 ) from None
             match message:
-                case {"progress": value} if flaw(value) is None:
+                case {"progress": value}:
                     ctx.progress(value)
                     reported += 1
-                    if reported % FLOOD == 0:
-                        await asyncio.sleep(FLOOD_PAUSE)
+                    unpaused = process.received_bytes - paused_at
+                    if reported % FLOOD == 0 or unpaused > FLOOD_BYTES:
+                        paused_at = process.received_bytes
+                        await asyncio.sleep(FLOOD_PAUSE * max(1, unpaused // FLOOD_BYTES))
                 case {"secret": str(name)}:
                     await process.send(await _secret(ctx, name))
                 case {"result": result}:

@@ -21,10 +21,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.errors import HostUnavailable, ToolError, ToolOutcomeUnknown
+from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.hosts.child import packed
 from treadle.tools.hosts.declaration import Subprocess, interpreter
 from treadle.tools.hosts.private_folder import PrivateFolder
@@ -47,6 +49,12 @@ SHOWN: Final = 2_000
 _CHUNK: Final = 1 << 18
 _QUEUED: Final = 64
 """How many messages may wait to be looked at before nothing more is read."""
+
+_QUEUED_BYTES: Final = 1 << 20
+"""How many bytes of messages may wait so, beside the last message."""
+
+_LARGE: Final = 1 << 16
+"""A message of more bytes is read and checked in a thread."""
 
 
 @frozen
@@ -93,7 +101,9 @@ class ToolProcess:
         self.ready = False
         self._limit = loaded.host.answer_bytes + 1_000
         self._data = bytearray()
-        self._messages: deque[dict[str, Any]] = deque()
+        self._messages: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self.received_bytes = 0
         self._problem: str | None = None
         self._release: Callable[[], None] | None = None
         self._status: bytearray = bytearray()
@@ -220,7 +230,10 @@ class ToolProcess:
             self._resume()
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._messages.popleft()
+        data = self._messages.popleft()
+        self._waiting_bytes -= len(data)
+        self.received_bytes += len(data)
+        return await asyncio.to_thread(_message, data) if len(data) > _LARGE else _message(data)
 
     def _attach(self) -> None:
         """Let the event loop that runs read the descriptors."""
@@ -261,18 +274,12 @@ class ToolProcess:
                 break
             if len(data) - at - 4 < size:
                 break
-            try:
-                message: Any = json.loads(data[at + 4 : at + 4 + size])
-            except (ValueError, RecursionError) as error:
-                self._problem = f"the tool's process sent what is no JSON: {type(error).__name__}"
-                break
-            if not isinstance(message, dict):
-                self._problem = "the tool's process sent what is no message"
-                break
-            self._messages.append(message)  # pyright: ignore[reportUnknownArgumentType]
+            self._messages.append(bytes(data[at + 4 : at + 4 + size]))
+            self._waiting_bytes += size
             at += 4 + size
         del data[:at]
-        if self._problem is not None or len(self._messages) > _QUEUED:
+        is_full = len(self._messages) > _QUEUED or self._waiting_bytes > _QUEUED_BYTES
+        if self._problem is not None or is_full:
             self._stop_reading(self._channel)
             self._paused = self._problem is None
 
@@ -373,9 +380,13 @@ class ToolProcess:
 
     def forget(self) -> None:
         """In a forked child: close the descriptors, else the parent seems to live as long as the child."""
-        for fd in (self._channel.fileno(), self._control.fileno(), self._output):
-            with suppress(OSError):
-                os.close(fd)
+        # By their objects: a number closed alone is closed again later, when it is that of another file.
+        self._channel.close()
+        self._control.close()
+        if self._output != -1:
+            os.close(self._output)
+            self._output = -1
+        self._over = True
         self._folder.release()
 
     def _close(self) -> None:
@@ -415,6 +426,26 @@ class ToolProcess:
         if number == signal.SIGXCPU:
             return f"killed by {name}: it {used}"
         return f"killed by {name}: perhaps it {used}, or this machine had no memory left"
+
+
+def _message(data: bytes) -> dict[str, Any]:
+    """Return the message in a frame.
+
+    Raises:
+        ToolOutcomeUnknown: there is none that can be used.
+    """
+    if parts_of(data) > MAX_PARTS:
+        raise ToolOutcomeUnknown(f"the tool's process sent more than {MAX_PARTS:,} objects and lists at once")
+    try:
+        message: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ToolOutcomeUnknown(f"the tool's process sent what is no JSON: {type(error).__name__}") from None
+    if not isinstance(message, dict):
+        raise ToolOutcomeUnknown("the tool's process sent what is no message")
+    fields = cast("dict[str, Any]", message)
+    if (problem := flaw(fields.get("progress"))) is not None:  # a result is looked at where it is recorded
+        raise ToolOutcomeUnknown(f"the tool's process sent what is no progress: it is {problem}")
+    return fields
 
 
 def _text(message: dict[str, Any], key: str, default: str) -> str:

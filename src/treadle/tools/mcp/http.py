@@ -22,14 +22,13 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
 from treadle.core.data import frozen
+from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.mcp.traffic import (
     MAX_MESSAGE,
-    MAX_PARTS,
     MAX_UNANSWERED,
     Flooded,
     Traffic,
     bounded,
-    parts_of,
 )
 
 NOT_SENT: Final = -32_950

@@ -17,11 +17,10 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from treadle.tools.flood import MAX_PARTS, parts_of
+
 MAX_MESSAGE: Final = 8 * 2**20
 """Bytes of one message."""
-
-MAX_PARTS: Final = 100_000
-"""Objects and lists of one message: to parse more would hold up the loops in which tasks are driven."""
 
 MAX_ENTRIES: Final = 2_000
 """Entries of one list of results, such as tools, or parts of what a tool returns: each is checked by a model."""
@@ -93,11 +92,6 @@ class Traffic:
 
 
 # ------------------------------------------------------------------------------------------ one message
-
-
-def parts_of(data: bytes) -> int:
-    """Return how many objects and lists a message may hold at most, without parsing it."""
-    return data.count(b"{") + data.count(b"[")
 
 
 def parsed(line: bytes) -> JSONRPCMessage | None:
