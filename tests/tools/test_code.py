@@ -122,3 +122,8 @@ def test_a_declared_command_line_is_run_and_others_do_not_start() -> None:
     stricter = tool(made, needs_approval=True, name="run")
     assert only_call(stricter, command=["ls", "/etc"]).outcome == "invalid"
     assert only_call(made, command=["missing-program"]).output["exit_code"] == 127
+
+
+def test_a_file_whose_name_is_no_text_made_each_call_in_its_folder_fail() -> None:
+    done = only_call(shell_tool(host=PLAIN), script=r"touch $(printf 'a\377')")
+    assert (done.outcome, done.output["files"]) == ("ok", {r"a\xff": 0})

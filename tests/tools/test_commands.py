@@ -106,3 +106,13 @@ def test_a_declaration_that_means_nothing_is_refused(make: Any, problem: str) ->
 
 def test_a_command_is_told_to_the_model_as_a_line() -> None:
     assert str(GIT) == "git [--oneline] [-n NUMBER] [--author TEXT] <log|diff> [PATH ...]"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["{evil.com%2f,a}.example.org", "evil.com;.example.org", "evil.com%00.example.org", ".example.org"],
+)
+def test_a_host_that_a_program_reads_as_another_was_allowed(host: str) -> None:
+    allowed = [Command("curl", Url("*.example.org"))]
+    assert "is no plain URL" in str(command_problem(allowed, ["curl", f"https://{host}/"]))
+    assert command_problem(allowed, ["curl", "https://A.example.org:8443/{x,y}"]) is None

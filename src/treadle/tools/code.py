@@ -199,5 +199,7 @@ def _files() -> dict[str, Json]:
                 if entry.is_dir(follow_symlinks=False):
                     folders += [entry.path] * (len(folders) < LISTED)
                 elif len(found) < LISTED:
-                    found[entry.path.removeprefix("./")] = entry.stat(follow_symlinks=False).st_size
+                    # A name may be any bytes; a result is text.
+                    name = os.fsencode(entry.path).removeprefix(b"./").decode(errors="backslashreplace")
+                    found[name] = entry.stat(follow_symlinks=False).st_size
     return found

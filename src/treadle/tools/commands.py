@@ -28,6 +28,8 @@ LENGTH: Final = 10_000
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _HOST: Final = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_PLACE: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?")
+"""A host and its port: what a program could take for several hosts, or decode to another, is none."""
 
 
 @frozen
@@ -110,7 +112,7 @@ class Url:
         # What programs read differently is refused: a user in it, a backslash, and characters that some cut away.
         if (
             parts.scheme not in ("http", "https")
-            or "@" in parts.netloc
+            or (parts.netloc and not _PLACE.fullmatch(parts.netloc))
             or re.search(r"[\\\s\x00-\x20\x7f]", word)
         ):
             return "is no plain URL of http or https"

@@ -148,6 +148,12 @@ class BoundedOutput:
         note = f"\n[... {cut:,} bytes were cut here ...]\n"
         return self._head.decode(errors="replace") + note + tail.decode(errors="replace")
 
+    def ending(self) -> tuple[str, bool]:
+        """Return the last part of the output without a gap, and whether anything was cut before it."""
+        is_cut = self._length > len(self._head) + min(len(self._tail), self._tail_limit)
+        kept = self._tail[-self._tail_limit :] if is_cut else self._head + self._tail
+        return kept.decode(errors="replace"), is_cut
+
 
 class _Program:
     """One program, from its start until it is reaped and its group is gone."""

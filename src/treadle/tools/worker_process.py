@@ -55,8 +55,9 @@ class _NotRunnable(Exception):
 
 
 async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits: dict[str, int]) -> None:
+    caller = _Caller(channel, limit)
     try:
-        answer = {"result": await _performed(request, _Caller(channel, limit))}
+        answer = {"result": await _performed(request, caller)}
     except (_NotRunnable, ToolArgumentsInvalid) as error:
         answer = {"failed": error_text(error)}
     except ToolOutcomeUnknown as error:
@@ -65,8 +66,7 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
         answer = {"error": error_text(error) + limit_behind(error, limits)}
     if "result" in answer and len(data := packed(answer)) > limit:
         answer = {"error": f"the result has {len(data):,} bytes as JSON, and may have {limit:,}"}
-    sys.stdout.flush()
-    channel.send(answer)
+    caller.answer(answer)
 
 
 async def _performed(request: dict[str, Any], caller: _Caller) -> Any:
@@ -143,6 +143,15 @@ class _Caller:
         self._channel = channel
         self._limit = limit
         self._lock = Lock()
+        self._is_over = False
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Send the answer, the last message: what threads of the function report from now on is dropped."""
+        self._is_over = (
+            True  # before the lock, which a thread that reports without end would take again and again
+        )
+        with self._lock:
+            self._channel.send(message)
 
     def context(self, document: dict[str, Any]) -> ToolContext[Any]:
         """Return the context of the call."""
@@ -163,10 +172,13 @@ class _Caller:
         if len(packed(data)) > self._limit:
             raise ToolError(f"a value of progress may have {self._limit:,} bytes as JSON")
         with self._lock:
-            self._channel.send(data)
+            if not self._is_over:
+                self._channel.send(data)
 
     def _secret(self, name: str) -> str:
         with self._lock:
+            if self._is_over:
+                raise ToolError(f"the secret {name!r} cannot be had: the call is over")
             self._channel.send({"secret": name})
             reply = self._channel.receive()
         if reply is None:

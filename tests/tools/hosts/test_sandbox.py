@@ -315,6 +315,19 @@ def test_a_folder_to_write_from_which_the_driver_takes_code_is_refused(
     assert f"the sandbox may write {folder}, from which this process takes code" in str(done.error)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_interpreter_called_by_a_path_through_another_folder_was_not_found(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(way)
+    folder, name = os.path.split(sys.executable)
+    around = f"{tmp_path}/{os.path.relpath('/', tmp_path)}{folder}/{name}"
+    monkeypatch.setattr(sys, "executable", around)
+    done = only_call(tool(inside, host=Sandbox(by=way, spare=False)))
+    assert done.outcome == "ok", done.error
+
+
 def test_a_declared_folder_that_leads_to_another_place_by_now_refuses(tmp_path: Path) -> None:
     need("landlock")
     data = tmp_path / "data"

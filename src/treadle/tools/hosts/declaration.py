@@ -165,4 +165,7 @@ def interpreter(*arguments: str) -> tuple[str, ...]:
         options.append("-B")
     if sys.pycache_prefix is not None:
         options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
-    return (sys.executable, *options, *arguments)
+    # Its folder as it is: on the way to it may be folders that a confined process does not see. Its name stays, since
+    # the interpreter finds its environment by where it is called.
+    folder, name = os.path.split(sys.executable)
+    return (os.path.join(os.path.realpath(folder), name), *options, *arguments)  # noqa: PTH118

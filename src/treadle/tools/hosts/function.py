@@ -230,7 +230,9 @@ class HostedFunction:
                         paused_at = process.received_bytes
                         await asyncio.sleep(FLOOD_PAUSE * max(1, unpaused // FLOOD_BYTES))
                 case {"secret": str(name)}:
-                    await process.send(await _secret(ctx, name))
+                    reply = await _secret(ctx, name)
+                    process.given += [reply["secret"]] if "secret" in reply else []
+                    await process.send(reply)
                 case {"result": result}:
                     return result
                 case {"failed": str(text)}:

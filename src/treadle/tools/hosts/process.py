@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 from treadle.core.codec import flaw
 from treadle.core.data import frozen
+from treadle.core.redaction import Secrets
 from treadle.errors import HostUnavailable, ToolError, ToolOutcomeUnknown
 from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.hosts.child import packed
@@ -45,6 +46,9 @@ KEPT: Final = 16_000
 
 SHOWN: Final = 2_000
 """How many characters of it an error message has, from the end."""
+
+_LONGEST_FORM: Final = 8
+"""How many characters one of a secret may become where it is written in another form."""
 
 _CHUNK: Final = 1 << 18
 _QUEUED: Final = 64
@@ -104,6 +108,8 @@ class ToolProcess:
         self._messages: deque[bytes] = deque()
         self._waiting_bytes = 0
         self.received_bytes = 0
+        self.given: list[str] = []
+        """the secrets that it was given"""
         self._problem: str | None = None
         self._release: Callable[[], None] | None = None
         self._status: bytearray = bytearray()
@@ -410,8 +416,17 @@ class ToolProcess:
         else:
             number = os.waitstatus_to_exitcode(status)
             ending = f"exit code {number}" if number >= 0 else self._signal(-number)
-        text = self._printed.text().strip()[-SHOWN:]
+        text = self._printed_at_last().strip()
         return f"{ending}; it printed: {text}" if text else ending
+
+    def _printed_at_last(self) -> str:
+        """Return the end of what was printed; secrets are hidden before it is cut, else a part of one could stay."""
+        text, is_cut = self._printed.ending()
+        if self.given:
+            text = Secrets(declared=self.given).hide(text, deep=True)
+            if is_cut:  # the end of a secret may stand first, in any form
+                text = text[_LONGEST_FORM * max(map(len, self.given)) :]
+        return text[-SHOWN:]
 
     def _signal(self, number: int) -> str:
         """Return what a signal's number means, and which limit may have sent it."""

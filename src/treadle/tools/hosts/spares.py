@@ -8,6 +8,7 @@ in, and ends with this process at the latest.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import Final
@@ -75,3 +76,7 @@ def waiting() -> tuple[int, ...]:
     """Return the process ids of the spares."""
     with _lock:
         return tuple([spare.pid for spare in _spares.values()])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_spares.clear)  # they are the parent's

@@ -42,8 +42,9 @@ def interpreter_paths() -> tuple[str, ...]:
     paths = {sys.prefix, sys.base_prefix, sys.exec_prefix, executable, *site.getsitepackages()}
     paths.add(str(Path(__file__).parents[2]))  # this package, which may be installed from its sources
     paths.update({site.getusersitepackages()} & set(sys.path))
+    paths |= {os.path.realpath(path) for path in paths}  # what leads there may not be visible
     paths = {
-        path for path in paths if path != "/"
+        path for path in paths if path != "/" and ".." not in path.split("/")
     }  # programs of such an interpreter are those of the machine
     if sys.pycache_prefix is not None:
         paths |= {sys.pycache_prefix + path for path in paths}
