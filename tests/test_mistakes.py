@@ -144,6 +144,9 @@ mistake(
     "ModelSettings(temperature=",
 )
 mistake("Agent(toolsets=)", lambda s: Agent(_M, toolsets=[]), err.WrongArguments, "tools=")
+mistake(
+    "treadle.langchain_tools", lambda s: treadle.langchain_tools, AttributeError, "from treadle.tools import"
+)
 mistake("Agent(mcp_servers=)", lambda s: Agent(_M, mcp_servers=[]), err.WrongArguments, "tools=", "@tool")
 mistake(
     "Agent(input_guardrails=)", lambda s: Agent(_M, input_guardrails=[]), err.WrongArguments, "guardrails"

@@ -70,7 +70,9 @@ def test_a_server_that_cannot_be_had_is_named(treadle, project):
     (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
     ended = treadle("mcp", "list", "--agent", "desks:lost")
     assert ended.code == 1
-    assert "the MCP server gone ended with exit code 127" in ended.out
+    assert (
+        "the MCP server gone ended with exit code 127 (a program was not found: install it, or" in ended.out
+    )
     unknown = treadle("mcp", "approve", "desk", "--agent", "desks:lost")
     assert unknown.code != 0
     assert "no agent uses an MCP server named 'desk'; they use gone" in unknown.err

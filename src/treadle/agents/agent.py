@@ -620,6 +620,8 @@ def _no_tool(value: Any) -> str:
             return f"a {type(value).__name__} of {library}; write {example} (from treadle.tools)"
     if isinstance(value, Agent):
         return f"{value!r}; list it under subagents=[...]"
+    if isinstance(value, (list, tuple)):
+        return "a list of tools; write * before it: tools=[*..., other]"
     if isinstance(value, type):
         return f"the class {value.__name__!r}; a tool is a function decorated with @tool, or a method of an object"
     if callable(value):

@@ -377,6 +377,16 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "Json": "write `from treadle.telemetry import JsonLines`",
     },
     "treadle": {
+        **{
+            name: f"write `from treadle.tools import {name}`"
+            for name in (
+                "PydanticAIToolset",
+                "langchain_tools",
+                "llamaindex_tools",
+                "openapi_tools",
+                "Sandbox",
+            )
+        },
         "function_tool": "write `from treadle import tool`",
         "FunctionTool": "write `from treadle import tool`",
         "Tool": "write `from treadle import tool`, and decorate a function with it",
@@ -635,6 +645,13 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("workdir", "working_dir", "cwd"), "write folder='...'"),
         **dict.fromkeys(("paths", "mounts", "volumes"), "write read=['...'], or write=['...']"),
         "timeout": "write cpu_seconds=...; the time of a call is an option of its tool, `@tool(timeout=...)`",
+    },
+    **{
+        adapter: {
+            "needs_approval": "a policy asks: `Runner(policy=Policy(Rule('pay', 'ask', tool='pay')))`, or "
+            "`Policy.strict()`"
+        }
+        for adapter in ("langchain_tools", "llamaindex_tools", "openapi_tools")
     },
     "@tool": {
         "name_override": "write name='...'",

@@ -487,7 +487,9 @@ def _name(fn: Any, options: ToolOptions) -> str:
     if not callable(fn) or isinstance(fn, type):
         description = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
         advice = "; give the function itself, without calling it"
-        if isinstance(fn, (str, type)):
+        if hasattr(fn, "spec"):
+            advice = ", which is a tool already: list it as it is; what it waits for, a policy says (Rule(..., 'ask'))"
+        elif isinstance(fn, (str, type)):
             is_name = isinstance(fn, str)
             advice = (
                 f"; a name is an option: @tool(name={fn!r:.80})"

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
 import httpx2
@@ -15,12 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.foreign.conftest import Shop
-from treadle import Agent, Runner, ScriptedModel
+from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core.messages import Image, ToolResult
-from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
+from treadle.errors import (
+    ConfigurationError,
+    ToolArgumentsInvalid,
+    ToolDefinitionError,
+    ToolError,
+    ToolOutcomeUnknown,
+    WrongArguments,
+)
 from treadle.models import call, text
 from treadle.ports import ToolContext
-from treadle.tools import openapi_tools
+from treadle.tools import langchain_tools, llamaindex_tools, openapi_tools
 
 pytestmark = pytest.mark.anyio
 Ctx = ToolContext[Any]
@@ -517,6 +524,20 @@ def test_a_body_that_the_document_defines_elsewhere_went_out_unchecked(
     assert str(invalid.value) == problem
 
 
+def test_arguments_that_adapters_lack_were_a_bare_type_error() -> None:
+    unfit: Any = openapi_tools
+    with pytest.raises(WrongArguments, match="openapi_tools needs base_url"):
+        unfit(document({}), name="x")
+    for adapter in (unfit, langchain_tools, llamaindex_tools):
+        with pytest.raises(WrongArguments, match=r"_tools has no argument 'needs_approval': a policy asks: "):
+            adapter(needs_approval=True)
+    (made_tool,) = made(get())
+    with pytest.raises(ToolDefinitionError, match="which is a tool already: list it as it is"):
+        tool(made_tool, needs_approval=True)
+    with pytest.raises(ConfigurationError, match=r"tools\[0\] is a list of tools; write \* before it"):
+        Agent(ScriptedModel(["ok"]), tools=cast("Any", [[made_tool]]))
+
+
 def test_a_field_given_beside_an_optional_body_is_told_where_it_belongs() -> None:
     content = {"application/json": {"schema": {"type": "object"}}}
     (tool,) = made({"/a": {"post": {"operationId": "a", "requestBody": {"content": content}}}})
@@ -557,9 +578,9 @@ async def test_secrets_are_sent_as_their_schemes_say_and_stand_in_no_argument(sh
     auth = {"bearer": "token", "basic": "login", "key": "shop_key", "query": "shop_key"}
     tools = tools_of(shop, include=SECURED, exclude=[], auth=auth)
     knowing = dataclasses.replace(ctx, open_secret=SECRETS.__getitem__)
-    for tool in tools.values():
-        assert tool.spec.parameters["properties"] == {}
-        await run(tool, knowing)
+    for each in tools.values():
+        assert each.spec.parameters["properties"] == {}
+        await run(each, knowing)
     sent = {each["path"]: each for each in shop.requests}
     assert sent["/me/bearer"]["headers"]["authorization"] == "Bearer tok-12345678"
     assert (

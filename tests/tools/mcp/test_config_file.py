@@ -20,6 +20,18 @@ def write(tmp_path):
     return write
 
 
+def test_a_misspelt_key_was_told_as_a_missing_one_and_a_missing_file_was_named_twice(write, tmp_path, caplog):
+    with pytest.raises(ConfigurationError, match=r"server 'desk' has 'comand'; did you mean 'command'\?"):
+        MCPServer.from_file(write({"mcpServers": {"desk": {"comand": "npx"}}}))
+    with pytest.raises(ConfigurationError) as missing:
+        MCPServer.from_file(tmp_path / "missing.json")
+    assert str(missing.value).count("missing.json") == 1
+    caplog.set_level("INFO", logger="treadle.mcp")
+    (server,) = MCPServer.from_file(write({"mcpServers": {"my desk": {"command": "npx"}}}))
+    assert server.name == "my-desk"
+    assert "server 'my desk': its tools are called my-desk__" in caplog.text
+
+
 def test_the_files_of_other_programs_are_read(write, monkeypatch):
     monkeypatch.setenv("DESK_KEY", "made-up-key")
     path = write(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from treadle.core.messages import Content, Image, Json, Text
+from treadle.core.unknown_names import explains_call
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.approval import code_digest
@@ -29,6 +30,7 @@ _LIBRARY: Final = "llama_index.core.tools"
 _ENGINES: Final = "llama_index.core.base.base_query_engine"
 
 
+@explains_call
 def llamaindex_tools(
     *tools: Any,
     effects: Mapping[str, Sequence[str]] | None = None,

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from treadle.core.data import frozen
 from treadle.core.messages import File, Image, Json
 from treadle.core.redaction import Secrets
+from treadle.core.unknown_names import explains_call
 from treadle.errors import ConfigurationError, ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.foreign.openapi_document import MAX_DOCUMENT, References, Unsupported, read_document
@@ -39,6 +40,7 @@ _IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
 
+@explains_call
 def openapi_tools(
     document: Mapping[str, Any] | str | PathLike[str],
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import tomllib
@@ -10,7 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
+from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError
+
+_log = logging.getLogger("treadle.mcp")
 
 TABLES: Final = ("mcpServers", "servers", "mcp_servers")
 """The names under which files list servers by their names."""
@@ -42,7 +46,8 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         document: Any = tomllib.loads(text) if is_toml else json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from error
     if path.name == PROJECT:
         document = document.get("tool", {}).get("treadle", {})
     tables = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
@@ -61,7 +66,13 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         plain = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")
         if plain in servers:
             raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
+        if plain != name:
+            _log.info("%s: its tools are called %s__...", where, plain)
         options = _of_toml(facts) if is_toml else _of_json(facts, where)
+        if not is_toml and not {"command", "url", *ADDRESSES} & {*facts}:
+            for key in facts:
+                if (near := near_name(key, ("command", "url"))) is not None:
+                    raise ConfigurationError(f"{where} has {key!r:.80}; did you mean {near!r}?")
         if not is_toml and (other := next((name for name in ADDRESSES if name in facts), None)):
             facts = {**facts, "url": facts[other]}
         servers[plain] = options | {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}

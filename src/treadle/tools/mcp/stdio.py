@@ -45,6 +45,10 @@ INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM"
 """The environment variables that a server has of this process; others are given to it."""
 
 
+_NOT_FOUND: Final = 127
+"""What a shell ends with, also the one that starts a server, if it finds no program of a name."""
+
+
 @frozen
 class ServerProgram:
     """How a server is started.
@@ -210,6 +214,8 @@ class _Running:
         if has_ended(self._process):
             code = self._reap()
             reason = f"ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}"
+            if code == _NOT_FOUND:
+                reason += " (a program was not found: install it, or write its path as command=)"
         errors = self._errors.text()
         self._on_lost(f"{reason}; its standard error ends: {errors}" if errors else reason)
 
