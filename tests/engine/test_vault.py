@@ -241,6 +241,32 @@ async def test_a_secret_in_the_error_of_a_tool_is_hidden_in_every_form(form: str
     assert written not in repr(result)
 
 
+async def forgives(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+    try:
+        return await next(call)
+    except ConnectionError:
+        return ToolOutput("nothing found")
+
+
+@pytest.mark.parametrize("fault", ["replaced", "exit"])
+async def test_half_a_secret_was_left_in_an_error_that_was_cut_before_it_was_searched(fault: str) -> None:
+    @tool(read_only=True, secrets=("crm",))
+    def look(ctx: ToolContext[Any]) -> None:
+        """Look."""
+        secret = ctx.secret("crm")
+        error = SystemExit if fault == "exit" else ConnectionError
+        # Both cuts, after the first thousand characters and before the last, go through the secret.
+        raise error(f"{'. ' * 488}{secret}{'. ' * 900}{secret}{'. ' * 496}")
+
+    layers = [forgives] if fault == "replaced" else []
+    async with Runner("memory:", secrets={"crm": crm}, middleware=layers) as runner:
+        result = await runner.run(agent_with(look), "Go.")
+        (ended,) = [each for each in await journal(runner, result.task_id) if isinstance(each, e.ToolEnded)]
+    told = f"{ended.error and ended.error.message} {ended.report and ended.report.notes}"
+    assert "characters cut" in told
+    assert not [TOKEN[at : at + 6] for at in range(len(TOKEN) - 6) if TOKEN[at : at + 6] in told]
+
+
 async def test_a_value_was_lost_that_was_kept_under_a_name_with_a_secret() -> None:
     ran: list[str] = []
 

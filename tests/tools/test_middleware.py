@@ -225,6 +225,19 @@ async def test_errors_and_progress_are_redacted_too() -> None:
     assert "ann@" not in repr(stream.result)
 
 
+async def test_half_an_address_was_left_in_an_error_that_was_cut_before_it_was_redacted() -> None:
+    @tool(read_only=True)
+    def person() -> None:
+        """Fail."""
+        raise LookupError(f"{'. ' * 490}ann@example.org{' .' * 900}")
+
+    async with Runner("memory:", middleware=[redacted("email", by="***")]) as runner:
+        (end,) = await ends(runner, calling(call("person"), tools=[person]))
+    assert end.error
+    assert "characters cut" in end.error.message
+    assert "ann@" not in end.error.message
+
+
 async def test_an_error_without_personal_data_stays_as_it_is() -> None:
     @tool(read_only=True)
     def person() -> None:

@@ -19,6 +19,9 @@ OBSERVATION_CHARS = 8_000
 ERROR_CHARS = 2_000
 """How many characters of an error's text a model sees."""
 
+ERROR_SEARCHED = 8 * ERROR_CHARS
+"""How many characters of an error's text are searched for secrets, before it is cut."""
+
 NO_OUTPUT = "(done, no output)"
 """What a model sees of a call that returned None: it succeeded, and there is nothing to read."""
 

@@ -146,7 +146,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
                 raise SubagentFailed(message, tool=call.name, call_id=call.id, outcome=end.outcome)
             return ToolOutput(end.output, end.observation, end.display, end.sources, end.artifacts)
 
-        execution = Execution(layers, reach)
+        execution = Execution(layers, reach, context.vault.error_text)
         ctx = read_only_context(self, call, "middleware")
         definition = partial(definition_of, context.runtime, call.name)
         invocation = ToolInvocation(context.runtime.tools[call.name], copied(call.arguments), ctx, definition)

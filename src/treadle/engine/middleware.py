@@ -48,6 +48,7 @@ class Execution:
     Args:
         layers: the middleware, the outermost first.
         run_tool: runs the tool itself.
+        told: returns what may be known of an error: without secrets, which cannot be told from a text that was cut.
     """
 
     __slots__ = (
@@ -56,15 +57,22 @@ class Execution:
         "_over",
         "_run_tool",
         "_task",
+        "_told",
         "answered_by",
         "notes",
         "reached",
         "was_cut",
     )
 
-    def __init__(self, layers: Sequence[Layer], run_tool: RunTool) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        run_tool: RunTool,
+        told: Callable[[BaseException], str] = error_text,
+    ) -> None:
         self._layers = layers
         self._run_tool = run_tool
+        self._told = told
         self._over = False
         self._task: asyncio.Task[Any] | None = None
         """in which the tool runs, until it ends"""
@@ -102,7 +110,7 @@ class Execution:
             if self._control is not None:
                 raise self._control from None
             if self.was_cut and call.effect != "read" and not isinstance(error, asyncio.CancelledError):
-                raise ToolCut(error_text(error)) from error
+                raise ToolCut(self._told(error)) from error
             raise
         except BaseException:
             self._over = True
@@ -147,7 +155,7 @@ class Execution:
             if error in inside:
                 raise
             failure = MiddlewareError(
-                f"the middleware {layer.name} of tool {call.name!r} raised {error_text(error)}"
+                f"the middleware {layer.name} of tool {call.name!r} raised {self._told(error)}"
             )
             _say_where(failure, layer, self.reached, bool(inside))
             raise failure from error
@@ -159,7 +167,7 @@ class Execution:
         if not self.reached and self.answered_by is None:
             self.answered_by = layer.name
         if inside and self.reached:
-            self.notes.setdefault("replaced_error", error_text(inside[0]))
+            self.notes.setdefault("replaced_error", self._told(inside[0]))
         return result
 
     def _check_next(self, layer: Layer, passed: Any, was_called: bool) -> None:

@@ -168,7 +168,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             self.on_entry()
         if context.enter_call is not None:
             context.enter_call(call.id, call.attempt)
-        self._execution = Execution(layers, self._reach)
+        self._execution = Execution(layers, self._reach, self.context.vault.error_text)
         definition = partial(definition_of, context.runtime, call.name)
         return await self._execution.run(ToolInvocation(tool, copied(call.arguments), ctx, definition))
 

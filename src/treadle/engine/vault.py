@@ -30,16 +30,13 @@ from typing import Any, Final, TypeAlias, cast
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.model_answer import WITHHELD
-from treadle.core.observation import ERROR_CHARS, bounded, error_text
+from treadle.core.observation import ERROR_CHARS, ERROR_SEARCHED, bounded, error_text
 from treadle.core.redaction import LEAST, NO_SECRETS, Secrets, hidden_in_logs
 from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
 
 KNOWN_MAX: Final = 100
 """How many values are hidden at a time; the one that was not asked for the longest is forgotten first."""
-
-ERROR_SEARCHED: Final = 8 * ERROR_CHARS
-"""Characters of an error's text that are searched."""
 
 SecretSource: TypeAlias = str | os.PathLike[str] | Callable[[], str]
 """Where a secret is: `env:NAME`, `file:PATH`, a path, or a function that returns it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.core.observation import error_text
+from treadle.core.observation import ERROR_SEARCHED, error_text
 from treadle.core.questions import AwaitingAnswer
 from treadle.errors import ToolError
 
@@ -18,7 +18,8 @@ def contained(error: BaseException) -> Exception:
         return error
     if isinstance(error, AwaitingAnswer):
         raise error
-    wrapped = ToolError(f"the tool raised {error_text(error)}")
+    # Wide: it is cut once more, after its secrets are hidden, and half a secret is hard to recognise.
+    wrapped = ToolError(f"the tool raised {error_text(error, ERROR_SEARCHED)}")
     wrapped.__cause__ = error
     return wrapped
 
