@@ -399,6 +399,15 @@ async def imported_messages(world: World) -> None:
         await runner.run(world.agent(tools=[world.send]), "and now?", thread_id="t")
 
 
+async def answer_that_was_imported_into_another_thread(world: World) -> None:
+    async with world.runner() as runner:
+        agent = world.agent(call("fetch"), text(f"It says: {ORDER}"), tools=[world.fetch])
+        await runner.run(agent, "read", thread_id="a")
+        answer = [message for message in await runner.get_thread("a") if message.role == "assistant"][-1:]
+        await runner.import_thread("b", [Message("user", (Text("read"),)), *answer])
+        await runner.run(world.agent(tools=[world.send]), "and now?", thread_id="b")
+
+
 async def completion_in_the_background(world: World) -> None:
     agent = world.agent(call("order"), text("It has begun."), tools=[world.order, world.recall, world.send])
     async with world.runner(agents=[agent]) as runner:
@@ -628,6 +637,7 @@ PATHS: list[Path_] = [
     message_to_a_running_task,
     observation_of_a_caller,
     imported_messages,
+    answer_that_was_imported_into_another_thread,
     completion_in_the_background,
     step_function,
     input_of_a_step_function,

@@ -55,8 +55,8 @@ from treadle.core.data import frozen, mutable
 from treadle.core.framing import nonce_of
 from treadle.core.ids import id_in_thread
 from treadle.core.journal import events_with_epochs, missing_tail
-from treadle.core.labels import Label
-from treadle.core.messages import Message, Part, ToolCall, ToolResult
+from treadle.core.labels import TAINTED_MODEL, Label
+from treadle.core.messages import Message, Part, Text, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
@@ -202,6 +202,16 @@ class ThreadHistory:
         listed = await self._list(thread_id, version, entry)
         return await self._read(thread_id, entry, listed, ())
 
+    async def labelled(self, thread_id: str) -> ThreadMessagesRead:
+        """Return all messages of a thread for use elsewhere: what a model wrote after untrusted content says so."""
+        entry = self._cached(thread_id, 0)
+        listed = await self._list(thread_id, None, entry)
+        entry = await self._entry(thread_id, entry, listed, ())
+        messages: list[Message] = []
+        for turn in entry.turns:
+            messages += [_tainted(message) for message in turn.messages] if turn.untrusted else turn.messages
+        return ThreadMessagesRead(listed.at, messages, entry.damaged)
+
     async def begin(
         self, thread_id: str, version: int | None = None, inside: Inside = ()
     ) -> ThreadMessagesRead:
@@ -314,6 +324,12 @@ class ThreadHistory:
     async def _read(
         self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside
     ) -> ThreadMessagesRead:
+        entry = await self._entry(thread_id, entry, listed, inside)
+        return ThreadMessagesRead(
+            listed.at, entry.messages, entry.damaged, untrusted=entry.untrusted, exposed=entry.exposed
+        )
+
+    async def _entry(self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside) -> _Entry:
         """Read the members that are not in the cache, and cache them if the version is a newer one."""
         if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
             newer = _up_to(entry, listed)
@@ -325,9 +341,7 @@ class ThreadHistory:
             if listed.at >= entry.at or not listed.shared:
                 self._cache(thread_id, newer)
             entry = newer
-        return ThreadMessagesRead(
-            listed.at, entry.messages, entry.damaged, untrusted=entry.untrusted, exposed=entry.exposed
-        )
+        return entry
 
     # ------------------------------------------------------------------------------------- one member
 
@@ -402,6 +416,17 @@ def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskStat
 def _damage(member: ThreadMember, error: TreadleError) -> DamagedTurn:
     seq = error.seq if isinstance(error, JournalCorrupt) else 1
     return DamagedTurn(member.task_id, seq, str(error))
+
+
+def _tainted(message: Message) -> Message:
+    """Return a message with the label of the text in it that a model wrote that had read something untrusted."""
+    if message.role != "assistant":
+        return message
+    parts = [
+        replace(part, label=TAINTED_MODEL) if type(part) is Text and part.label is None else part
+        for part in message.parts
+    ]
+    return replace(message, parts=tuple(parts))
 
 
 def _version(member: ThreadMember) -> int:

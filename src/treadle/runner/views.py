@@ -253,13 +253,14 @@ class ViewVerbs:
     async def get_thread(self, thread_id: str) -> ThreadMessages:
         """Return the messages of a thread, oldest first; nothing if no task in it was finalized.
 
-        A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it.
+        A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it. What
+        a model wrote after it had read untrusted content is labelled so, and stays untrusted where it is imported.
 
         Raises:
             ThreadNotFound: the id is that of a task.
         """
         await self._cache.open()
-        thread = await self._cache.history.messages(thread_id)
+        thread = await self._cache.history.labelled(thread_id)
         if not thread.messages and not thread.damaged:
             await self._check_no_task(thread_id)
         return ThreadMessages(thread.messages, thread.damaged)
