@@ -14,6 +14,7 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core import ids, origins
 from treadle.core.data import mutable
+from treadle.core.labels import Label
 from treadle.core.messages import Text
 from treadle.drivers import arguments
 from treadle.drivers.agent_registry import AgentRegistry
@@ -98,10 +99,13 @@ class ThreadCompactor:
                 request.context_tokens,
             )
             scope = e.SummaryRequested(older[fitting - 1].version, version)
-            new = await self._summary_task(request, turns, text, scope)
-            earlier = (previous,) if previous is not None else ()
-            new.untrusted = origins.merged(*[each.untrusted for each in (*earlier, *read[:fitting])])
-            new.exposed = origins.merged(*[each.exposed for each in (*earlier, *read[:fitting])])
+            taken = [*((previous,) if previous is not None else ()), *read[:fitting]]
+            untrusted = origins.merged(*[each.untrusted for each in taken])
+            # What was said by whom is one text here: with something untrusted in it, the model reads it in a frame.
+            label = Label(untrusted[0], "untrusted") if untrusted else None
+            new = await self._summary_task(request, turns, Text(text, label=label), scope)
+            new.untrusted = untrusted
+            new.exposed = origins.merged(*[each.exposed for each in taken])
             result = await self._run(new)
             task_ids.append(result.task_id)
             complete = result.state == "completed"
@@ -121,13 +125,13 @@ class ThreadCompactor:
         )
 
     async def _summary_task(
-        self, request: CompactionRequest, turns: list[ThreadMember], text: str, scope: e.SummaryRequested
+        self, request: CompactionRequest, turns: list[ThreadMember], text: Text, scope: e.SummaryRequested
     ) -> NewRun:
         """Return the task that makes a summary, named by what it summarises; a task that failed gets a successor."""
         agent = request.agent or Agent(
             request.model or await self._model_of(turns), name="summary", instructions=INSTRUCTIONS
         )
-        digest = sha256(f"{request.thread_id}\0{scope.covers}\0{text}".encode()).hexdigest()[:24]
+        digest = sha256(f"{request.thread_id}\0{scope.covers}\0{text.text}".encode()).hexdigest()[:24]
         number = 1
         while (row := await self._cache.row_or_none(ids.summary_task_id(digest, number))) is not None:
             if row.state not in ("failed", "degraded", "cancelled"):
@@ -137,7 +141,7 @@ class ThreadCompactor:
             ids.summary_task_id(digest, number),
             RunOptions(labels={"summary_of": request.thread_id}),
         )
-        return NewRun(agent, (Text(text),), request.thread_id, task_id, options, summarises=scope)
+        return NewRun(agent, (text,), request.thread_id, task_id, options, summarises=scope)
 
     async def _model_of(self, turns: list[ThreadMember]) -> str | Model:
         """Return the model of the newest turn whose agent is registered."""

@@ -153,8 +153,8 @@ def test_a_refined_plan_that_cannot_be_carried_out_has_a_reason(sub_tasks: Any, 
 
 
 def test_the_message_about_a_plan_has_the_result_of_each_sub_task() -> None:
-    message = describe_ended_plan(1, (DONE, FAILED), last=False)
+    message = describe_ended_plan(1, (DONE, FAILED), last=False, label=None).text
     assert "1.a: do a\nResult: A" in message
     assert "1.b: do b\nIt did not end well: no luck" in message
     assert "No further plan is possible" not in message
-    assert "No further plan is possible" in describe_ended_plan(1, (DONE,), last=True)
+    assert "No further plan is possible" in describe_ended_plan(1, (DONE,), last=True, label=None).text

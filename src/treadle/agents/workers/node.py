@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, cast
 
@@ -11,7 +12,8 @@ from treadle.agents.finish_reasons import early_finish
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import is_async, qualified_name
 from treadle.core.data import frozen
-from treadle.core.messages import Json, Message, Text, content
+from treadle.core.labels import Label, untrusted_origin
+from treadle.core.messages import Content, Json, Message, Text, content
 from treadle.core.model import ModelSettings
 from treadle.core.observation import answer_text
 from treadle.core.render import results
@@ -189,8 +191,8 @@ class AskModel:
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
         """Send the prompt, and the results of calls after it, until the model answers."""
         ask = self.ask
-        prompt = ask.prompt(ctx) if callable(ask.prompt) else filled(ask.prompt, ctx, whole=False)
-        messages = [Message("user", content(cast("str", prompt)))]
+        parts = content(ask.prompt(ctx)) if callable(ask.prompt) else filled_prompt(ask.prompt, ctx)
+        messages = [Message("user", parts)]
         names = [tool_name(tool) for tool in ask.tools]
         for turn in range(ask.rounds + 1):
             answer = await ctx.step.call_model(
@@ -287,8 +289,8 @@ def tool_name(tool: str | Tool) -> str:
 # --------------------------------------------------------------------------------------------- templates
 
 
-def filled(template: Json, ctx: NodeContext[Any], *, whole: bool = True) -> Json:
-    """Return JSON data with its templates filled; with `whole`, a text that is just `{name}` becomes that value."""
+def filled(template: Json, ctx: NodeContext[Any]) -> Json:
+    """Return JSON data with its templates filled; a text that is just `{name}` becomes that value."""
     if isinstance(template, dict):
         return {key: filled(item, ctx) for key, item in cast("dict[str, Json]", template).items()}
     if isinstance(template, list):
@@ -296,11 +298,34 @@ def filled(template: Json, ctx: NodeContext[Any], *, whole: bool = True) -> Json
     if not isinstance(template, str):
         return template
     pieces = list(Formatter().parse(template))
-    if whole and len(pieces) == 1 and pieces[0][1] is not None and not pieces[0][0]:
+    if len(pieces) == 1 and pieces[0][1] is not None and not pieces[0][0]:
         return _value(pieces[0][1], ctx)
     return "".join(
         [text + ("" if field is None else answer_text(_value(field, ctx))) for text, field, _, _ in pieces]
     )
+
+
+def filled_prompt(template: str, ctx: NodeContext[Any]) -> tuple[Content, ...]:
+    """Return a prompt with its templates filled; values that something untrusted led to are parts that say so."""
+    parts: list[Text] = []
+    for text, field, _, _ in Formatter().parse(template):
+        parts.append(Text(text))
+        if field == TASK_INPUT:
+            texts = [part for part in ctx.step.task_input if isinstance(part, Text)]
+            for number, part in enumerate(texts):
+                parts += [Text("\n" if number else ""), _filled_in(part.text, untrusted_origin(part.label))]
+        elif field is not None:
+            name = field.partition("[")[0]
+            of_state = name not in ctx.results
+            origins = ctx.step.untrusted_above(None if of_state else name)
+            parts.append(_filled_in(answer_text(_value(field, ctx)), origins[0] if origins else None))
+    runs = [(label, list(run)) for label, run in groupby(parts, lambda part: part.label)]
+    beside = [Text("".join([part.text for part in run]), label=label) for label, run in runs]
+    return tuple([part for part in beside if part.text]) or (Text(""),)
+
+
+def _filled_in(text: str, origin: str | None) -> Text:
+    return Text(text) if origin is None else Text(text, label=Label(origin, "untrusted"))
 
 
 def names_in(template: Json) -> set[str]:

@@ -24,6 +24,7 @@ from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import StepResult
 from treadle.core.events import NextStep
+from treadle.core.labels import Label
 from treadle.core.messages import Json, Message, Text, user
 from treadle.core.model import ModelAnswer
 from treadle.core.observation import as_text
@@ -121,7 +122,9 @@ class PlanRefine:
         """Call the model until it writes a plan of what is left, or the answer."""
         number, earlier = _earlier(ctx)
         last = number > self.max_refinements
-        messages = [user(plans.describe_ended_plan(number, earlier, last=last))] if number else []
+        untrusted = ctx.untrusted_above() if number else ()
+        label = Label(untrusted[0], "untrusted") if untrusted else None
+        messages = [plans.describe_ended_plan(number, earlier, last=last, label=label)] if number else []
         problem = ""
         # Another attempt of the step reads the earlier wrong answers from its memo, and has as many tries again.
         tries = self.max_parse_errors * ctx.attempt

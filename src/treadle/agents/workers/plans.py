@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 
 from treadle.agents.dialects.lenient_json import single_object, without_thinking
 from treadle.core.data import frozen
-from treadle.core.messages import Json
+from treadle.core.labels import Label
+from treadle.core.messages import Json, Message, Text
 from treadle.core.tools import ToolSpec
 
 LONGEST_ID: Final = 64
@@ -215,18 +216,22 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
     return "\n".join([f"- {tool.name}: {' '.join(tool.description.split())}" for tool in tools]) or "(none)"
 
 
-def describe_ended_plan(number: int, earlier: Sequence[SubTask], *, last: bool) -> str:
-    """Return the message to the model once a plan has run."""
-    parts = [f"Plan {number} has run. This is what its sub-tasks and those before came to:"]
-    parts += [_describe_ended(sub_task) for sub_task in earlier]
+def describe_ended_plan(
+    number: int, earlier: Sequence[SubTask], *, last: bool, label: Label | None
+) -> Message:
+    """Return the message to the model once a plan has run; `label` is that of what its sub-tasks came to."""
+    begin = f"Plan {number} has run. This is what its sub-tasks and those before came to:\n\n"
+    ended = "\n\n".join([_describe_ended(sub_task) for sub_task in earlier])
     if last:
-        parts.append('No further plan is possible. Write the "answer" now, with what you know.')
+        end = 'No further plan is possible. Write the "answer" now, with what you know.'
     else:
-        parts.append(
+        end = (
             'Write the "answer" if you know it, else a plan of what is left to do. What ended well is kept and never '
             'run again: name it in "after" where its result is needed.'
         )
-    return "\n\n".join(parts)
+    if label is None:
+        return Message("user", (Text(f"{begin}{ended}\n\n{end}"),))
+    return Message("user", (Text(begin), Text(ended, label=label), Text(f"\n\n{end}")))
 
 
 def _describe_ended(sub_task: SubTask) -> str:

@@ -29,6 +29,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from treadle.agents.once import is_making, making, nested
@@ -36,11 +37,12 @@ from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
+from treadle.core import origins
 from treadle.core.codec import is_text, is_writable, storable
 from treadle.core.framing import without_nonce
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.ids import request_id, sleep_id
-from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
+from treadle.core.messages import Content, Json, Message, Text, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.questions import Question
 from treadle.core.schedule import seen_by
@@ -220,6 +222,21 @@ class StepContext(Generic[ContextT_co]):
                 if not missing:
                     break
         return {name: copied(output) for name, output in outputs.items()}
+
+    def untrusted_above(self, name: str | None = None) -> tuple[str, ...]:
+        """Return the untrusted origins of the task's input and of what steps before this one have read.
+
+        Args:
+            name: only the nearest step of this name counts, with the steps before it.
+        """
+        graph = self._state.graph
+        assert graph is not None, "a step function is a node of a graph"
+        above = list(graph.above(self._node))
+        if name is not None:
+            nearest = next((node for node in above if node.plan.name == name), None)
+            above = [] if nearest is None else [nearest, *graph.above(nearest)]
+        steps = [origins.of_step(node.step) for node in above if node.step is not None]
+        return origins.merged(origins.of_parts(self.task_input), *steps)
 
     # ------------------------------------------------------------------------------------- requesting
 
@@ -710,7 +727,15 @@ def _as_messages(messages: str | Sequence[Message] | None) -> tuple[Message, ...
 def _facts(message: Message) -> Any:
     from treadle.core.codec import encode_part
 
-    return [message.role, [encode_part(without_nonce(part)) for part in message.parts]]
+    parts = message.parts
+    if any(type(part) is Text and part.label is not None for part in parts):
+        # A prompt is the same request whether a version labelled what is filled in or not.
+        parts = tuple(
+            part
+            for is_text, run in groupby(parts, lambda part: type(part) is Text)
+            for part in ([Text("".join([cast("Text", text).text for text in run]))] if is_text else run)
+        )
+    return [message.role, [encode_part(without_nonce(part)) for part in parts]]
 
 
 def _digest(kind: str, arguments: Any) -> str:
