@@ -402,7 +402,7 @@ plain(
 )
 
 
-@misuse("a model whose package is missing", err.MissingExtra, "pip install 'treadle[openai]'")
+@misuse("a model whose package is missing", err.MissingExtra, "pip install '/path/to/treadle[openai]'")
 async def _(s: Scene) -> None:
     s.patch.setitem(sys.modules, "openai", None)
     s.patch.setitem(sys.modules, "pydantic_ai.models.openai", None)

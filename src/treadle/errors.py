@@ -103,7 +103,9 @@ class MissingExtra(ConfigurationError):
     """
 
     def __init__(self, extra: str, what: str) -> None:
-        super().__init__(f"{what} needs an optional package: pip install 'treadle[{extra}]'")
+        super().__init__(
+            f"{what} needs an optional package, from your clone of Treadle: pip install '/path/to/treadle[{extra}]'"
+        )
         self.extra = extra
 
 

@@ -346,3 +346,11 @@ def test_ctrl_c_ends_the_watching_and_not_the_task(begin, treadle, project):
     assert running.poll() is None
     assert treadle("send", "patient", "stop").code == 0
     assert running.wait(20) == 0
+
+
+def test_an_input_that_a_stranger_wrote_is_untrusted(treadle):
+    ran = treadle("run", "math", "1 + 2?", "--untrusted", "mail", "--task-id", "sum")
+    assert ran.code == 0
+    assert "    untrusted, from mail" in treadle("show", "sum").out
+    document = treadle("show", "sum", "--json", "--events").document
+    assert document["events"][0]["input"][0]["label"] == {"origin": "mail", "integrity": "untrusted"}

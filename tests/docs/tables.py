@@ -55,7 +55,7 @@ def tables_of_providers() -> str:
     rows = ["| name | install | key |", "|---|---|---|"]
     for name, needs in sorted(OTHER_PROVIDERS.items()):
         keys = " or ".join(f"`{key}`" for key in needs.keys) or "see above"
-        install = f"`pip install 'treadle[{needs.extra}]'`"
+        install = f"`pip install '/path/to/treadle[{needs.extra}]'`"
         address = f"; the server: `{needs.url}`" if needs.url else ""
         rows.append(f"| `{name}:NAME` | {install} | {keys}{address} |")
     rows += ["", "## The words that end an answer", "", "| means | words |", "|---|---|"]

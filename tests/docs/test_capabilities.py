@@ -62,7 +62,7 @@ def test_what_a_page_says_is_not_there_yet_is_in_the_list_of_what_is_missing(pag
         "treadle tasks --limit",
         "--trace console",
         "treadle.telemetry",
-        "pip install 'treadle[openai,otel]'",
+        "pip install '/path/to/treadle[openai,otel]'",
         "completed",
     ],
 )
@@ -90,7 +90,7 @@ def test_a_claim_about_what_is_there_holds(claim: str):
         ("treadle tasks --colour", "treadle tasks --colour: no --colour"),
         ("--colour", "no command has --colour"),
         ("treadle.server", "treadle.server cannot be imported"),
-        ("pip install 'treadle[a2a]'", "no extra is called a2a"),
+        ("pip install '/path/to/treadle[a2a]'", "no extra is called a2a"),
         ("telepathy", "telepathy is no public name, parameter or field"),
         ("for code", "'for code' is neither an expression, nor a command"),
     ],

@@ -122,7 +122,7 @@ def test_a_missing_package_is_reported_and_starts_no_thread():
         "except MissingExtra as error:\n"
         "    print(error, [t.name for t in threading.enumerate() if 'import' in t.name])\n"
     )
-    assert run(code).stdout.strip().endswith("pip install 'treadle[openai]' []")
+    assert run(code).stdout.strip().endswith("pip install '/path/to/treadle[openai]' []")
 
 
 @pytest.mark.full

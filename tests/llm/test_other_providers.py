@@ -78,7 +78,9 @@ def test_a_name_reaches_its_provider_and_a_missing_package_names_its_extra(provi
     assert isinstance(model, ProviderModel)
     assert model.name == f"{provider}:some/model:8b"
     monkeypatch.setattr(providers, "installed", lambda _: False)
-    with pytest.raises(MissingExtra, match=rf"pip install 'treadle\[{OTHER_PROVIDERS[provider].extra}\]'"):
+    with pytest.raises(
+        MissingExtra, match=rf"pip install '/path/to/treadle\[{OTHER_PROVIDERS[provider].extra}\]'"
+    ):
         model.require()
 
 

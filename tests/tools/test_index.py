@@ -271,7 +271,7 @@ def test_the_vectors_of_tools_are_computed_once_in_batches() -> None:
 def test_without_its_extra_an_embedding_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     monkeypatch.delitem(sys.modules, "treadle.tools.meaning", raising=False)
-    with pytest.raises(MissingExtra, match=r"pip install 'treadle\[index\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '/path/to/treadle\[index\]'"):
         ToolIndex(embed=Meaning())
     assert "fleet_open_door" in offered(ToolIndex(), "Open the door.")
 

@@ -34,6 +34,7 @@ from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES, Event, ModelStarted
+from treadle.core.messages import untrusted
 from treadle.engine.options import Breakpoint, RunOptions
 from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
@@ -138,11 +139,20 @@ def run(
     task_id: Annotated[
         str | None, typer.Option("--task-id", help="Id for the task; the same id runs only once.")
     ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--untrusted",
+            metavar="ORIGIN",
+            help="A stranger may have written the input: a mail, say, or web:HOST.",
+        ),
+    ] = None,
     drive: DriveOptions,
     tracing: TraceOptions,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
     name, text = _agent_and_input(arguments, agent)
+    given = text if origin is None else untrusted(text, origin=origin)
     options = drive.run_options()
     chosen = agents.to_run(name, agent, model)
     agents.check_model(chosen)
@@ -152,7 +162,7 @@ def run(
     async def work() -> int:
         screen = session.screen
         async with session.runner(make=True, drives=True, observers=observers, policy=policy) as runner:
-            stream = runner.run_stream(chosen, text, thread_id=thread, task_id=task_id, options=options)
+            stream = runner.run_stream(chosen, given, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
             path = agent or (name if name and ":" in name else None)
             return await _DrivenTask(

@@ -92,5 +92,5 @@ def test_an_agent_keeps_tools_and_servers_apart_when_it_is_changed():
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'treadle\[mcp\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '/path/to/treadle\[mcp\]'"):
         MCPServer("desk", command="npx")
