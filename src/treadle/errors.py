@@ -525,4 +525,11 @@ class ToolsetUnavailable(ToolError):
 
 
 class ToolArgumentsInvalid(ToolError):
-    """The arguments do not fit the tool's schema; the text says which and how, compactly."""
+    """The arguments do not fit the tool's schema; the text says which and how, compactly.
+
+    `is_tools` says that a validator of the tool's own wrote the text or a part of it: it may quote what it has read.
+    """
+
+    def __init__(self, message: str, *, is_tools: bool = False) -> None:
+        super().__init__(message)
+        self.is_tools = is_tools

@@ -18,12 +18,19 @@ returns trusted content.
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import Any, Final, Literal
 
 from treadle.core.data import frozen
+from treadle.errors import ConfigurationError
 
 Integrity = Literal["trusted", "untrusted"]
+
+ORIGIN_CHARS: Final = 80
+"""How many characters an origin may have."""
+
+_NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]")
 
 
 @frozen
@@ -35,11 +42,30 @@ class Label:
         integrity: `trusted`, or `untrusted`: a stranger may have written it.
         frame: the nonce of the frame in which a model is shown the content, once it is part of a conversation; it tells
             nothing of the content, and equal labels may have different ones.
+
+    Origins are said to models and to approvers in sentences of Treadle's own, and a stranger may have chosen one. So
+    other characters than letters, digits and `_.:/@+-` become `_`, and what is behind the 80th is left out.
+
+    Raises:
+        ConfigurationError: the origin is no text or empty, or the integrity is none of the two.
     """
 
     origin: str
     integrity: Integrity
     frame: str | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if type(self.origin) is not str or not self.origin:
+            raise ConfigurationError(f"Label: origin must be text, such as 'mail', got {self.origin!r:.80}")
+        if self.integrity not in ("trusted", "untrusted"):
+            raise ConfigurationError(
+                f"Label: integrity must be 'trusted' or 'untrusted', got {self.integrity!r:.80}"
+            )
+        if self.frame is not None and type(self.frame) is not str:
+            raise ConfigurationError(f"Label: frame is made by Treadle, got {self.frame!r:.80}")
+        if len(self.origin) > ORIGIN_CHARS or _NOT_IN_ORIGIN.search(self.origin):
+            origin = _NOT_IN_ORIGIN.sub("_", self.origin[:ORIGIN_CHARS])
+            object.__setattr__(self, "origin", origin)
 
 
 DEVELOPER: Final = Label("developer", "trusted")
@@ -86,4 +112,4 @@ def inside(outer: Label, own: Label | None) -> Label:
 
 def untrusted_origin(label: Label | None) -> str | None:
     """Return the origin of a content that a label of its own says to be untrusted; None for any other."""
-    return label.origin if label is not None and label.integrity == "untrusted" else None
+    return label.origin if label is not None and label.integrity != "trusted" else None

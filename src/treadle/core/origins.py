@@ -24,10 +24,16 @@ from treadle.core.steps import CallState, StepState
 MAX_ORIGINS: Final = 16
 """How many origins are named at most; the first ones."""
 
+FURTHER: Final = "*"
+"""Stands behind those for origins that are not named: no label has an origin with this character."""
+
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
     """Return origins in the order in which they first came, each once, and not too many."""
-    return tuple(islice(dict.fromkeys(origin for some in origins for origin in some), MAX_ORIGINS))
+    found = dict.fromkeys(origin for some in origins for origin in some)
+    further = found.pop(FURTHER, FURTHER) is None or len(found) > MAX_ORIGINS
+    named = tuple(islice(found, MAX_ORIGINS))
+    return (*named, FURTHER) if further else named
 
 
 def of_messages(messages: Iterable[Message]) -> Iterator[str]:
@@ -60,7 +66,7 @@ def of_step(step: StepState) -> Iterator[str]:
         yield from of_input(received)
     yield from step.shown
     for call in step.calls:
-        if call.attempt and call.status in ("ended", "deferred"):
+        if (call.attempt or call.label is not None) and call.status in ("ended", "deferred"):
             yield from _of_call(call)
 
 

@@ -62,5 +62,6 @@ def _result(call: CallState) -> ToolResult:
         return ToolResult(base_call_id(call.id), call.name, parts, False, call.label, call.frame)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    label = call.label if call.attempt else RUNNER  # what never began was said by no tool
+    # What never began was said by no tool, unless the tool's own check of the arguments said it: then it has a label.
+    label = call.label if call.attempt or call.label is not None else RUNNER
     return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label, call.frame)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from treadle.core.messages import Json
 from treadle.core.observation import scrubbed
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 _MAX_PROBLEMS = 8
 _MAX_VALUE = 60
 _MAX_TEXT = 1_000
+
+
+def holds_own_words(details: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a validator of the data's own wrote the message of one of these errors, and not pydantic."""
+    from pydantic_core.core_schema import ErrorType
+
+    standard = {*get_args(ErrorType)} - {"value_error", "assertion_error"}
+    return any(each["type"] not in standard for each in details)
 
 
 def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whole: str = "arguments") -> str:

@@ -20,6 +20,7 @@ from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
 from treadle.core.events import ApprovalScope
+from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
@@ -94,6 +95,8 @@ def _input_advice(value: Any) -> str:
 
 def _content_part(name: str, part: Content) -> None:
     """Raise `ConfigurationError` for a content part that no journal can hold."""
+    if part.label is not None and not isinstance(part.label, Label):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"{name}: the label of a part must be a Label, got {shown(part.label)}")
     if isinstance(part, Text):
         if (
             part.meta is None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.middleware import Layer, ToolInvocation
@@ -450,6 +451,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     """Return the arguments of a call as its tool wants them; None when they are invalid, and the call has ended."""
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
     tool = tools.get(call.name)
+    is_tools = False
     if call.problem is not None and call.problem.startswith(SURPLUS):
         text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     elif call.problem is not None and dialect is not None:
@@ -466,10 +468,16 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
             # A tool may change its arguments; the journal keeps what the model asked for.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
-            text = f"{not_begun(call)}: {error}"
+            text, is_tools = f"{not_begun(call)}: {error}", error.is_tools
         except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
-            text = f"{not_begun(call)}: its arguments could not be checked: {error_text(error)}"
-    record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
+            text, is_tools = (
+                f"{not_begun(call)}: its arguments could not be checked: {error_text(error)}",
+                True,
+            )
+    end = withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id))
+    if is_tools and tool is not None:
+        end.label = tool.spec.label or Label(f"tool:{call.name}", "untrusted")
+    record(end)
     return None
 
 
@@ -508,13 +516,18 @@ def _check_output(result: ToolOutput) -> None:
         raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
     if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
-    if result.origin is not None and (not isinstance(result.origin, str) or flaw(result.origin)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"the tool's origin is no text but of type {type(result.origin).__name__}")
+    if result.origin is not None and (not isinstance(result.origin, str) or not result.origin):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"the tool's origin must be text, such as 'web:example.org', and is {result.origin!r:.80}"
+        )
     seen = result.observation
     if seen is None or isinstance(seen, str):
         return
-    if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("the tool's observation holds what is neither text nor a content part")
+    for part in seen:
+        if not isinstance(part, (str, Text, Image, File)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("the tool's observation holds what is neither text nor a content part")
+        if not isinstance(part, str) and not isinstance(part.label, (Label, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the label of a part must be a Label, not a {type(part.label).__name__}")
 
 
 async def rewritten_arguments(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from treadle.core.data import frozen
@@ -224,7 +224,13 @@ class Policy(Displayed):
         denies = next((rule for rule in applying if rule.verdict == "deny"), None)
         if denies is not None:
             return Deny(denies.id, denies.reason or f"the policy does not allow {what(request)}.")
-        answered = [answer for answer in answers if answer is not None]
+        functions = (rule for rule in applying if callable(rule.verdict))
+        answered = [
+            answer
+            for answer, rule in zip_longest(answers, functions)
+            if answer is not None
+            and not (isinstance(answer, Allow) and rule is not None and not self._may_allow(rule, request))
+        ]
         answered = [each for each in answered if not _replaces_nothing(each, request)]
         asks = [question(rule, request) for rule in applying if rule.verdict == "ask"]
         asks += [each for each in answered if isinstance(each, AskPerson)]

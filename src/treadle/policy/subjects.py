@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from treadle.core.data import frozen
+from treadle.core.origins import FURTHER
 from treadle.core.tools import ToolSpec
 from treadle.policy.verdicts import EffectRequest
 
@@ -79,7 +80,9 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
         case "exposed":
             return [sorted(request.exposed)]
         case "untrusted":
-            return [[*request.untrusted] or None]  # none is no value: `exists` is false
+            named = [origin for origin in request.untrusted if origin != FURTHER]
+            # None is no value: `exists` is false. Of origins that are not named, no comparison is known.
+            return [named or None, *([LEFT_OUT] if FURTHER in request.untrusted else [])]
         case "agent_path":
             return [[*request.agent_path]]
         case "task":

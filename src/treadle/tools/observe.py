@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, cast
 
 from treadle.core.codec import MAX_CHARACTERS, MAX_DEPTH
+from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Image, Json, Text
 from treadle.core.observation import error_text, scrubbed
 from treadle.errors import ToolError
@@ -180,6 +181,8 @@ def _parts(value: Any) -> list[Content]:
 
 
 def _part(part: Content) -> Content:
+    if part.label is not None and not isinstance(part.label, Label):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolError(f"the label of a part must be a Label, not a {type(part.label).__name__}")
     if isinstance(part, Text):
         return Text(_text(part.text), _plain(part.meta, [], _Budget()), part.label)
     kind = _type(part).__name__

@@ -17,7 +17,7 @@ from treadle.agents.context_type import named_type
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
-from treadle.core.validation_messages import clauses
+from treadle.core.validation_messages import clauses, holds_own_words
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
 
@@ -64,9 +64,11 @@ class Arguments:
         from pydantic import ValidationError
 
         if not isinstance(error, ValidationError):
-            return ToolArgumentsInvalid(f"the arguments could not be checked: {error_text(error, 300)}")
+            text = f"the arguments could not be checked: {error_text(error, 300)}"
+            return ToolArgumentsInvalid(text, is_tools=True)
         details = error.errors(include_url=False, include_context=True)
-        return ToolArgumentsInvalid(clauses(details, arguments, list(self.parameters["properties"])))
+        text = clauses(details, arguments, list(self.parameters["properties"]))
+        return ToolArgumentsInvalid(text, is_tools=holds_own_words(details))
 
 
 def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | None = None) -> Arguments:

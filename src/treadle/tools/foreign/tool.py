@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
-from treadle.core.validation_messages import clauses
+from treadle.core.validation_messages import clauses, holds_own_words
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.definitions import FLAGS, checked_effects, described, effects_of, plain_name
@@ -208,7 +208,8 @@ def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> A
             found: Any = details(include_url=False)
         except TypeError:  # of pydantic 1, whose errors tell no input
             found = [{"input": None, **each} for each in details()]
-        raise ToolArgumentsInvalid(clauses(found, cast("Json", arguments), known)) from error
+        text = clauses(found, cast("Json", arguments), known)
+        raise ToolArgumentsInvalid(text, is_tools=holds_own_words(found)) from error
 
 
 def taken_by(model: Any, arguments: dict[str, Json]) -> dict[str, Json] | None:
