@@ -78,6 +78,15 @@ def test_a_server_that_cannot_be_had_is_named(treadle, project):
     assert "no agent uses an MCP server named 'desk'; they use gone" in unknown.err
 
 
+def test_the_printed_command_lacked_the_agent_and_show_did_not_say_why_a_task_had_not_begun(treadle, project):
+    (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
+    (project / "pyproject.toml").unlink()
+    assert "the MCP server gone" in treadle("run", "desks:lost", "go").err
+    shown = treadle("show", "last").out
+    assert "not begun: no driver took it, or its tools cannot be had; a resume tells which" in shown
+    assert " --agent MODULE:AGENT" in shown
+
+
 def test_a_breakpoint_may_name_a_tool_of_a_server_that_was_never_listed(treadle, project):
     (project / "desks.py").write_text(AGENTS.format(plain=str(PLAIN)))
     ended = treadle("run", "desks:clerk", "go", "--break", "tool:desk__add_note")

@@ -355,6 +355,11 @@ def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
     return agent if model is None or agent.model_name == model else agent.replace(model=model)
 
 
+def may_be_found(name: str) -> bool:
+    """Return whether a command may find an agent by its name alone; no code is imported to tell."""
+    return name in (DEMO, ASSISTANT) or bool(listed_paths())
+
+
 def of_name(name: str, model: str | None) -> Agent[Any] | None:
     """Return an agent by its name: one that the project lists, the demo's, or the plain assistant on a model."""
     listed = listed_agents().agents.get(name)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from treadle.cli import agents
 from treadle.cli.command import CODES, Session
 from treadle.cli.screen import STYLES, Screen, dollars, some
 from treadle.core.display import clean
@@ -59,10 +60,16 @@ def print_next(
     screen = session.screen
     raised = _raised(limit) if limit is not None and result.state == "paused" else {}
     task = screen.short(root or result.task_id)
+    if agent is None and not agents.may_be_found(result.agent):
+        agent = "MODULE:AGENT"
     resume = session.command_line("resume", task, agent=agent, policy=session.policy, **raised)
     if result.driven:  # it goes on by itself
         screen.line(("  a driver process works on it", "dim"))
     elif result.state in ("interrupted", "paused", "failed", "created", "running", "waiting"):
+        if result.state == "created":
+            screen.line(
+                ("  not begun: no driver took it, or its tools cannot be had; a resume tells which", "dim")
+            )
         screen.command("  go on with: ", resume)
     elif result.state == "answered":
         screen.command("  end the task with: ", resume)
