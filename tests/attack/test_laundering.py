@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -49,6 +50,7 @@ from treadle import (
     untrusted,
     without_tool_calls,
 )
+from treadle.errors import ToolError
 from treadle.models import Turn, call, fail, text, turn
 from treadle.policy.verdicts import EffectRequest
 from treadle.ports import ToolOutput
@@ -474,6 +476,26 @@ async def input_that_a_failed_attempt_of_a_step_function_read(world: World) -> N
         await runner.resume(result.task_id)
 
 
+async def failure_in_an_earlier_attempt_of_a_step_function(world: World) -> None:
+    @tool(read_only=True, trusted=world.trusted)
+    def page() -> str:
+        """Fail with a text of the page."""
+        raise RuntimeError(ORDER)
+
+    async def work(ctx: StepContext) -> StepResult:
+        if ctx.attempt == 1:
+            with suppress(ToolError):
+                await ctx.call_tool("page", {})
+            raise ConnectionError("The line is down.")
+        return await asked_and_sent(ctx)
+
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=work, tools=[page, world.send])
+    async with world.runner(agents=[agent]) as runner:
+        result = await runner.run(agent, "go")
+        assert result.state == "failed"
+        await runner.resume(result.task_id)
+
+
 async def observation_that_a_step_function_reads(world: World) -> None:
     async def work(ctx: StepContext) -> StepResult:
         if ctx.name != "after":
@@ -644,6 +666,7 @@ PATHS: list[Path_] = [
     input_of_a_pipeline,
     input_of_an_earlier_task_of_step_functions,
     input_that_a_failed_attempt_of_a_step_function_read,
+    failure_in_an_earlier_attempt_of_a_step_function,
     observation_that_a_step_function_reads,
     subagent_of_a_step_function,
     subagent_that_ended_in_another_process,

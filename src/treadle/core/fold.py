@@ -780,6 +780,7 @@ def _propose_again(state: TaskState, step: StepState) -> None:
     if state.arrived:
         deferring.withdraw(state, step)
     for call in failed:
+        origins.keep_failed(step, call)
         deferring.carry_over(state, call, repeat_call(step, call))
         state.tool_calls += 1
 

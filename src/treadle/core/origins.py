@@ -85,8 +85,16 @@ def of_takeover(state: TaskState) -> tuple[str, ...]:
     return merged(state.untrusted, state.history_untrusted)
 
 
+def keep_failed(step: StepState, call: CallState) -> None:
+    """Keep on a step what a call told that failed, before another one takes its place: a function may know of it."""
+    if call.attempt and call.failed:
+        step.shown = merged(step.shown, _of_call(call))
+        step.exposed = merged(step.exposed, call.exposed)
+
+
 def effects_of_step(step: StepState) -> Iterator[str]:
     """Yield the declared effects that the journal tells of the tools whose results a step has seen."""
+    yield from step.exposed
     for call in step.calls:
         if call.exposed and call.attempt and call.status in ("ended", "deferred"):
             yield from call.exposed

@@ -467,6 +467,7 @@ def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallSta
     """Replace a failed or refused call by a new one."""
     if base_call_id(call.id) in node.newest_calls and not node.owes_results:
         _remove_results(state, node)
+    origins.keep_failed(step, call)
     again = repeat_call(step, call)
     deferring.carry_over(state, call, again)
     if call.outcome != "refused":

@@ -371,7 +371,10 @@ class StepState:
     """the messages of `input`, as they arrived"""
 
     shown: tuple[str, ...] = ()
-    """untrusted origins of what its function showed a model beside the conversation"""
+    """untrusted origins of what its function showed a model beside the conversation, and of failed calls made again"""
+
+    exposed: tuple[str, ...] = ()
+    """what the tools of these calls declare, as in `CallState`"""
 
     routed: bool = False
     """whether the agent's router said how the step goes on"""
