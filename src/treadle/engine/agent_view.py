@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
 
 from treadle.agents.handoff import Filter
 from treadle.agents.handoff_filters import filtered
-from treadle.core.messages import Json, Message, Text, ToolCall
+from treadle.core import origins
+from treadle.core.labels import Label, untrusted_origin
+from treadle.core.messages import File, Image, Json, Message, Part, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
 from treadle.core.team import Team
+
+_WITHOUT_LABEL: Final = ("user", "system")
+"""Roles whose parts are trusted without a label."""
 
 
 class AgentView:
@@ -62,8 +69,38 @@ class AgentView:
         first = source[state.own_from] if state.own_from < len(source) else None
         self.own_from = next((index for index, each in enumerate(seen) if each is first), 0)
         self.summarised = state.summarised and bool(seen) and seen[0] is source[0]
-        seen += _told_apart(before, seen, team)
+        seen = _labelled(before, seen) + _told_apart(before, seen, team)
         self._source, self._seen, self._read = source, seen, len(before)
+
+
+def _labelled(before: Sequence[Message], seen: Sequence[Message]) -> list[Message]:
+    """Return what filters left with labels on texts that they wrote, if they read something untrusted.
+
+    A filter that makes messages anew drops their labels, and a text without a label stands in no frame.
+    """
+    origin = next(origins.of_messages(before), None)
+    if origin is None:
+        return list(seen)
+    label = Label(origin, "untrusted")
+    known = {id(message) for message in before}
+    said = {
+        part.text
+        for message in before
+        for part in message.parts
+        if message.role in _WITHOUT_LABEL and isinstance(part, Text) and untrusted_origin(part.label) is None
+    }
+    return [
+        message
+        if id(message) in known or message.role not in _WITHOUT_LABEL
+        else replace(message, parts=tuple([_with_label(part, label, said) for part in message.parts]))
+        for message in seen
+    ]
+
+
+def _with_label(part: Part, label: Label, said: Collection[str]) -> Part:
+    if not isinstance(part, (Text, Image, File)) or part.label is not None:
+        return part
+    return part if isinstance(part, Text) and part.text in said else replace(part, label=label)
 
 
 def _told_apart(before: Sequence[Message], seen: Sequence[Message], team: Team) -> list[Message]:
