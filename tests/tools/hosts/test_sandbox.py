@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import treadle
 from tests.tools.hosts.confined_tools import inside, inside_with_network, mark
 from tests.tools.hosts.test_escapes import WAYS, need
 from treadle import Agent, Runner, ScriptedModel, ToolInvocation, tool
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.models import call, text
-from treadle.tools.hosts import cgroup, seccomp
+from treadle.tools.hosts import cgroup, function, sandbox, seccomp, spares
 from treadle.tools.hosts.sandbox import Sandbox, Way, lacking
 
 
@@ -51,6 +52,12 @@ def only_call(made: Any, **arguments: Any) -> ToolInvocation:
         ({"read": ["/dev"]}, "is part of /dev"),
         ({"read": ["/tmp/../"]}, "/ holds"),
         ({"memory": 0}, "Sandbox(memory=...) takes a whole number"),
+        ({"memory": 1 << 70}, "Sandbox(memory=...) takes a whole number"),
+        ({"open_files": 3}, "takes a whole number from 8 on"),
+        ({"processes": 1}, "takes a whole number from 8 on"),
+        ({"read": 5}, "takes a list of paths, not 5"),
+        ({"read": ["a\0b"]}, "takes paths, not "),
+        ({"env": 5}, "takes names of variables"),
     ],
 )
 def test_a_profile_that_confines_nothing_is_refused_when_it_is_made(
@@ -338,6 +345,71 @@ def test_a_declared_folder_that_leads_to_another_place_by_now_refuses(tmp_path: 
     done = only_call(tool(inside, host=host), read=str(data / "passwd"))
     assert done.outcome == "error"
     assert "it is not there, or leads to another place by now" in str(done.error)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_path_exchanged_for_a_link_after_its_check_was_followed(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(way)
+    data, other = tmp_path / "data", tmp_path / "other"
+    for folder in (data, other):
+        folder.mkdir()
+        (folder / "in.txt").write_text(folder.name)
+    host = Sandbox(by=way, read=[data], spare=False)
+    pins = sandbox.Sandbox.pins
+
+    def then_exchanged(self: Sandbox, module: str, script: str | None) -> Any:
+        found = pins(self, module, script)
+        if sys._getframe(1).f_code.co_name == "launch":
+            data.rename(tmp_path / "old")
+            data.symlink_to(other)
+        return found
+
+    monkeypatch.setattr(sandbox.Sandbox, "pins", then_exchanged)
+    done = only_call(tool(inside, host=host), read=str(data / "in.txt"))
+    assert done.outcome == "error"
+    assert "was exchanged for something else" in str(done.error)
+
+
+def test_a_package_that_the_driver_has_imported_from_elsewhere_could_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plugged").mkdir()
+    module = types.ModuleType("plugged")
+    module.__file__, module.__path__ = str(tmp_path / "plugged" / "__init__.py"), [str(tmp_path / "plugged")]
+    monkeypatch.setitem(sys.modules, "plugged", module)
+    with pytest.raises(HostUnavailable, match="from which this process takes code"):
+        Sandbox(folder=tmp_path / "plugged").pins("treadle", None)
+
+
+def test_a_sandbox_could_write_the_file_of_its_own_profile(tmp_path: Path) -> None:
+    (tmp_path / "treadle.toml").write_text('[sandbox.own]\nfolder = "."\n')
+    with pytest.raises(HostUnavailable, match=r"treadle\.toml"):
+        Sandbox.from_file(tmp_path / "treadle.toml", "own").pins("treadle", None)
+
+
+def test_a_spare_showed_a_file_that_had_been_replaced(tmp_path: Path) -> None:
+    need("landlock")
+    data = tmp_path / "in.txt"
+    data.write_text("old")
+    made = tool(inside, host=Sandbox(by="landlock", read=[data]))
+    agent = Agent(ScriptedModel([call("inside", read=str(data)), text("Done.")] * 2), tools=[made])
+    with Runner("memory:").sync as runner:
+        assert runner.run(agent, "Go.").tool_executions[0].output["read"] == "old"
+        assert spares.waiting()
+        (tmp_path / "new").write_text("new")
+        (tmp_path / "new").replace(data)
+        assert runner.run(agent, "Go.").tool_executions[0].output["read"] == "new"
+
+
+def test_a_spare_outlived_a_change_of_the_file_of_its_module(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text("LIMIT = 1")
+    before = function._version(function.Reference("script:limit", str(file)))
+    file.write_text("LIMIT = 20")
+    assert function._version(function.Reference("script:limit", str(file))) != before != ()
 
 
 def test_the_filter_answers_for_this_machine_alone() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle.tools.hosts.landlock import check, libc, restrict
+from treadle.tools.hosts.pinned import check_pinned
 
 _SET_SECCOMP, _DROP_BOUND, _SET_SECUREBITS, _NO_NEW_PRIVILEGES = 22, 24, 28, 38
 _NO_ROOT_LOCKED: Final = 0b11101111
@@ -29,7 +30,12 @@ class _Filter(ctypes.Structure):
 
 
 def by_namespaces(what: dict[str, Any]) -> None:
-    """Limit the `processes` of this user namespace, in which those of the machine are not counted."""
+    """Compare what is here with the `pins`, and limit the `processes` of this user namespace.
+
+    Those of the machine are not counted in it.
+    """
+    for pin in what["pins"]:
+        check_pinned(pin[0], Path(pin[0]).stat(), (pin,))
     _limit_processes(what["processes"], 0)
 
 
@@ -37,14 +43,14 @@ def by_landlock(what: dict[str, Any]) -> None:
     """Confine this process.
 
     Args:
-        what: its `folder`, what it may `read` and `write`, `network`, the `filter`, and how many `processes` may be
-            added to those of its user; None for any number.
+        what: its `folder`, what it may `read` and `write`, the `pins` of these, `network`, the `filter`, and how many
+            `processes` may be added to those of its user; None for any number.
     """
     _limit_processes(what["processes"], _of_this_user())
     os.chdir(what["folder"])
     _give_up_capabilities()
     check("no new privileges", libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    restrict(what["read"], what["write"], network=what["network"])
+    restrict(what["read"], what["write"], network=what["network"], pins=what["pins"])
     program = base64.b64decode(what["filter"])
     instructions = _Filter(len(program) // 8, program)
     check("the filter of system calls", libc().prctl(_SET_SECCOMP, 2, ctypes.byref(instructions), 0, 0))

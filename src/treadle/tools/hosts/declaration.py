@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
+from treadle.tools.hosts.pinned import Pin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,18 @@ def make_inert() -> None:
 def is_inert() -> bool:
     """Return whether this is a tool's process."""
     return _inert
+
+
+_LEAST: Final = {"open_files": 8, "processes": 8}
+"""What a process needs to run any function: with less it fails at each call."""
+
+_TOO_LARGE: Final = 1 << 63
+"""What no limit of a system can be."""
+
+
+def is_list(value: Any) -> bool:
+    """Whether a declared value is a list of some kind, and not one text."""
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 @frozen(kw_only=True)
@@ -73,7 +86,8 @@ class Launch:
 class Subprocess:
     """Each call runs in a new process, which is killed with all it started when the call is over.
 
-    It is no sandbox: the process may read what its user may read, and has the network.
+    It is no sandbox: the process may read what its user may read, and has the network. It may also kill the supervisor
+    that ends it, and so outlive its call.
 
     Args:
         memory: bytes of address space of each process; None for no limit.
@@ -104,12 +118,13 @@ class Subprocess:
             value: Any = getattr(self, name)
             if value is None and name != "answer_bytes":
                 continue
-            if type(value) is not int or value < 1:
+            least = _LEAST.get(name, 1)
+            if type(value) is not int or value < least or value >= _TOO_LARGE:
                 raise ConfigurationError(
-                    f"{kind}({name}=...) takes a whole number from 1 on, not {value!r:.80}"
+                    f"{kind}({name}=...) takes a whole number from {least} on, below 2**63, not {value!r:.80}"
                 )
         env: Any = self.env
-        if isinstance(env, str) or not all(isinstance(name, str) for name in env):
+        if not is_list(env) or not all(isinstance(name, str) for name in env):
             raise ConfigurationError(
                 f"{kind}(env=...) takes names of variables, such as ('PROXY',), not {env!r:.80}"
             )
@@ -141,6 +156,18 @@ class Subprocess:
             HostUnavailable: this level cannot be had here.
         """
         return Launch(command=command, env=env)
+
+    def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
+        """Return what declared paths lead to now: a process started for something else takes no call.
+
+        Args:
+            module: the module of the tool's function.
+            script: the path of the script that this process runs, if the function is defined there.
+
+        Raises:
+            HostUnavailable: it is not as declared.
+        """
+        return ()
 
     def limits(self) -> dict[str, int]:
         """Return its limits by their names in `resource`."""

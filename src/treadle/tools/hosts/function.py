@@ -19,6 +19,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from treadle.core.data import frozen
@@ -204,7 +205,8 @@ class HostedFunction:
         """End a process, and start the next."""
         await process.end()
         if self.host.spare:
-            refill(self._loaded())
+            with suppress(HostUnavailable):  # the next call tells why
+                refill(self._loaded())
 
     async def _result(self, process: ToolProcess, ctx: ToolContext[Any]) -> Any:
         """Serve the process until it has a result.
@@ -248,7 +250,18 @@ class HostedFunction:
         reference = self._reference
         env = tuple(self.host.environment().items())
         path = tuple([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100  an empty entry is the folder
-        return Loaded(self.host, reference.module, reference.script, path, env)
+        pins = self.host.pins(reference.module, reference.script)
+        return Loaded(self.host, reference.module, reference.script, path, env, pins, _version(reference))
+
+
+def _version(reference: Reference) -> tuple[int, ...]:
+    """Return what differs when the file of a function has changed."""
+    file = reference.script or getattr(sys.modules.get(reference.module), "__file__", None)
+    try:
+        found = os.stat(file or "")  # noqa: PTH116
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 async def _secret(ctx: ToolContext[Any], name: str) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from errno import ENOSYS, EOPNOTSUPP
 from functools import cache
 from typing import Any, Final
 
+from treadle.tools.hosts.pinned import Pin, check_pinned
+
 NEEDED: Final = 6
 """The version of Landlock that restricts signals and abstract sockets: that of Linux 6.12."""
 
@@ -55,13 +57,14 @@ def version() -> int:
     return found
 
 
-def restrict(read: Iterable[str], write: Iterable[str], *, network: bool) -> None:
+def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: Iterable[Pin] = ()) -> None:
     """Restrict this process, and all that it starts, for ever; it has to have given up new privileges before.
 
     Args:
         read: files and folders that may be read and executed.
         write: files and folders that may also be changed.
         network: whether TCP is left as it is.
+        pins: what some of the paths have to lead to.
 
     Raises:
         OSError: it cannot be restricted in this way, and is not.
@@ -74,9 +77,9 @@ def restrict(read: Iterable[str], write: Iterable[str], *, network: bool) -> Non
     check("a ruleset", min(handle, 0))
     try:
         for path in read:
-            _allow(handle, path, _READING)
+            _allow(handle, path, _READING, pins)
         for path in write:
-            _allow(handle, path, _WRITING)
+            _allow(handle, path, _WRITING, pins)
         for path in filter(os.path.exists, _DEVICES):
             _allow(handle, path, _READ_FILE | _WRITE_FILE)
         check("Landlock", libc().syscall(_RESTRICT_SELF, handle, 0))
@@ -84,10 +87,12 @@ def restrict(read: Iterable[str], write: Iterable[str], *, network: bool) -> Non
         os.close(handle)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(ruleset: int, path: str, rights: int, pins: Iterable[Pin] = ()) -> None:
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if not stat.S_ISDIR(os.fstat(handle).st_mode):
+        found = os.fstat(handle)
+        check_pinned(path, found, pins)
+        if not stat.S_ISDIR(found.st_mode):
             rights &= _OF_A_FILE
         rule = _PathBeneath(rights, handle)
         check(path, libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))

@@ -30,6 +30,7 @@ from treadle.errors import HostUnavailable, ToolError, ToolOutcomeUnknown
 from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.hosts.child import packed
 from treadle.tools.hosts.declaration import Subprocess, interpreter
+from treadle.tools.hosts.pinned import Pin
 from treadle.tools.hosts.private_folder import PrivateFolder
 from treadle.tools.processes import BoundedOutput
 
@@ -71,6 +72,8 @@ class Loaded:
         script: the path of the script that the driver runs, if the function is defined there.
         path: where modules are looked for.
         env: its environment variables.
+        pins: what the declared paths of the host lead to.
+        version: that of the file of the module.
     """
 
     host: Subprocess
@@ -78,6 +81,12 @@ class Loaded:
     script: str | None
     path: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
+    pins: tuple[Pin, ...] = ()
+    version: tuple[int, ...] = ()
+
+    def is_of_the_tool_of(self, other: Loaded) -> bool:
+        """Whether both are for tools of the same module and host; its files may have changed since."""
+        return (self.host, self.module, self.script) == (other.host, other.module, other.script)
 
 
 class ProcessGone(Exception):

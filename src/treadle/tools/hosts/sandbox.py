@@ -35,7 +35,8 @@ from treadle.core.data import frozen
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
-from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert
+from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert, is_list
+from treadle.tools.hosts.pinned import Pin, pinned
 from treadle.tools.hosts.visible import (
     code_paths,
     interpreter_paths,
@@ -49,6 +50,9 @@ WAYS: Final[tuple[Way, ...]] = ("bubblewrap", "landlock")
 
 DISK: Final = 256 << 20
 """How much each folder in memory holds by default, in bytes."""
+
+_profiles: Final[set[str]] = set()
+"""The files that profiles were read from: what may write one would widen its own sandbox."""
 
 _NEVER: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
 """Folders of devices, processes and services: what holds one of them confines nothing."""
@@ -138,6 +142,7 @@ class Sandbox(Subprocess):
         if is_inert():
             return cls()
         path = Path(path)
+        _profiles.add(os.path.realpath(path))
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -213,8 +218,7 @@ class Sandbox(Subprocess):
     def launch(
         self, command: tuple[str, ...], env: dict[str, str], folder: Path, *, module: str, script: str | None
     ) -> Launch:
-        way, code = self._way(), code_paths(module, script)
-        self._check_folders(code)
+        way, code, pins = self._way(), code_paths(module, script), self.pins(module, script)
         seen = (*machine_paths(network=self.network), *outermost((*interpreter_paths(), *code)))
         read = list(dict.fromkeys((*seen, *cast("tuple[str, ...]", self.read))))
         group, release = self._group()
@@ -227,6 +231,7 @@ class Sandbox(Subprocess):
                 "folder": working,
                 "read": read,
                 "write": [*cast("tuple[str, ...]", self.write), str(folder)],
+                "pins": pins,
                 "network": self.network,
                 "processes": processes,
                 "filter": base64.b64encode(program).decode(),
@@ -251,19 +256,29 @@ class Sandbox(Subprocess):
             command=(*start, *line, *command),
             env={**env, "HOME": working, "TMPDIR": "/tmp"},  # noqa: S108  its own
             pass_fds=(handle,),
-            prepare=("treadle.tools.hosts.confined:by_namespaces", {"processes": processes}),
+            prepare=("treadle.tools.hosts.confined:by_namespaces", {"processes": processes, "pins": pins}),
             release=release,
         )
 
-    def _check_folders(self, code: Sequence[str]) -> None:
-        """Raise unless the declared folders are what they were, and none of those to write holds code of the driver."""
-        for path in (*self.read, *self.write):
-            if os.path.realpath(path) != path or not Path(path).exists():
+    def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
+        """Return what the declared paths lead to; none of the folders to write holds code of the driver."""
+        pins: list[Pin] = []
+        for path in cast("tuple[str, ...]", (*self.read, *self.write)):
+            try:
+                pins.append(pinned(path))
+            except OSError as error:
                 raise HostUnavailable(
-                    f"the sandbox lacks {path}: it is not there, or leads to another place by now"
-                )
+                    f"the sandbox lacks {path}: it is not there, or leads to another place by now "
+                    f"({error.strerror})"
+                ) from None
+        self._check_code(module, script)
+        return tuple(pins)
+
+    def _check_code(self, module: str, script: str | None) -> None:
+        """Raise if a folder to write holds what this process takes code or profiles from."""
+        places = [*loaded_from(code_paths(module, script)), *_profiles] if self.write else []
         for folder in cast("tuple[str, ...]", self.write):
-            for path in loaded_from(code):
+            for path in places:
                 if path == folder or path.startswith(folder + "/"):
                     raise HostUnavailable(
                         f"the sandbox may write {folder}, from which this process takes code ({path}): a call could "
@@ -372,11 +387,15 @@ def _in_memory(data: bytes) -> int:
 
 def _declared(name: str, paths: Any) -> tuple[str, ...]:
     """Return declared paths where they lead, or raise `ConfigurationError`."""
-    if isinstance(paths, (str, os.PathLike)):
+    if not is_list(paths):
         raise ConfigurationError(f"Sandbox({name}=...) takes a list of paths, not {paths!r:.80}")
     found: list[str] = []
     for each in paths:
-        if not isinstance(each, (str, os.PathLike)) or not str(cast("Any", each)):
+        if (
+            not isinstance(each, (str, os.PathLike))
+            or not str(cast("Any", each))
+            or "\0" in str(cast("Any", each))
+        ):
             raise ConfigurationError(f"Sandbox({name}=...) takes paths, not {each!r:.80}")
         path = os.path.realpath(cast("Any", each))
         if not Path(path).exists():

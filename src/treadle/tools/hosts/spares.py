@@ -28,13 +28,16 @@ _ending: Final[set[asyncio.Task[None]]] = set()
 
 
 def take(loaded: Loaded) -> ToolProcess:
-    """Return a process that has loaded this, or begins to.
+    """Return a process that has loaded this, or begins to; those that loaded what has changed since are ended.
 
     Raises:
         HostUnavailable: none can be started as declared.
     """
     with _lock:
         spare = _spares.pop(loaded, None)
+        stale = [(old, each) for old, each in _spares.items() if old.is_of_the_tool_of(loaded)]
+    for old, each in stale:
+        _retire(old, each)
     return spare if spare is not None and not spare.is_over() else ToolProcess(loaded)
 
 

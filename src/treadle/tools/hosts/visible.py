@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import site
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 _PROGRAMS: Final = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/sbin", "/nix/store", "/gnu/store")
 _SETTINGS: Final = (
@@ -72,7 +72,21 @@ def loaded_from(code: Iterable[str]) -> list[str]:
     Args:
         code: the files of a tool's module.
     """
-    return [os.path.realpath(path) for path in (*interpreter_paths(), *sys.path, *os.get_exec_path(), *code)]
+    places = (*interpreter_paths(), *sys.path, *os.get_exec_path(), *code, *sorted(set(_loaded())))
+    return [os.path.realpath(path) for path in places]
+
+
+def _loaded() -> Iterator[str]:
+    """Yield the folders of all modules that are loaded, and files that are links to other places."""
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})  # not by their attributes, which some modules make up
+        file, folders = names.get("__file__"), names.get("__path__")
+        if isinstance(file, str):
+            yield os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120  there may be thousands
+            if os.path.islink(file):  # noqa: PTH114
+                yield file
+        if isinstance(folders, Iterable):
+            yield from (str(folder) for folder in cast("Iterable[Any]", folders))
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
