@@ -162,7 +162,8 @@ def test_what_is_advised_exists(text: str) -> None:
                 continue
             value = getattr(value, name)
     for name, argument in re.findall(r"(?<![\w.@])([A-Z]\w+)\(([a-z_]+)=", text):
-        assert argument in parameters(getattr(treadle, name)), text
+        home = treadle if hasattr(treadle, name) else treadle.tools
+        assert argument in parameters(getattr(home, name)), text
     for name in re.findall(r"from treadle import (\w+)", text):
         assert hasattr(treadle, name), text
     for name in re.findall(r"from treadle\.models import (\w+)", text):

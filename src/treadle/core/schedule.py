@@ -244,21 +244,30 @@ def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
     if node.alone:
         return state.view
     before = MessageView(state.messages, node.saw)
-    return [*before, *[message for other in node.ahead for message in messages_of(other)], *node.messages]
+    return [
+        *before,
+        *[message for other in node.ahead for message in messages_of(other, state.frame_key)],
+        *node.messages,
+    ]
 
 
-def messages_of(node: StepNode) -> list[Message]:
-    """Return what a step adds to the conversation; if it did not end well, only the input it read."""
+def messages_of(node: StepNode, key: str = "") -> list[Message]:
+    """Return what a step adds to the conversation; if it did not end well, only the input it read.
+
+    Args:
+        node: the step.
+        key: the task's, from which the nonces of frames are made.
+    """
     if node.alone or node.status == "completed":
         return node.messages
-    return [spoken(received) for received in node.read]
+    return [spoken(received, key) for received in node.read]
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
     """Add the messages of all ended steps to the conversation, in order of path."""
     since = len(state.messages)
     for node in graph.unmerged:
-        state.messages.extend(messages_of(node))
+        state.messages.extend(messages_of(node, state.frame_key))
         node.merged, node.since = True, since
         if node.status == "completed":
             graph.merged[node.plan.name] = node.id
@@ -577,7 +586,7 @@ def leave(state: TaskState, graph: Graph) -> list[Message]:
     unended = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
     whole = {node.id: node.messages for node in unended if node.id not in graph.unneeded}
     nodes = sorted([*graph.unmerged, *unended], key=_by_path)
-    return [message for node in nodes for message in whole.get(node.id, messages_of(node))]
+    return [message for node in nodes for message in whole.get(node.id, messages_of(node, state.frame_key))]
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
