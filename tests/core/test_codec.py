@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.labels import Label
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import Usage
 
@@ -74,6 +75,11 @@ st.register_type_strategy(
 )
 CONTENTS = st.lists(CONTENT, max_size=3).map(tuple)
 OBJECTS = st.dictionaries(KEYS, JSON, max_size=3)
+
+
+st.register_type_strategy(
+    Label, st.builds(Label, WORDS.filter(bool), st.sampled_from(("trusted", "untrusted")))
+)
 
 
 def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:

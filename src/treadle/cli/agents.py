@@ -6,6 +6,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import field
 from difflib import get_close_matches
 from importlib import import_module
@@ -100,9 +101,13 @@ def project_with_servers() -> Path | None:
 
 
 def _project() -> Path | None:
-    """Return the nearest pyproject.toml, found upward."""
+    """Return the nearest pyproject.toml, found upward in the folders that may be looked into."""
     paths = (folder / "pyproject.toml" for folder in (Path.cwd(), *Path.cwd().parents))
-    return next((path for path in paths if path.is_file()), None)
+    for path in paths:
+        with suppress(PermissionError):
+            if path.is_file():
+                return path
+    return None
 
 
 def _settings_in(project: Path) -> dict[str, Any]:

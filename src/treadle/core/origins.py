@@ -67,7 +67,11 @@ def of_step(step: StepState) -> Iterator[str]:
     yield from step.shown
     for call in step.calls:
         if (call.attempt or call.label is not None) and call.status in ("ended", "deferred"):
-            yield from _of_call(call)
+            origin = f"tool:{call.name}" if call.label is None else untrusted_origin(call.label)
+            if origin is not None:
+                yield origin
+            if call.observation is not None:
+                yield from of_parts(call.observation)
 
 
 def of_task(state: TaskState) -> tuple[str, ...]:
