@@ -115,7 +115,7 @@ def test_a_writing_tool_that_is_started_twice_is_noticed(trials: Trials) -> None
 
 @pytest.mark.parametrize("trials", ["hasty"], indirect=True)
 def test_an_acknowledged_event_that_is_lost_is_noticed(trials: Trials) -> None:
-    # The process may crash before it wrote down an acknowledgement, most often on a busy machine: one of many is enough.
+    # The process may crash before it wrote down an acknowledgement, as it often does on a busy machine: one is enough.
     kills = (trials.new().kill_at("script", "before tool_ended s1-1-undo") for _ in range(20))
     violations = (text for killed in kills for text in lost(killed, killed.journal))
     assert any("tool_ended s1-2-undo was acknowledged" in text for text in violations)
