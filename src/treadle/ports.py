@@ -25,6 +25,7 @@ from typing import (
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES, Ephemeral, Event
+from treadle.core.ids import in_tenant
 from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.permits import StandingGrant
@@ -643,7 +644,8 @@ class TaskFigures:
     Tokens and costs are those of the task with all tasks below it; `own_tokens` and `own_cost` are of the task alone,
     so that sums over several tasks count nothing twice. Costs are in pico-dollars, None if some of it is not known.
     `updated` is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` (its answer, or why
-    it failed) are cut to a line; `text` is more of both, folded, for searches.
+    it failed) are cut to a line; `text` is more of both, folded, for searches. `pending` is how many of its requests
+    waited for a person; None if the version that wrote the row did not count them.
     """
 
     steps: int = 0
@@ -656,6 +658,7 @@ class TaskFigures:
     input: str = ""
     outcome: str = ""
     text: str = ""
+    pending: int | None = None
 
 
 @mutable
@@ -830,6 +833,9 @@ class TaskRow:
     figures: TaskFigures | None = None
     """None until a commit brought some, and for rows written before figures existed; `text` is left empty"""
 
+    tenant: str = ""
+    """whose task it is"""
+
     @property
     def cursor(self) -> str:
         """Where a list goes on behind this row."""
@@ -928,6 +934,11 @@ class TaskFilter:
         end: what its id ends with.
         limit: the most rows.
         cursor: the `cursor` of the last row of the page before.
+        roots: it has no parent.
+        updated_since: its figures say so, or it has none and was created then or later, or it has an owner: what an
+            owner does is not in the row yet. In microseconds since 1970, UTC.
+        pending: it may wait for a person: its figures say so or do not tell, or it has an owner.
+        tenant: whose tasks are listed.
     """
 
     states: tuple[str, ...] | None = None
@@ -943,13 +954,39 @@ class TaskFilter:
     end: str | None = None
     limit: int = 100
     cursor: str | None = None
+    roots: bool = False
+    updated_since: int | None = None
+    pending: bool = False
+    tenant: str = ""
+
+
+@frozen
+class StoreChanges:
+    """What may have been written to a store since its watchers were woken last.
+
+    Args:
+        tasks: the ids of the tasks whose journal or row changed; None: any may have.
+        mail: the ids of the tasks whose inbox holds an item not taken.
+        owners: whether a task may have another owner, or none, from now on.
+    """
+
+    tasks: frozenset[str] | None = frozenset()
+    mail: tuple[str, ...] = ()
+    owners: bool = True
 
 
 CommitDone = Callable[["Committed | Exception"], None]
+Wake = Callable[[StoreChanges], None]
+"""Called, from any thread, when a store may have changed."""
 
 
 class JournalReader(Protocol):
-    """The reading half of a `JournalStore`."""
+    """The reading half of a `JournalStore`.
+
+    A store with several tenants keeps each name that a tenant gives (of tasks, threads, blobs, grants and labels) with
+    the tenant's before it, and lists the tasks, threads and grants of one tenant. `TenantStores.of` returns the store
+    of one, which takes these names away again. The names of the tenant "" have nothing before them.
+    """
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`, in order, with blobs.
@@ -978,6 +1015,15 @@ class JournalReader(Protocol):
         """
         ...
 
+    async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+        """Return how many rows match and what they spent, by `agent`, by `day` or by `label:NAME`.
+
+        The days are those of `created`, UTC, such as `2026-11-23`. Rows without the label are summed up under None;
+        a text of a label is as `stores.listing.label_key` has it. `driven` stays 0. Of the filter, `states`, `search`,
+        `limit` and `cursor` are ignored.
+        """
+        ...
+
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
         ...
@@ -991,12 +1037,16 @@ class JournalReader(Protocol):
         """
         ...
 
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version, by ascending id, beginning behind `after`."""
+    async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
+        """Return the threads of a tenant that have a version, by ascending id, beginning behind `after`."""
         ...
 
-    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
-        """Return the approvals that hold for later calls, oldest first: by `created`, and of the same time by id.
+    async def grants(
+        self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
+    ) -> list[StandingGrant]:
+        """Return the approvals of a tenant that hold for later calls, oldest first.
+
+        They are ordered by `created`, and of the same time by id.
 
         With `tool`, only those of calls of this tool; with `revoked`, also those that were revoked.
         """
@@ -1053,7 +1103,7 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return the tasks that a driver is to adopt, by ascending id, beginning behind `after`.
+        """Return the tasks that a driver is to adopt, by ascending id, beginning behind `after`: those of all tenants.
 
         They are: tasks whose driver is not alive, in any state; and, among those that have not ended, tasks without an
         owner that were released as `wanted` from a time up to `until`, in microseconds since 1970, UTC, or whose inbox
@@ -1117,11 +1167,30 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+    def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
 
-        `wake` gets the ids of the tasks whose inbox holds an item not taken. The release of a task that had a thread
-        for which other tasks wait is such a write.
+        It is also called after writes through this object, if several callers watch. The changes name each task whose
+        journal grew, or that was created, claimed or released; after a gap in what the store heard they name none
+        (`tasks` is None), and so does a deletion where it has no cheaper sign. The release of a task that had a thread
+        for which other tasks wait is a change of owners.
+        """
+        ...
+
+
+class TenantStores(Protocol):
+    """The tenants of a store, each of which sees a store of its own."""
+
+    def of(self, tenant: str) -> JournalStore:
+        """Return the store as a tenant sees it: no name leads to what another tenant has."""
+        ...
+
+    async def orphans(
+        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
+    ) -> list[TaskRow]:
+        """Return what `JournalStore.orphans` returns, of all tenants; `tenant` of a row tells whose store knows it.
+
+        The list begins behind the row `after`.
         """
         ...
 
@@ -1131,13 +1200,22 @@ class JournalStore(JournalReader, Protocol):
 
 @frozen
 class ObservedTask:
-    """The task of an observed event. `parent` is the task that it is a child of, `depth` its distance from the root."""
+    """The task of an observed event. `parent` is the task that it is a child of, `depth` its distance from the root.
+
+    Ids are those of `tenant`: several tenants may have a task of the same id.
+    """
 
     task_id: str
     agent: str
     thread_id: str
     parent: str | None = None
     depth: int = 0
+    tenant: str = ""
+
+    @property
+    def full_id(self) -> str:
+        """Its id with its tenant before it: no other task of any tenant has it."""
+        return in_tenant(self.tenant, self.task_id)
 
 
 @mutable

@@ -38,6 +38,7 @@ from treadle.ports import Commit, CommitDone, Committed, InboxItem, JournalStore
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.owner import Owner, dump, item, until
 from treadle.testing.conformance.store import StoreConformance
+from treadle.testing.conformance.store_tenants import TenantConformance
 
 REFUSALS = (
     *(Refused, Fenced, TaskNotFound, TaskBusy, ThreadBusy, ThreadNotFound, AlreadyFinalized, JournalCorrupt),
@@ -397,6 +398,11 @@ APART = {
     "that no driver can claim, as the test says",
     "test_a_thread_is_free_once_the_store_of_its_holder_was_closed": "the next owner may, or need not, count on the "
     "epoch of the holder that it finds gone",
+    **{
+        name: "the witness looks at the tasks of one tenant; what tenants add is names, and no call of their own"
+        for name in dir(TenantConformance)
+        if name.startswith("test_")
+    },
 }
 """Tests after which a store may differ from the one in memory, and why."""
 

@@ -26,6 +26,7 @@
     t4-s3-0       call s3-0 of the fourth member of a thread, as later members see it
     order/s3-0    the idempotency key of call s3-0 of task `order`
     pause-17      the inbox item by which a task that was paused at event 17 pauses its children
+    command-1-abc the inbox item of the command that its sender named `abc`, sent for the first time
     survived-3    the inbox item by which a driver that lost epoch 3 of a task reports that it is alive
 
 An id is the place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
@@ -46,6 +47,7 @@ _QUESTION: Final = "-q"
 _VALUE: Final = "-value"
 _SAID: Final = "-said"
 _FINAL: Final = "-final-"
+_COMMAND: Final = "command-"
 
 
 def step_id(branch: int, index: int | str) -> str:
@@ -209,6 +211,20 @@ def is_final(place: str) -> bool:
     return _FINAL in place
 
 
+TENANT_SEPARATOR: Final = "\x1f"
+"""Stands between a tenant and a name that it gave, where a store keeps the names of several: no name may hold it."""
+
+
+def in_tenant(tenant: str, name: str) -> str:
+    """Return a name with its tenant before it: one that no name of another tenant is. That of the tenant "" is bare."""
+    return f"{tenant}{TENANT_SEPARATOR}{name}" if tenant else name
+
+
+def is_name(*names: str | None) -> bool:
+    """Whether what names tasks and threads are names that a tenant may give; None is no name."""
+    return not any(name is not None and TENANT_SEPARATOR in name for name in names)
+
+
 def child_id(parent: str, call: str, number: int = 1) -> str:
     """Return the id of the task that performs the call of an agent: the `number`th, if those before it failed."""
     return f"{parent}.{call}" if number == 1 else f"{parent}.{call}{_TRY}{number}"
@@ -234,6 +250,22 @@ def survival_id(epoch: int) -> str:
     return f"survived-{epoch}"
 
 
+def command_item_id(command_id: str, number: int = 1) -> str:
+    """Return the id of the inbox item of a command that its sender named, sent for the `number`th time."""
+    return f"{_COMMAND}{number}-{command_id}"
+
+
+def is_of_command(item_id: str, command_id: str) -> bool:
+    """Whether an inbox item is a command of this name, sent for any time."""
+    return item_id.startswith(_COMMAND) and item_id[len(_COMMAND) :].partition("-")[2] == command_id
+
+
 def summary_task_id(digest: str, number: int) -> str:
     """Return the id of the task that makes a summary: the `number`th try to summarise what has this digest."""
     return f"summary-{digest}-{number}"
+
+
+def imported_task_id(thread_id: str, command_id: str) -> str:
+    """Return the id of the task that holds the messages which a named command imports into a thread."""
+    named = f"{thread_id}\0{command_id}".encode()
+    return f"import-{hashlib.sha256(named).hexdigest()[:32]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from treadle.errors import ConfigurationError
@@ -23,8 +24,9 @@ _FIELDS: Final = (
     ("u", "updated"),
     ("q", "input"),
     ("r", "outcome"),
+    ("p", "pending"),
 )
-"""The names of fields in the column `figures`; sums read `t` and `c` there."""
+"""The names of fields in the column `figures`; sums read `t` and `c` there, filters `u` and `p`."""
 
 
 def position(cursor: str) -> tuple[int, str]:
@@ -74,7 +76,7 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
     if column is None:
         return None
     document = json.loads(column)
-    return TaskFigures(**{name: document[key] for key, name in _FIELDS})
+    return TaskFigures(**{name: document[key] for key, name in _FIELDS if key in document})
 
 
 def has_state(word: str, states: Sequence[str] | None, *, driven: bool) -> bool:
@@ -102,7 +104,8 @@ def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
         text: what searches read of it; None if it has no figures.
     """
     return (
-        has_state(row.word, wanted.states, driven=row.driver is not None and row.driver.alive)
+        row.tenant == wanted.tenant
+        and has_state(row.word, wanted.states, driven=row.driver is not None and row.driver.alive)
         and (wanted.agent is None or row.agent == wanted.agent)
         and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
         and (wanted.parent is None or row.parent == wanted.parent)
@@ -114,7 +117,33 @@ def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
         and (wanted.beginning is None or row.task_id.startswith(wanted.beginning))
         and (wanted.end is None or row.task_id.endswith(wanted.end))
         and (wanted.cursor is None or order(row) < position(wanted.cursor))
+        and not (wanted.roots and row.parent is not None)
+        and (row.driver is not None or _is_recent_and_waits(row, wanted))
     )
+
+
+def _is_recent_and_waits(row: TaskRow, wanted: TaskFilter) -> bool:
+    """Whether the figures of a task without an owner fit a filter."""
+    figures = row.figures
+    if wanted.pending and figures is not None and figures.pending == 0:
+        return False
+    updated = row.created if figures is None else figures.updated
+    return wanted.updated_since is None or updated >= wanted.updated_since
+
+
+def label_of(by: str) -> str:
+    """Return the name of the label that usage is summed up by, as the index of labels holds it."""
+    return label_key(by.removeprefix("label:"))
+
+
+def usage_key(row: TaskRow, by: str) -> str | None:
+    """Return under what the usage of a task is summed up; see `JournalReader.usage`."""
+    if by == "agent":
+        return row.agent
+    if by == "day":
+        return datetime.fromtimestamp(row.created // 1_000_000, UTC).date().isoformat()
+    value = row.labels.get(by.removeprefix("label:"))
+    return None if value is None else label_key(value)
 
 
 def sums_of(row: TaskRow) -> TaskSums:

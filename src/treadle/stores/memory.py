@@ -5,14 +5,16 @@ It stores encoded records as they are, so a task takes as much memory as its jou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import Final
 from uuid import uuid4
 
 from treadle.core.data import mutable
@@ -40,6 +42,7 @@ from treadle.ports import (
     QueuePosition,
     Record,
     Refused,
+    StoreChanges,
     TaskFigures,
     TaskFilter,
     TaskRow,
@@ -47,10 +50,15 @@ from treadle.ports import (
     ThreadMember,
     ThreadMoved,
     ThreadRow,
+    Wake,
 )
 from treadle.stores import rules
-from treadle.stores.listing import is_match, newest, sums_of
+from treadle.stores.listing import is_match, position, sums_of, usage_key
 from treadle.stores.rules import IN_PARALLEL, Membership, QueuedTask, QueueEntry
+from treadle.stores.tenants import tenant_of
+
+CHUNK: Final = 100
+"""How many tasks a list looks at before other work of the event loop gets its turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,11 +136,15 @@ class MemoryStore(JournalStore):
         self._lock = Lock()
         self._closed = False
         self._tasks: dict[str, _Task] = {}
+        self._listed: list[tuple[int, str]] = []
+        """time and id of the tasks that lists show, the newest last"""
+
         self._threads: dict[str, _Thread] = {}
         self._blobs: dict[str, _Blob] = {}
         self._grants: dict[str, StandingGrant] = {}
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+        self._watchers: dict[object, Wake] = {}
         self._driver_id = str(uuid4())
+        self._host = socket.gethostname()
         self._fenced = 0
 
     @property
@@ -169,8 +181,8 @@ class MemoryStore(JournalStore):
                 self._fenced += isinstance(refusal, Fenced)
                 result = refusal
         done(result)
-        if commit.release and len(self._watchers) > 1:
-            self._wake_watchers(())
+        if len(self._watchers) > 1 and not isinstance(result, Exception):
+            self._tell_of(commit.task_id, owners=commit.release or commit.create is not None)
 
     def _commit(self, commit: Commit) -> Committed:
         task = self._tasks.get(commit.task_id)
@@ -238,6 +250,7 @@ class MemoryStore(JournalStore):
     def _write(self, task: _Task, commit: Commit, taken_out: int) -> None:
         if commit.create is not None:
             self._tasks[commit.task_id] = task
+            insort(self._listed, (task.new.created, commit.task_id))
             if task.base is not None:
                 task.base.forks.append(task)
         if commit.record is not None:
@@ -282,7 +295,10 @@ class MemoryStore(JournalStore):
             task.epoch += 1
             task.owned, task.mark = True, end
             position = _assign_place(task, self._entry(task, "enqueue" if enter else None))
-            return Claim(task.epoch, end.seq, end.digest, position, task.wanted)
+            claim = Claim(task.epoch, end.seq, end.digest, position, task.wanted)
+        if len(self._watchers) > 1:
+            self._tell_of(task_id, owners=True)
+        return claim
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
@@ -301,8 +317,11 @@ class MemoryStore(JournalStore):
             task.seen = set(task.waiting)
             task.records = [self._with_shared_blobs(record) for record in own_records]
             self._tasks[row.task_id] = task
+            if not row.deleted:
+                insort(self._listed, (row.created, row.task_id))
             if base is not None:
                 base.forks.append(task)
+        self._tell_of(row.task_id, owners=True)
 
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
@@ -328,13 +347,14 @@ class MemoryStore(JournalStore):
                 return False
             task.seen.add(item.item_id)
             task.waiting[item.item_id] = stored
-        self._wake_watchers((task_id,))
+        self._wake_watchers(StoreChanges(mail=(task_id,)))
         return True
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         with self._lock:
             self._delete([self._task(task_id)])
+        self._wake_watchers(StoreChanges(None))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
@@ -346,6 +366,7 @@ class MemoryStore(JournalStore):
             if not tasks and thread_id not in self._threads:
                 raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
             self._delete(tasks, thread_id)
+        self._wake_watchers(StoreChanges(None))
 
     def _delete(self, roots: list[_Task], thread_id: str | None = None) -> None:
         family = self._family(roots)
@@ -353,6 +374,7 @@ class MemoryStore(JournalStore):
             if task.owned:
                 raise _busy(task)
         for task in family:
+            del self._listed[bisect_left(self._listed, (task.new.created, task.new.task_id))]
             task.deleted = True
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
@@ -497,28 +519,53 @@ class MemoryStore(JournalStore):
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest first."""
-        with self._lock:
-            self._usable()
-            return newest([self._matching(wanted)], wanted.limit)
+        limit, rows = max(wanted.limit, 0), list[TaskRow]()
+        async with aclosing(self._matching(wanted)) as matching:
+            async for some in matching:
+                rows += some
+                if len(rows) >= limit:
+                    break
+        return rows[:limit]
 
     async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
         """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
         sums: dict[str, TaskSums] = {}
-        with self._lock:
-            self._usable()
-            for row in self._matching(replace(wanted, cursor=None)):
+        async for rows in self._matching(replace(wanted, cursor=None)):
+            for row in rows:
                 if wanted.search is None or row.figures is not None:
                     sums.setdefault(row.word, TaskSums()).add(sums_of(row))
         return sums
 
-    def _matching(self, wanted: TaskFilter) -> list[TaskRow]:
-        rows: list[TaskRow] = []
-        for task in self._tasks.values():
-            if not task.deleted:
+    async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+        """Return how many rows match and what they spent, by agent, day or label; see `JournalReader.usage`."""
+        sums: dict[str | None, TaskSums] = {}
+        async for rows in self._matching(replace(wanted, states=None, search=None, cursor=None)):
+            for row in rows:
+                sums.setdefault(usage_key(row, by), TaskSums()).add(replace(sums_of(row), driven=0))
+        return sums
+
+    async def _matching(self, wanted: TaskFilter) -> AsyncGenerator[list[TaskRow]]:
+        """Yield matching rows, newest first, some at a time: the event loop does other work meanwhile."""
+        with self._lock:
+            self._usable()
+            listed = list(self._listed)
+        if wanted.cursor is not None:
+            del listed[bisect_left(listed, position(wanted.cursor)) :]
+        while listed:
+            with self._lock:
+                rows = list(self._matching_of(listed[-CHUNK:], wanted))
+            yield rows
+            del listed[-CHUNK:]
+            if listed:
+                await asyncio.sleep(0)
+
+    def _matching_of(self, listed: list[tuple[int, str]], wanted: TaskFilter) -> Iterator[TaskRow]:
+        for _, task_id in reversed(listed):
+            task = self._tasks.get(task_id)
+            if task is not None and not task.deleted:
                 row = self._row(task)
                 if is_match(row, wanted, task.figures.text if task.figures is not None else None):
-                    rows.append(row)
-        return rows
+                    yield row
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return the tasks that a driver is to adopt; see `JournalStore.orphans`."""
@@ -549,21 +596,29 @@ class MemoryStore(JournalStore):
             members = [m for m in later if m.version <= at and (m.removed is None or m.removed > at)]
             return at, [ThreadMember(m.version, m.task.new.task_id, m.seq, covers=m.covers) for m in members]
 
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+    async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
         """Return the threads that have a version; see `JournalStore.threads`."""
         with self._lock:
             self._usable()
-            names = [name for name in sorted(self._threads) if after is None or name > after]
+            names = [
+                name
+                for name in sorted(self._threads)
+                if tenant_of(name) == tenant and (after is None or name > after)
+            ]
             return [self._thread_row(name) for name in names[: max(limit, 0)]]
 
-    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+    async def grants(
+        self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
+    ) -> list[StandingGrant]:
         """Return the approvals that hold for later calls; see `JournalReader.grants`."""
         with self._lock:
             self._usable()
             found = [
                 grant
                 for grant in self._grants.values()
-                if tool in (None, grant.tool) and (revoked or grant.revoked is None)
+                if tenant_of(grant.grant_id) == tenant
+                and tool in (None, grant.tool)
+                and (revoked or grant.revoked is None)
             ]
         return sorted(found, key=lambda grant: (grant.created, grant.grant_id))
 
@@ -603,20 +658,24 @@ class MemoryStore(JournalStore):
                 task.base = copies[id(task.base)] if task.base is not None else None
             copy._grants = dict(self._grants)
             copy._tasks = {key: copies[id(task)] for key, task in self._tasks.items()}
+            copy._listed = list(self._listed)
             for name, thread in self._threads.items():
                 members = [replace(member, task=copies[id(member.task)]) for member in thread.members]
                 copy._threads[name] = _Thread(thread.version, members)
         yield copy
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+    def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` when another watcher may have written: runners can share this object."""
         token = object()
         self._watchers[token] = wake
         return lambda: self._watchers.pop(token, None) and None
 
-    def _wake_watchers(self, with_mail: Sequence[str]) -> None:
+    def _tell_of(self, task_id: str, *, owners: bool) -> None:
+        self._wake_watchers(StoreChanges(frozenset((task_id,)), owners=owners))
+
+    def _wake_watchers(self, changes: StoreChanges) -> None:
         for wake in list(self._watchers.values()):
-            wake(with_mail)
+            wake(changes)
 
     def _usable(self) -> None:
         if self._closed:
@@ -631,9 +690,7 @@ class MemoryStore(JournalStore):
 
     def _row(self, task: _Task) -> TaskRow:
         new = task.new
-        driver = (
-            Driver(self._driver_id, socket.gethostname(), os.getpid(), alive=True) if task.owned else None
-        )
+        driver = Driver(self._driver_id, self._host, os.getpid(), alive=True) if task.owned else None
         return TaskRow(
             task_id=new.task_id,
             agent=new.agent,
@@ -652,6 +709,7 @@ class MemoryStore(JournalStore):
             wanted=task.wanted,
             format=task.format,
             figures=None if task.figures is None else replace(task.figures, text=""),
+            tenant=tenant_of(new.task_id),
         )
 
 

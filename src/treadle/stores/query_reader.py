@@ -20,6 +20,7 @@ from treadle.ports import (
     ThreadRow,
 )
 from treadle.stores.listing import figures_of_column
+from treadle.stores.tenants import tenant_of
 
 T = TypeVar("T")
 
@@ -31,13 +32,16 @@ class Queries(Protocol):
     def row(self, connection: Any, key: str, deleted: bool, /) -> TaskRow: ...
     def rows(self, connection: Any, wanted: TaskFilter, /) -> list[TaskRow]: ...
     def sums(self, connection: Any, wanted: TaskFilter, /) -> dict[str, TaskSums]: ...
+    def usage(self, connection: Any, wanted: TaskFilter, by: str, /) -> dict[str | None, TaskSums]: ...
     def orphans(self, connection: Any, limit: int, after: str | None, until: int, /) -> list[TaskRow]: ...
     def inbox(self, connection: Any, key: str, /) -> list[InboxItem]: ...
     def thread(
         self, connection: Any, key: str, version: int | None, since: int, /
     ) -> tuple[int, list[ThreadMember]]: ...
-    def threads(self, connection: Any, limit: int, after: str | None, /) -> list[ThreadRow]: ...
-    def grants(self, connection: Any, tool: str | None, revoked: bool, /) -> list[StandingGrant]: ...
+    def threads(self, connection: Any, limit: int, after: str | None, tenant: str, /) -> list[ThreadRow]: ...
+    def grants(
+        self, connection: Any, tool: str | None, revoked: bool, tenant: str, /
+    ) -> list[StandingGrant]: ...
 
 
 def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
@@ -64,6 +68,7 @@ def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
         wanted=wanted,
         format=min_format,
         figures=figures_of_column(figures),
+        tenant=tenant_of(key),
     )
 
 
@@ -95,6 +100,10 @@ class QueryReader(JournalReader):
         """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
         return await self._query(self.queries.sums, wanted)
 
+    async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+        """Return how many rows match and what they spent, by agent, day or label; see `JournalReader.usage`."""
+        return await self._query(self.queries.usage, wanted, by)
+
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""
         return await self._query(self.queries.inbox, task_id)
@@ -105,10 +114,12 @@ class QueryReader(JournalReader):
         """Return a thread's version and its members; see `JournalReader.thread`."""
         return await self._query(self.queries.thread, thread_id, version, since)
 
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+    async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
         """Return the threads that have a version; see `JournalReader.threads`."""
-        return await self._query(self.queries.threads, limit, after)
+        return await self._query(self.queries.threads, limit, after, tenant)
 
-    async def grants(self, *, tool: str | None = None, revoked: bool = False) -> list[StandingGrant]:
+    async def grants(
+        self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
+    ) -> list[StandingGrant]:
         """Return the approvals that hold for later calls; see `JournalReader.grants`."""
-        return await self._query(self.queries.grants, tool, revoked)
+        return await self._query(self.queries.grants, tool, revoked, tenant)

@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from treadle.core.conversation import may_leave_thread
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import check_format, missing_tail, replaced_tail
 from treadle.core.permits import StandingGrant
@@ -183,7 +184,7 @@ def check_thread(commit: Commit, version: int, members: Sequence[tuple[int, int]
         return 0
     if members:
         (own_version, covers), *later = members
-        if covers or all(covered and covered < own_version for _, covered in later):
+        if may_leave_thread(own_version, covers, [covered for _, covered in later]):
             return own_version
     raise AlreadyFinalized(
         f"newer messages follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",

@@ -20,8 +20,10 @@ from treadle.ports import (
     InboxItem,
     JournalStore,
     Record,
+    StoreChanges,
     TaskRow,
     ThreadMember,
+    Wake,
 )
 from treadle.stores.query_reader import QueryReader
 from treadle.stores.writer_thread import BARRIER, Item, WriterThread
@@ -40,7 +42,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         self._writer: W | None = None
         self._closed = False
         self._fenced = 0
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+        self._watchers: dict[object, Wake] = {}
 
     def _new_writer(self) -> W:
         """Return a writer that has just begun."""
@@ -77,13 +79,13 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""
         if commit.release and len(self._watchers) > 1:
-            done = self._waking_watchers(done)
+            done = self._waking_watchers(done, commit.task_id)
         self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
 
-    def _waking_watchers(self, done: CommitDone) -> CommitDone:
+    def _waking_watchers(self, done: CommitDone, task_id: str) -> CommitDone:
         def done_and_woken(result: Committed | Exception) -> None:
             done(result)
-            self._wake_watchers(())
+            self._wake_watchers(StoreChanges(frozenset((task_id,))))
 
         return done_and_woken
 
@@ -117,16 +119,18 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
         new = await self._submit(self._active(), "post", (task_id, item))
-        self._wake_watchers((task_id,))
+        self._wake_watchers(StoreChanges(mail=(task_id,)))
         return new
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         await self._submit(self._active(), "delete", task_id)
+        self._wake_watchers(StoreChanges(None))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
         await self._submit(self._active(), "delete_thread", thread_id)
+        self._wake_watchers(StoreChanges(None))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
         """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
@@ -135,6 +139,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
         await self._submit(self._active(), "restore", (row, records, inbox))
+        self._wake_watchers(StoreChanges(frozenset((row.task_id,))))
 
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
@@ -159,8 +164,8 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         writer.submit(Item(operation, argument, done, loop))
         return future
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` from the writer's thread soon after another connection wrote; return how to end that."""
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake` soon after another connection wrote, from the writer's thread; see `JournalStore.watch`."""
         stop, token = self._active().watch(wake), object()
         self._watchers[token] = wake
 
@@ -170,10 +175,10 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
         return end
 
-    def _wake_watchers(self, with_mail: Sequence[str]) -> None:
-        """Wake all watchers of this object: the writer notices only writes of other processes."""
+    def _wake_watchers(self, changes: StoreChanges) -> None:
+        """Wake all watchers of this object at once: the writer tells them of its own writes later."""
         for wake in list(self._watchers.values()):
-            wake(with_mail)
+            wake(changes)
 
     async def _wait_for_queue(self) -> None:
         """Wait until all that this process queued is written, so that a read sees it."""

@@ -40,7 +40,7 @@ import atexit
 import os
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -49,6 +49,7 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
 from treadle.errors import Fenced, StoreUnavailable, TreadleError
+from treadle.ports import StoreChanges, Wake
 
 GROUP_SIZE = 512
 EXIT_SECONDS = 2.0
@@ -86,7 +87,7 @@ class WriterThread:
         self.finished = 0
         self.fenced = 0
         self._lock = Lock()
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+        self._watchers: dict[object, Wake] = {}
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         for future in (self.ready, self.stopped):
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel it for all
@@ -108,18 +109,18 @@ class WriterThread:
                 self.closing = reason
                 self._put(None)
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+    def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` in the thread soon after other processes wrote; return a function that ends that."""
         token = object()
         self._watchers[token] = wake
         self._put(Item(BARRIER))  # the thread may be waiting without a timeout, or has to begin to listen
         return lambda: self._watchers.pop(token, None) and None
 
-    def _wake_watchers(self, waiting: Sequence[str]) -> None:
-        """Tell the watchers which tasks have unread mail; called in the thread."""
+    def _wake_watchers(self, changes: StoreChanges) -> None:
+        """Tell the watchers what may have changed; called in the thread."""
         for token, wake in list(self._watchers.items()):
             try:
-                wake(waiting)
+                wake(changes)
             except RuntimeError:  # its event loop is closed: it is a watcher no more
                 self._watchers.pop(token, None)
 

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 
 from tests.stores.proxy import BEGIN, Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
-from treadle.ports import AT_ONCE, Committed, InboxItem, TaskFilter
+from treadle.ports import AT_ONCE, Committed, InboxItem, StoreChanges, TaskFilter
 from treadle.stores.postgres import PostgresStore, journal, readers
 from treadle.stores.postgres import schema as postgres_schema
 from treadle.stores.postgres import writer as postgres_writer
@@ -410,7 +410,7 @@ async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
         await Owner.create(two, "t")
         woken: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        first.watch(lambda mail: loop.call_soon_threadsafe(woken.put_nowait, tuple(mail)) and None)
+        first.watch(lambda changes: loop.call_soon_threadsafe(woken.put_nowait, changes.mail) and None)
         await asyncio.sleep(0.3)
         delays: list[float] = []
         for n in range(20):
@@ -456,11 +456,11 @@ async def test_an_owner_finds_an_inbox_item_without_a_notification_after_its_sen
     async with opened(url) as first, opened(url) as two:
         await Owner.create(first, "t")
         messages: list[str] = []
-        first.watch(messages.extend)
+        first.watch(lambda changes: messages.extend(changes.mail))
         await asyncio.sleep(0.2)
         assert two._writer is not None
         monkeypatch.setattr(
-            two._writer, "_schedule_notification", lambda **what: None
+            two._writer, "_schedule_notification", lambda *_, **what: None
         )  # as if it had been killed
         await two.post("t", item("i"))
 
@@ -488,7 +488,7 @@ async def test_watchers_are_woken_once_after_a_new_session_listens(url: str) -> 
     async with opened(url) as first, opened(url) as two:
         await Owner.create(two, "t")
         mail: set[str] = set()
-        first.watch(mail.update)
+        first.watch(lambda changes: mail.update(changes.mail))
         await asyncio.sleep(0.3)
         writer = first._writer
         assert writer is not None
@@ -502,7 +502,7 @@ async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing
         owner = await Owner.create(first, "mine")
         await Owner.create(two, "t")
         mail: set[str] = set()
-        first.watch(mail.update)
+        first.watch(lambda changes: mail.update(changes.mail))
         await asyncio.sleep(0.2)
         assert first._writer is not None
         for n in range(3):
@@ -519,8 +519,8 @@ async def test_a_notified_inbox_item_is_not_lost_by_a_later_notification(url: st
         mail, woken = set[str](), asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def wake(with_mail: Sequence[str]) -> None:
-            mail.update(with_mail)
+        def wake(changes: StoreChanges) -> None:
+            mail.update(changes.mail)
             loop.call_soon_threadsafe(woken.set)
 
         first.watch(wake)

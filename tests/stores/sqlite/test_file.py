@@ -155,12 +155,17 @@ async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch
 
 
 def without_lists(path: Path) -> None:
-    """Take back what the migration for lists added to a file."""
-    indexes = [f"DROP INDEX tasks_by_{name}" for name in ("created", "state", "agent", "thread")]
+    """Take back what the migration for lists, and those after it, added to a file."""
+    tenants = [
+        *[f"DROP INDEX {name}_by_tenant" for name in ("threads", "grants")],
+        *[f"DROP INDEX tasks_by_{name}" for name in ("created", "state", "agent")],
+        *[f"ALTER TABLE {name} DROP COLUMN tenant" for name in ("tasks", "threads")],
+    ]
+    indexes = ["DROP INDEX tasks_by_thread"]
     made = [f"CREATE INDEX tasks_by_{name} ON tasks({name}, key)" for name in ("state", "thread")]
     columns = [f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("figures", "search")]
     tables = [f"DROP TABLE {name}" for name in ("task_labels", "grants")]
-    sql(path, *indexes, *made, *columns, *tables, "UPDATE compatible SET opens = 7")
+    sql(path, *tenants, *indexes, *made, *columns, *tables, "UPDATE compatible SET opens = 7")
     sql(path, "PRAGMA user_version = 7")
 
 

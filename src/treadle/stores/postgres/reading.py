@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, LiteralString
 
 from psycopg.pq import TransactionStatus
@@ -39,9 +40,17 @@ t.deleted, t.wanted, t.format, t.figures, d.key, d.host, d.boot, d.pid, d.starte
 (extract(epoch FROM d.lease) * 1000000)::bigint"""
 _JOINED: Final = " LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"
 _ROWS: Final[LiteralString] = _COLUMNS + " FROM tasks t" + _JOINED
-_SUMS: Final = """SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
-count(*), coalesce(sum((t.figures::json ->> 't')::bigint), 0), coalesce(sum((t.figures::json ->> 'c')::bigint), 0),
-count(*) - count(t.figures::json ->> 'c')"""
+_SPENT: Final = """count(*), coalesce(sum((t.figures::json ->> 't')::bigint), 0),
+coalesce(sum((t.figures::json ->> 'c')::bigint), 0), count(*) - count(t.figures::json ->> 'c')"""
+_SUMS: Final[LiteralString] = (
+    "SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(), "
+    + _SPENT
+)
+_USAGE_KEYS: Final[dict[str, LiteralString]] = {
+    "agent": "t.agent",
+    "day": "to_char(to_timestamp(t.created / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+}
+_LABEL_OF: Final = "(SELECT value FROM task_labels WHERE key = t.key AND name = %s)"
 _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   SELECT id FROM tasks WHERE driver = ANY(%s)
   UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND %s AND driver IS NULL AND state <> ALL(%s)
@@ -71,6 +80,8 @@ _BY_TIME: Final[dict[str, dict[str, LiteralString]]] = {
 }
 """Terms that read times, by the table that orders a list."""
 
+_UPDATED: Final = "(coalesce((t.figures::json ->> 'u')::bigint, t.created) >= %s OR t.driver IS NOT NULL)"
+_PENDING: Final = "(coalesce((t.figures::json ->> 'p')::bigint, -1) <> 0 OR t.driver IS NOT NULL)"
 _LABELLED: Final = "EXISTS (SELECT 1 FROM task_labels WHERE name = %s AND value = %s AND key = t.key)"
 _OWNED: Final = "t.driver IS NOT NULL"
 _RESTING: Final = "t.driver IS NULL AND t.state = %s"
@@ -88,7 +99,15 @@ _MEMBERS: Final = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members
 WHERE m.thread = %s AND m.version > %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
 _LISTED: Final = """SELECT key, version, (SELECT count(*) FROM members m
 WHERE m.thread = h.key AND gone IS NULL AND covers = 0)
-FROM threads h WHERE version > 0 AND key > %s ORDER BY key LIMIT %s"""
+FROM threads h WHERE version > 0 AND tenant = %s AND key > %s ORDER BY key LIMIT %s"""
+_GRANT_COLUMNS: Final = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked,
+revoked_by FROM grants WHERE """
+_GRANTS: Final[LiteralString] = (
+    _GRANT_COLUMNS + "tenant = %s AND (%s OR revoked IS NULL) ORDER BY created, id"
+)
+_GRANTS_OF_TOOL: Final[LiteralString] = (
+    _GRANT_COLUMNS + "tool = %s AND (%s OR revoked IS NULL) ORDER BY created, id"
+)
 _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1"""
 
 
@@ -251,8 +270,8 @@ def _source(
     """
     source: LiteralString = " FROM tasks t"
     by = "t"
-    terms: list[LiteralString] = ["NOT t.deleted"]
-    bindings: list[Any] = []
+    terms: list[LiteralString] = ["NOT t.deleted", "t.tenant = %s"]
+    bindings: list[Any] = [wanted.tenant]
     for name, value in (wanted.labels or {}).items():
         terms.append(_LABELLED if by == "l" else "l.name = %s AND l.value = %s")
         bindings += [listing.label_key(name), listing.label_key(value)]
@@ -265,6 +284,13 @@ def _source(
         if (value := getattr(wanted, name)) is not None:
             terms.append(_BY_TIME[by][name])
             bindings.append(value)
+    if wanted.updated_since is not None:
+        terms.append(_UPDATED)
+        bindings.append(wanted.updated_since)
+    if wanted.roots:
+        terms.append("t.parent IS NULL")
+    if wanted.pending:
+        terms.append(_PENDING)
     if wanted.beginning is not None:
         terms.append("t.key >= %s AND t.key < %s")
         bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
@@ -292,6 +318,18 @@ def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSum
                 TaskSums(*map(int, counts), driven=counts[0] if is_driven else 0)
             )
     return result
+
+
+def usage(connection: BoundedConnection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+    """Return how many tasks match and what they spent, by agent, day or label."""
+    source, _, terms, bindings = _source(replace(wanted, search=None))
+    key = _USAGE_KEYS.get(by, _LABEL_OF)
+    if by not in _USAGE_KEYS:
+        bindings = [listing.label_of(by), *bindings]
+    query: LiteralString = (
+        "SELECT " + key + ", " + _SPENT + source + " WHERE " + " AND ".join(terms) + " GROUP BY 1"
+    )
+    return {name: TaskSums(*map(int, counts)) for name, *counts in connection.execute(query, bindings)}
 
 
 def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
@@ -344,13 +382,16 @@ def thread(
     return at, [ThreadMember(*member) for member in members]
 
 
-def threads(connection: BoundedConnection, limit: int, after: str | None) -> list[ThreadRow]:
-    """Return the threads that have a version, by ascending id."""
-    return [ThreadRow(*columns) for columns in connection.execute(_LISTED, (after or "", max(limit, 0)))]
+def threads(connection: BoundedConnection, limit: int, after: str | None, tenant: str) -> list[ThreadRow]:
+    """Return the threads of a tenant that have a version, by ascending id."""
+    bindings = (tenant, after or "", max(limit, 0))
+    return [ThreadRow(*columns) for columns in connection.execute(_LISTED, bindings)]
 
 
-def grants(connection: BoundedConnection, tool: str | None, revoked: bool) -> list[StandingGrant]:
-    """Return the approvals that hold for later calls, oldest first."""
-    sql = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked, revoked_by
-    FROM grants WHERE (%s::text IS NULL OR tool = %s) AND (%s OR revoked IS NULL) ORDER BY created, id"""
-    return [StandingGrant(*columns) for columns in connection.execute(sql, (tool, tool, revoked))]
+def grants(
+    connection: BoundedConnection, tool: str | None, revoked: bool, tenant: str
+) -> list[StandingGrant]:
+    """Return the approvals of a tenant that hold for later calls, oldest first."""
+    # The name of a tool is that of its tenant alone.
+    query, name = (_GRANTS, tenant) if tool is None else (_GRANTS_OF_TOOL, tool)
+    return [StandingGrant(*columns) for columns in connection.execute(query, (name, revoked))]

@@ -52,8 +52,9 @@ wakes for it, and writes it before a group when it is due. A wait for locks ends
 
 **Notifications.** `NOTIFY` in the transaction that writes would put all commits of the database one behind the other.
 So it is sent afterwards, on its own: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most
-every `NOTIFY_SECONDS`. `_notify_by` is when the next is due. A process may crash in between without a notification:
-so a process that owns tasks and watches also reads their inboxes every `MAIL_CHECK_SECONDS`.
+every `NOTIFY_SECONDS`. It names the tasks that changed (`notifications.py`). `_notify_by` is when the next is due. A
+process may crash in between without a notification: so a process that owns tasks and watches also reads their inboxes
+every `MAIL_CHECK_SECONDS`.
 
 Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
 may have been written. `LeaseHolder` changes only after COMMIT. A notification that is due is sent by this session or
@@ -75,9 +76,10 @@ import psycopg
 from psycopg import sql
 from psycopg.errors import LockNotAvailable
 
+from treadle.core.changed_tasks import ChangedTasks
 from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
-from treadle.ports import Claim, Refused, TaskExists, ThreadMoved
-from treadle.stores.postgres import exclusive, reading
+from treadle.ports import Claim, Refused, StoreChanges, TaskExists, ThreadMoved
+from treadle.stores.postgres import exclusive, notifications, reading
 from treadle.stores.postgres.journal import (
     BEGIN,
     STALLED,
@@ -122,11 +124,10 @@ LOCK_WAIT_SECONDS: Final = 100.0
 """For how many seconds a group waits for locks of other transactions, a heartbeat at a time."""
 
 _CONFLICT_STATES: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
-_NOTIFY: Final = "SELECT pg_notify(%s, %s)"
+_NOTIFY: Final = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
 _END_LEASE: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # other drivers delete the row
-_MAIL: Final = "mail"
 
 
 class PostgresWriter(WriterThread):
@@ -154,6 +155,9 @@ class PostgresWriter(WriterThread):
         """when other processes are to be notified of the last writes; None when they have been"""
 
         self._notify_mail = self._has_news = self._has_mail = False
+        self._written, self._changed = ChangedTasks(), ChangedTasks()
+        """the tasks of which other processes, and the watchers of this one, are to be told"""
+
         self._unanswered: dict[str, Claim] = {}
         """refused claims that may have been carried out, by task; given back once there is a session"""
 
@@ -269,6 +273,7 @@ class PostgresWriter(WriterThread):
         if self._watchers and not self._listening:
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
             self._listening = self._has_news = self._has_mail = True
+            self._changed.add(None)
             self._woken_at = 0.0
             self._wake_for_news(connection)
         elif self._listening and not self._watchers:
@@ -289,8 +294,10 @@ class PostgresWriter(WriterThread):
 
     def _take_notification(self, sender: int, payload: str) -> None:
         if self._connection is not None and sender != self._connection.info.backend_pid:
+            tasks, mail = notifications.read(payload)
+            self._changed.add(tasks)
             self._has_news = True
-            self._has_mail = self._has_mail or payload == _MAIL
+            self._has_mail = self._has_mail or mail
 
     def _wake_for_news(self, connection: BoundedConnection) -> None:
         waiting = reading.tasks_with_mail(connection) if self._has_mail else ()
@@ -298,7 +305,7 @@ class PostgresWriter(WriterThread):
             self._looked_at = time.monotonic()
         self._has_news = self._has_mail = False
         self._woken_at = time.monotonic()
-        self._wake_watchers(waiting)
+        self._wake_watchers(StoreChanges(self._changed.take(), waiting))
 
     # -------------------------------------------------------------------------------------------- sessions
 
@@ -472,7 +479,8 @@ class PostgresWriter(WriterThread):
 
         def finish() -> None:
             group.write()
-            self._schedule_notification(urgent=group.urgent, mail=group.mail)
+            changed = _changed(items, results)
+            self._schedule_notification(changed, urgent=group.urgent, mail=group.mail)
             for key in claimed:
                 self._unanswered.pop(key, None)
             if any(isinstance(result, TaskLocked) for result in results):
@@ -509,12 +517,16 @@ class PostgresWriter(WriterThread):
 
         def finish() -> None:
             connection.execute("COMMIT")
-            self._schedule_notification(urgent=True)
+            self._schedule_notification(None, urgent=True)
 
         return [None], finish
 
-    def _schedule_notification(self, *, urgent: bool, mail: bool = False) -> None:
-        """Set when other processes are to be notified."""
+    def _schedule_notification(self, changed: set[str] | None, *, urgent: bool, mail: bool = False) -> None:
+        """Set when other processes are to be notified, of which tasks; and the watchers here, if they are several."""
+        self._written.add(changed)
+        if len(self._watchers) > 1:
+            self._changed.add(changed)
+            self._has_news = True
         due_time = self._notified_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
         self._notify_by = due_time if self._notify_by is None else min(self._notify_by, due_time)
         self._notify_mail = self._notify_mail or mail
@@ -523,7 +535,8 @@ class PostgresWriter(WriterThread):
         """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
         now = time.monotonic()
         if self._notify_by is not None and now >= self._notify_by:
-            connection.execute(_NOTIFY, (self._to.channel, _MAIL if self._notify_mail else ""))
+            said = notifications.payloads(self._written.take(), mail=self._notify_mail)
+            connection.execute(_NOTIFY, (self._to.channel, said))
             self._notify_by, self._notify_mail, self._notified_at = None, False, now
 
     def _typed(self, error: Exception) -> Exception:
@@ -539,10 +552,24 @@ class PostgresWriter(WriterThread):
             if connection is not None:
                 if self._owner.row is not None:
                     connection.execute(_END_LEASE, (self._owner.process.key,))
-                connection.execute(_NOTIFY, (self._to.channel, ""))
+                said = notifications.payloads(None, mail=False)  # its tasks are orphans from now on
+                connection.execute(_NOTIFY, (self._to.channel, said))
                 connection.close()
         except psycopg.Error as error:  # a lease that could not be ended passes by itself
             self._drop_if_broken(error, lost=True)
         self._connection = None
         self._wake_receiver.close()
         self._wake_sender.close()
+
+
+def _changed(items: list[Item], results: list[Any]) -> set[str]:
+    """Return the tasks of the items that were written."""
+    changed: set[str] = set()
+    for item, result in zip(items, results, strict=True):
+        if isinstance(result, Exception):
+            continue
+        if item.operation == "commit":
+            changed.add(item.argument.task_id)
+        elif item.operation in ("claim", "disown"):
+            changed.add(item.argument[0])
+    return changed

@@ -33,6 +33,7 @@ from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sqlite import deletion, reading, thread_queue
+from treadle.stores.sqlite.changes import FileChanges
 from treadle.stores.sqlite.schema import Connection
 
 CACHED_HEADS = 10_000
@@ -98,6 +99,7 @@ class Journal:
         self._renewed_at = 0.0
         self._ownership_changes: list[tuple[str, bool]] = []
         self.held: set[str] = set()
+        self.changes = FileChanges(connection)
 
     def forget(self) -> None:
         """Drop cached heads: another connection has written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -32,8 +33,11 @@ PAGE = 500
 _COLUMNS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
 t.mark_seq, t.mark_digest, t.deleted, t.wanted, t.format, t.figures, d.key, d.host, d.boot, d.pid, d.started, d.lease"""
-_SUMS = """SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease, count(*),
-coalesce(sum(t.figures ->> '$.t'), 0), coalesce(sum(t.figures ->> '$.c'), 0), count(*) - count(t.figures ->> '$.c')"""
+_SPENT = """count(*), coalesce(sum(t.figures ->> '$.t'), 0), coalesce(sum(t.figures ->> '$.c'), 0),
+count(*) - count(t.figures ->> '$.c')"""
+_USAGE_KEYS = {"agent": "t.agent", "day": "date(t.created / 1000000, 'unixepoch')"}
+_LABEL_OF = "(SELECT value FROM task_labels WHERE key = t.key AND name = ?)"
+_SUMS = f"SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, d.lease, {_SPENT}"
 _JOINED = "LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"
 _ROWS = f"{_COLUMNS} FROM tasks t {_JOINED}"
 _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
@@ -54,9 +58,16 @@ _FILTERS = {
     "until": "{by}.created < ?",
     "search": "(t.search IS NULL OR instr(t.search, ?) > 0)",
 }
+_UPDATED = "(coalesce(t.figures ->> '$.u', t.created) >= ? OR t.driver IS NOT NULL)"
+_PENDING = "(coalesce(t.figures ->> '$.p', -1) <> 0 OR t.driver IS NOT NULL)"
+_NARROWER = ("thread_id", "parent", "base", "beginning")
+"""Filters with an index that finds less than that of tenants."""
+
 _LABELLED = "EXISTS (SELECT 1 FROM task_labels WHERE name = ? AND value = ? AND key = t.key)"
 _OWNED = "t.driver IS NOT NULL"
-_RESTING = "t.driver IS NULL AND t.state = ?"
+_RESTING = (
+    "t.driver IS NULL AND unlikely(t.state = ?)"  # a hint: else a cursor with `since` is taken for narrower
+)
 
 
 def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
@@ -186,7 +197,10 @@ def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], li
     index is used for times.
     """
     source, by = "FROM tasks t", f"{plus}t"
-    terms, bindings = ["t.deleted = 0"], list[Any]()
+    # With a plus no index of tenants is used where there is a better one.
+    is_narrower = plus or wanted.labels or any(getattr(wanted, name) is not None for name in _NARROWER)
+    terms = ["t.deleted = 0", "+t.tenant = ?" if is_narrower else "t.tenant = ?"]
+    bindings: list[Any] = [wanted.tenant]
     labels = [(listing.label_key(k), listing.label_key(v)) for k, v in (wanted.labels or {}).items()]
     for number, label in enumerate(labels):
         terms.append(_LABELLED if number else "l.name = ? AND l.value = ?")
@@ -196,6 +210,10 @@ def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], li
         if (value := getattr(wanted, name)) is not None:
             terms.append(sql.format(by=by))
             bindings.append(value)
+    if wanted.updated_since is not None:
+        terms.append(_UPDATED)
+        bindings.append(wanted.updated_since)
+    terms += ["t.parent IS NULL"] * wanted.roots + [_PENDING] * wanted.pending
     if wanted.beginning is not None:
         terms.append("t.key >= ? AND t.key < ?")
         bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
@@ -219,6 +237,16 @@ def sums(connection: Connection, wanted: TaskFilter) -> dict[str, TaskSums]:
         if listing.has_state(word, wanted.states, driven=bool(is_driven)):
             result.setdefault(word, TaskSums()).add(TaskSums(*counts, driven=counts[0] if is_driven else 0))
     return result
+
+
+def usage(connection: Connection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+    """Return how many tasks match and what they spent, by agent, day or label."""
+    source, _, terms, bindings = _source(replace(wanted, search=None))
+    key = _USAGE_KEYS.get(by, _LABEL_OF)
+    if by not in _USAGE_KEYS:
+        bindings = [listing.label_of(by), *bindings]
+    sql = f"SELECT {key}, {_SPENT} {source} WHERE {' AND '.join(terms)} GROUP BY 1"
+    return {name: TaskSums(*counts) for name, *counts in connection.execute(sql, tuple(bindings))}
 
 
 def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
@@ -265,15 +293,18 @@ def thread(
     return at, [ThreadMember(*member) for member in connection.execute(sql, (thread_row[0], since, at, at))]
 
 
-def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
-    """Return the threads that have a version, by ascending id."""
+def threads(connection: Connection, limit: int, after: str | None, tenant: str) -> list[ThreadRow]:
+    """Return the threads of a tenant that have a version, by ascending id."""
     sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
-    FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
-    return [ThreadRow(*columns) for columns in connection.execute(sql, (after or "", max(limit, 0)))]
+    FROM threads h WHERE tenant = ? AND key > ? ORDER BY key LIMIT ?"""
+    bindings = (tenant, after or "", max(limit, 0))
+    return [ThreadRow(*columns) for columns in connection.execute(sql, bindings)]
 
 
-def grants(connection: Connection, tool: str | None, revoked: bool) -> list[StandingGrant]:
-    """Return the approvals that hold for later calls, oldest first."""
+def grants(connection: Connection, tool: str | None, revoked: bool, tenant: str) -> list[StandingGrant]:
+    """Return the approvals of a tenant that hold for later calls, oldest first."""
     sql = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked, revoked_by
-    FROM grants WHERE (?1 IS NULL OR tool = ?1) AND (?2 OR revoked IS NULL) ORDER BY created, id"""
-    return [StandingGrant(*columns) for columns in connection.execute(sql, (tool, revoked))]
+    FROM grants WHERE {} = ? AND (? OR revoked IS NULL) ORDER BY created, id"""
+    # The name of a tool is that of its tenant alone.
+    sql, name = (sql.format("tenant"), tenant) if tool is None else (sql.format("tool"), tool)
+    return [StandingGrant(*columns) for columns in connection.execute(sql, (name, revoked))]

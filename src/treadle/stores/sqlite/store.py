@@ -1,7 +1,8 @@
 """A journal store in one SQLite file: the default. Durable against a killed process and a power cut.
 
-Writes go through the writer thread (`sqlite/writer.py`). Reads run in the calling thread: a point read
-takes about 30 us, and a hop to another thread takes longer. Long reads let the event loop run between pages.
+Writes go through the writer thread (`sqlite/writer.py`). Point reads run in the calling thread: they take about 30 us,
+and a hop to another thread takes longer. Lists, sums and what is behind the first page of a journal are read in other
+threads, so that the event loop does its other work meanwhile.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -26,6 +27,10 @@ from treadle.stores.sqlite.writer import Writer, refuse_inherited
 from treadle.stores.write_behind import WriteBehindStore
 
 T = TypeVar("T")
+
+
+_POINT_READS: Final[frozenset[Callable[..., Any]]] = frozenset((reading.row, reading.inbox, reading.thread))
+"""The queries whose work does not grow with the number of tasks."""
 
 
 class SQLiteSnapshot(QueryReader):
@@ -48,13 +53,34 @@ class SQLiteSnapshot(QueryReader):
 
 
 async def _read_pages(connection: Connection, task_id: str, after: int, upto: int | None) -> list[Record]:
-    """Read the records of a task; let the event loop run between pages."""
-    records: list[Record] = []
-    for page in reading.pages(connection, task_id, after, upto):
-        records += page
-        if len(page) == reading.PAGE:
-            await asyncio.sleep(0)
-    return records
+    """Read the records of a task: the first page here, and others in another thread."""
+    pages = reading.pages(connection, task_id, after, upto)
+    records = next(pages, None) or []
+    if len(records) < reading.PAGE:  # it is the only one, or that of a fork
+        for page in pages:
+            records += page
+        return records
+    return records + await _in_thread(lambda: [record for page in pages for record in page])
+
+
+async def _in_thread(read: Callable[[], T]) -> T:
+    """Return what a function returns that runs in another thread.
+
+    If the caller is cancelled, it is told so at the end of the function, which uses a connection until then.
+    """
+    try:
+        work = asyncio.get_running_loop().run_in_executor(None, read)
+    except (
+        RuntimeError
+    ):  # the loop or the interpreter is about to end, and begins nothing in threads any more
+        return read()
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
 
 
 @contextmanager
@@ -138,6 +164,11 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
         await self._wait_for_queue()
+        if function in _POINT_READS:
+            return self._read(function, *arguments)
+        return await _in_thread(lambda: self._read(function, *arguments))
+
+    def _read(self, function: Callable[..., T], *arguments: Any) -> T:
         with self._reader() as connection:
             return function(connection, *arguments)
 

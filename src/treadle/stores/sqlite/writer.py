@@ -6,7 +6,7 @@ Theory of operation
 The thread owns the one connection that writes, and the `Journal` that checks and writes an item. A group goes so:
 
     BEGIN IMMEDIATE            wait for other processes, up to the busy timeout
-    check `data_version`       another connection wrote: forget cached heads, wake watchers
+    check `data_version`       another connection wrote: forget cached heads, tell watchers what changed
     check the files            removed or replaced while open: fail, for commits to a removed file would be lost
     renew the lease            if a heartbeat is due
     apply each item            check, then write; a refused item has written nothing
@@ -20,7 +20,8 @@ cached may be trusted: heads are read again, and so is the row of this process.
 
 Without items the thread sleeps. While this process owns a task, it wakes for heartbeats. While a caller watches, it
 reads `PRAGMA data_version` every `POLL_SECONDS`: that number changes when another connection commits, and ignores
-commits of this one.
+commits of this one. Commits of this one are news too where several callers watch, such as runners that share a store.
+`FileChanges` finds out which tasks changed, at most every `NEWS_SECONDS`.
 
 Invariant: `Journal.held` holds the tasks that this process owns in committed state, so a lease is renewed as long as
 one of them needs it, and no longer.
@@ -29,19 +30,23 @@ one of them needs it, and no longer.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from treadle.errors import StoreUnavailable, TreadleError
-from treadle.ports import Refused
+from treadle.ports import Refused, StoreChanges
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, this_process
 from treadle.stores.sqlite.journal import Journal
 from treadle.stores.sqlite.schema import BUSY_MS, connect_writer, is_read_only, pragma, read_only, unavailable
 from treadle.stores.writer_thread import BARRIER, Item, RunningWriters, WriterThread
 
 POLL_SECONDS = 0.075
+NEWS_SECONDS = 0.025
+"""Seconds between two calls of the watchers, at least."""
+
 CHECKPOINT_MS = 200
 
 
@@ -61,6 +66,10 @@ class Writer(WriterThread):
         self._refusal: StoreUnavailable | None = None
         """why nothing can be written, if the file may only be read"""
 
+        self._has_news = False
+        """whether the watchers are to be told of writes"""
+
+        self._told_at = 0.0
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
         super().__init__(str(path))
@@ -74,7 +83,9 @@ class Writer(WriterThread):
         self._journal = Journal(self._connection, this_process(), self._lease_seconds)
 
     def _wait_seconds(self) -> float | None:
-        return POLL_SECONDS if self._watchers else self._heartbeat if self._journal.held else None
+        if self._watchers:
+            return NEWS_SECONDS if self._has_news else POLL_SECONDS
+        return self._heartbeat if self._journal.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
         """Write a group in one transaction; if it fails, each item in its own, so that only the culprit fails."""
@@ -121,6 +132,7 @@ class Writer(WriterThread):
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
         self._journal.committed()
+        self._has_news = self._has_news or len(self._watchers) > 1
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -128,13 +140,17 @@ class Writer(WriterThread):
         self._journal.rolled_back()
 
     def _check_for_other_writes(self) -> None:
-        """Drop cached heads and wake watchers if another connection wrote since the last check."""
+        """Drop cached heads if another connection wrote since the last check, and tell watchers what is new."""
         version = pragma(self._connection, "data_version")
         if version != self._version:
             self._version = version
             self._journal.forget()
-            if self._watchers:
-                self._wake_watchers(self._journal.tasks_with_mail())
+            self._has_news = True
+        if not self._watchers:
+            self._journal.changes.forget()
+        elif self._has_news and time.monotonic() >= self._told_at + NEWS_SECONDS:
+            self._has_news, self._told_at = False, time.monotonic()
+            self._wake_watchers(StoreChanges(self._journal.changes.look(), self._journal.tasks_with_mail()))
 
     def _run_due_work(self) -> None:
         """Renew the lease if that is due; else see whether other connections wrote."""

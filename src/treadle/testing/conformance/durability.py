@@ -39,6 +39,7 @@ from treadle.ports import (
     InboxItem,
     JournalStore,
     Record,
+    StoreChanges,
     TaskExists,
     TaskFilter,
     ThreadChange,
@@ -149,11 +150,11 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
             loop, woken, attempts = asyncio.get_running_loop(), asyncio.Event(), list[int]()
 
-            def left_behind(task_ids: Sequence[str]) -> None:
+            def left_behind(changes: StoreChanges) -> None:
                 attempts.append(1)
                 raise RuntimeError("Event loop is closed")
 
-            def wake(task_ids: Sequence[str]) -> None:
+            def wake(changes: StoreChanges) -> None:
                 loop.call_soon_threadsafe(woken.set)
 
             ends = [first.watch(left_behind), first.watch(wake)]
@@ -175,8 +176,8 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             )  # a process that drives tasks is woken as soon as one that only watches
             mail: list[Sequence[str]] = []
 
-            def wake(task_ids: Sequence[str]) -> None:
-                mail.append(task_ids)
+            def wake(changes: StoreChanges) -> None:
+                mail.append(changes.mail)
                 loop.call_soon_threadsafe(woken.set)
 
             end = first.watch(wake)
@@ -194,6 +195,49 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             await Owner.create(second, "u")
             await asyncio.sleep(0.3)
             assert not woken.is_set()
+
+    async def test_a_watcher_learns_which_tasks_another_instance_changed(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
+            mine = await Owner.create(first, "mine")
+            owners = {name: await Owner.create(second, name) for name in ("t", "u", "v")}
+            told: list[StoreChanges] = []
+            end = first.watch(told.append)
+            await until(lambda: _any(told))
+            assert told[0].tasks is None, "what happened before is told to no watcher"
+            await asyncio.sleep(0.3)
+            told.clear()
+            await owners["t"].write()
+            await until(lambda: _names(told, "t"))
+            await owners["u"].release()
+            await until(lambda: _names(told, "u"))
+            assert not any("v" in (changes.tasks or ()) for changes in told), "nothing happened to it"
+            assert None not in [changes.tasks for changes in told]
+            told.clear()
+            await second.claim("u")
+            await until(lambda: _names(told, "u"))
+            await second.post("v", item("i"))
+            await until(lambda: _any([changes for changes in told if "v" in changes.mail]))
+            await mine.write()
+            await owners["v"].write()
+            await until(lambda: _names(told, "v"))
+            end()
+
+    async def test_watchers_of_one_store_learn_which_tasks_changed_through_it(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner, told = await Owner.create(store, "t"), list[StoreChanges]()
+            ends = [store.watch(told.append), store.watch(lambda changes: None)]
+            await asyncio.sleep(0.3)
+            told.clear()
+            await owner.write()
+            await until(lambda: _names(told, "t"))
+            told.clear()
+            await owner.release()
+            await until(lambda: _names(told, "t"))
+            told.clear()
+            await store.delete("t")
+            await until(lambda: _any([changes for changes in told if changes.tasks is None]))
+            for end in ends:
+                end()
 
     async def test_a_task_is_busy_while_its_process_lives_and_free_once_it_was_killed(
         self, tmp_path: Path
@@ -457,3 +501,12 @@ def _sound_prefix(records: list[Record]) -> list[Record]:
             return records[:number]
         digest = record.digest
     return records
+
+
+async def _any(items: Sequence[object]) -> bool:
+    return bool(items)
+
+
+async def _names(told: Sequence[StoreChanges], task_id: str) -> bool:
+    """Whether watchers were told that a task changed, by its name."""
+    return any(task_id in (changes.tasks or ()) for changes in told)

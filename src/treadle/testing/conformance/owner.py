@@ -147,12 +147,12 @@ async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> 
 async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:
     """Return all that a store shows of its tasks, of the named threads, and of named tasks that are not listed.
 
-    Owners are left out: they differ between processes.
+    Owners are left out, since they differ between processes, and so is whose tasks they are.
     """
     shown: dict[str, Any] = {}
     for row in await store.rows(TaskFilter(limit=1_000)):
         key = row.task_id
-        shown[key] = (replace(row, driver=None), await store.read(key), await store.inbox(key))
+        shown[key] = (replace(row, driver=None, tenant=""), await store.read(key), await store.inbox(key))
     for key in tasks:
         if key not in shown:
             try:

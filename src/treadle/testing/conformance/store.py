@@ -30,6 +30,7 @@ from treadle.testing.conformance.store_lists import ListConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
 from treadle.testing.conformance.store_snapshots import SnapshotConformance
+from treadle.testing.conformance.store_tenants import TenantConformance
 from treadle.testing.conformance.store_threads import ThreadConformance
 from treadle.testing.conformance.store_turns import TurnConformance
 
@@ -41,6 +42,7 @@ class StoreConformance(
     GrantConformance,
     ListConformance,
     SharingConformance,
+    TenantConformance,
     ThreadConformance,
     TurnConformance,
     RestoringConformance,
@@ -272,7 +274,8 @@ class StoreConformance(
             owner = await Owner.create(store, "t")
             first, second = list[str](), list[str]()
             ends = [
-                store.watch(lambda mail, mails=mails: mails.extend(["", *mail])) for mails in (first, second)
+                store.watch(lambda changes, mails=mails: mails.extend(["", *changes.mail]))
+                for mails in (first, second)
             ]
             await asyncio.sleep(0.2)  # a store may wake a new watcher once
             first.clear()

@@ -10,6 +10,7 @@ import pytest
 
 from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS, Commit, TaskFigures, TaskFilter, TaskSums
+from treadle.stores.listing import label_key
 from treadle.testing.conformance.owner import new_task, send
 from treadle.testing.conformance.store_subject import StoreSubject
 
@@ -134,4 +135,90 @@ class ListConformance(StoreSubject):
             assert await store.sums(TaskFilter(labels={"half": "second"})) == {
                 "paused": TaskSums(1, 7, 1, 0),
                 "completed": TaskSums(1, 0, 0, 1),
+            }
+
+    async def test_rows_are_filtered_by_root_by_change_and_by_what_waits(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name, parent, figures in (
+                ("a", None, TaskFigures(updated=50, pending=0)),
+                ("b", "a", TaskFigures(updated=40, pending=2)),
+                ("c", None, TaskFigures(updated=30)),
+                ("d", "a", None),
+                ("e", None, TaskFigures(updated=5, pending=0)),
+            ):
+                row = new_task(name, created=20, parent=parent)
+                await send(store, Commit(name, 1, create=row, figures=figures))
+                if name != "e":
+                    await send(store, Commit(name, 1, state="paused", release=True))
+            cases: list[tuple[dict[str, Any], str]] = [
+                ({"roots": True}, "eca"),
+                ({"pending": True}, "edcb"),
+                ({"pending": True, "roots": True, "states": ("paused",)}, "c"),
+                ({"updated_since": 20}, "edcba"),
+                ({"updated_since": 21}, "ecba"),
+                ({"updated_since": 41, "states": ("running",)}, "e"),
+                ({"updated_since": 41, "roots": True}, "ea"),
+                ({"updated_since": 41, "limit": 1}, "e"),
+            ]
+            for fields, expected in cases:
+                rows = await store.rows(TaskFilter(**fields))
+                assert "".join(row.task_id for row in rows) == expected, fields
+                if "limit" not in fields:
+                    sums = await store.sums(TaskFilter(**fields))
+                    assert sum(each.tasks for each in sums.values()) == len(expected), fields
+            assert [row.figures and row.figures.pending for row in await store.rows(TaskFilter())] == [
+                *(0, None, None, 2, 0)
+            ]
+
+    async def test_usage_is_summed_up_by_agent_day_and_label(self, tmp_path: Path) -> None:
+        day, long = 86_400_000_000, "x" * 3_000
+        async with self.opened(tmp_path) as store:
+            for name, created, labels, figures in (
+                ("a", 0, {"team": "blue", "long": long}, TaskFigures(own_tokens=5, own_cost=2**50, text="x")),
+                ("b", day - 1, {"team": "red"}, TaskFigures(own_tokens=7, own_cost=1)),
+                ("c", day, {"team": "blue"}, TaskFigures(own_tokens=1, own_cost=None)),
+                ("d", 1_763_700_000_000_000, dict[str, str](), None),
+            ):
+                row = replace(
+                    new_task(name, created=created, labels=labels), agent="ab" if name in "ab" else name
+                )
+                await send(store, Commit(name, 1, create=row, figures=figures))
+            cases: list[tuple[str, dict[str, Any], dict[str | None, TaskSums]]] = [
+                (
+                    "agent",
+                    {},
+                    {
+                        "ab": TaskSums(2, 12, 2**50 + 1),
+                        "c": TaskSums(1, 1, 0, 1),
+                        "d": TaskSums(1, unpriced=1),
+                    },
+                ),
+                (
+                    "day",
+                    {"search": "y", "limit": 1, "states": ("paused",), "cursor": "0.x"},
+                    {
+                        "1970-01-01": TaskSums(2, 12, 2**50 + 1),
+                        "1970-01-02": TaskSums(1, 1, 0, 1),
+                        "2025-11-21": TaskSums(1, unpriced=1),
+                    },
+                ),
+                (
+                    "label:team",
+                    {"until": day + 1},
+                    {"blue": TaskSums(2, 6, 2**50, 1), "red": TaskSums(1, 7, 1)},
+                ),
+                ("label:team", {"since": day}, {"blue": TaskSums(1, 1, 0, 1), None: TaskSums(1, unpriced=1)}),
+                (
+                    "label:long",
+                    {"labels": {"team": "blue"}},
+                    {label_key(long): TaskSums(1, 5, 2**50), None: TaskSums(1, 1, 0, 1)},
+                ),
+                ("agent", {"agent": "z"}, {}),
+            ]
+            for by, fields, expected in cases:
+                assert await store.usage(TaskFilter(**fields), by) == expected, (by, fields)
+            await send(store, Commit("a", 1, state="completed", release=True))
+            await store.delete("a")
+            assert await store.usage(TaskFilter(labels={"team": "blue"}), "agent") == {
+                "c": TaskSums(1, 1, 0, 1)
             }

@@ -1,0 +1,59 @@
+"""Finding out what other connections wrote to a journal file, from what is there anyway: nothing is written for it.
+
+A commit with events appends to `records`, whose row ids grow. A claim or a release shows in the rows that have a
+driver, which are as many as tasks are driven. What begins and ends between two looks without an event, such as a claim
+that was given back, is not found; nothing of the task that a watcher sees has changed then.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.core.changed_tasks import MOST
+from treadle.stores.sqlite.schema import Connection
+
+_NEWEST: Final = "SELECT pos, digest FROM records ORDER BY pos DESC LIMIT 1"
+_AT: Final = "SELECT digest FROM records WHERE pos = ?"
+_WRITTEN: Final = """SELECT DISTINCT tasks.key FROM records JOIN tasks ON tasks.id = records.task
+WHERE records.pos > ? LIMIT ?"""
+_DRIVEN: Final = "SELECT key, epoch FROM tasks WHERE driver IS NOT NULL"
+
+
+class FileChanges:
+    """Tells which tasks of a file changed since the last look, by any connection.
+
+    Args:
+        connection: reads the file.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._newest: tuple[int, bytes] | None = None
+        self._driven: dict[str, int] = {}
+        self._has_looked = False
+
+    def forget(self) -> None:
+        """Begin anew: the next look tells that any task may have changed."""
+        self._has_looked = False
+
+    def look(self) -> frozenset[str] | None:
+        """Return the ids of the tasks that changed; None at the first look and where a deletion hides changes."""
+        changed = self._written() if self._has_looked else None
+        driven = {str(key): int(epoch) for key, epoch in self._connection.execute(_DRIVEN)}
+        before, self._driven = self._driven, driven
+        row = self._connection.execute(_NEWEST).fetchone()
+        self._newest = None if row is None else (int(row[0]), bytes(row[1]))
+        self._has_looked = True
+        if changed is None or len(changed) > MOST:
+            return None
+        return frozenset(changed).union(key for key, _ in before.items() ^ driven.items())
+
+    def _written(self) -> set[str] | None:
+        """Return the tasks whose journal grew; None if row ids were used again, after the newest were deleted."""
+        after = 0
+        if self._newest is not None:
+            after, digest = self._newest
+            row = self._connection.execute(_AT, (after,)).fetchone()
+            if row is None or bytes(row[0]) != digest:
+                return None
+        return {str(key) for (key,) in self._connection.execute(_WRITTEN, (after, MOST + 1))}

@@ -1,0 +1,491 @@
+"""Tenants: several sets of tasks, threads and grants in one store, each with names of its own.
+
+A store keeps each name that a tenant gives with the name of the tenant before it: `acme`, a unit separator, `order-17`.
+No name that a caller may give holds a separator, so no two tenants can meet in a name, and what refers to a name (a
+parent, a base, a thread, a place in a queue) stays within its tenant by itself. Names of the tenant "" have nothing
+before them: a store without tenants is one in which all is of that tenant.
+
+`TenantStore` is the only place where names are made so, and made bare again, in rows, records and errors. Journals hold
+bare names, so an export of one tenant can be imported by another. The stores themselves know tenants only in lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from threading import Lock
+
+from treadle.core.ids import TENANT_SEPARATOR
+from treadle.core.permits import StandingGrant
+from treadle.errors import TreadleError
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    Commit,
+    CommitDone,
+    Committed,
+    InboxItem,
+    JournalReader,
+    JournalStore,
+    NewTask,
+    QueuePosition,
+    Record,
+    Refused,
+    StoreChanges,
+    TaskFilter,
+    TaskRow,
+    TaskSums,
+    TenantStores,
+    ThreadMember,
+    ThreadRow,
+    Wake,
+)
+
+
+def tenant_of(name: str) -> str:
+    """Return the tenant that a name in a store belongs to."""
+    return name.partition(TENANT_SEPARATOR)[0] if TENANT_SEPARATOR in name else ""
+
+
+class Names:
+    """The names of one tenant: as it gives them, and as a store keeps them.
+
+    Args:
+        tenant: its name, not empty.
+    """
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.prefix = tenant + TENANT_SEPARATOR
+        self._shown = repr(self.prefix)[1:-1]
+        """as it stands in a name that an error shows between quotes"""
+
+    def full(self, name: str) -> str:
+        """Return a name as the store keeps it."""
+        return self.prefix + name
+
+    def bare(self, name: str) -> str:
+        """Return a name as the tenant gave it."""
+        return name.removeprefix(self.prefix)
+
+    def full_or_none(self, name: str | None) -> str | None:
+        """Return a name as the store keeps it, if there is one."""
+        return None if name is None else self.prefix + name
+
+    def bare_or_none(self, name: str | None) -> str | None:
+        """Return a name as the tenant gave it, if there is one."""
+        return None if name is None else name.removeprefix(self.prefix)
+
+    def bare_text(self, text: str) -> str:
+        """Return a text of an error with the names in it as the tenant gave them."""
+        return text.replace(self.prefix, "").replace(self._shown, "")
+
+    @contextmanager
+    def bare_errors(self) -> Generator[None]:
+        """Let errors of a block name what the tenant named."""
+        try:
+            yield
+        except (TreadleError, Refused) as error:
+            self.bare_error(error)
+            raise
+
+    def bare_error(self, error: Exception) -> None:
+        """Let an error name what the tenant named, in its message and its fields."""
+        error.args = tuple([self.bare_text(each) if isinstance(each, str) else each for each in error.args])
+        for name, value in vars(error).items():
+            if isinstance(value, str):
+                setattr(error, name, self.bare_text(value))
+
+    # ------------------------------------------------------------------------------------ into the store
+
+    def full_labels(self, labels: dict[str, str]) -> dict[str, str]:
+        """Return labels with the tenant before their names, by which an index finds them."""
+        return {self.prefix + name: value for name, value in labels.items()}
+
+    def full_record(self, record: Record) -> Record:
+        """Return a record as the store keeps it; what it holds of events is left as it is."""
+        if not record.blobs:
+            return record
+        return replace(record, blobs={self.prefix + digest: data for digest, data in record.blobs.items()})
+
+    def full_new(self, new: NewTask) -> NewTask:
+        """Return a task to create as the store keeps it."""
+        return replace(
+            new,
+            task_id=self.full(new.task_id),
+            thread_id=self.full(new.thread_id),
+            parent=self.full_or_none(new.parent),
+            base=self.full_or_none(new.base),
+            labels=self.full_labels(new.labels),
+        )
+
+    def full_commit(self, commit: Commit) -> Commit:
+        """Return a commit as the store takes it."""
+        thread = commit.thread
+        return replace(
+            commit,
+            task_id=self.full(commit.task_id),
+            record=None if commit.record is None else self.full_record(commit.record),
+            create=None if commit.create is None else self.full_new(commit.create),
+            thread=None if thread is None else replace(thread, thread_id=self.full(thread.thread_id)),
+            grants=tuple([self._full_grant(grant) for grant in commit.grants]),
+        )
+
+    def _full_grant(self, grant: StandingGrant) -> StandingGrant:
+        return replace(
+            grant,
+            grant_id=self.full(grant.grant_id),
+            tool=self.full(grant.tool),
+            thread_id=self.full_or_none(grant.thread_id),
+            task_id=self.full(grant.task_id),
+        )
+
+    def full_row(self, row: TaskRow) -> TaskRow:
+        """Return a row as the store keeps it."""
+        return replace(
+            row,
+            task_id=self.full(row.task_id),
+            thread_id=self.full(row.thread_id),
+            parent=self.full_or_none(row.parent),
+            base=self.full_or_none(row.base),
+            labels=self.full_labels(row.labels),
+            tenant=self.tenant,
+        )
+
+    def full_filter(self, wanted: TaskFilter) -> TaskFilter:
+        """Return a filter that finds the same tasks, and those of this tenant alone."""
+        beginning = None if wanted.beginning is None else self.full(wanted.beginning)
+        return replace(
+            wanted,
+            thread_id=self.full_or_none(wanted.thread_id),
+            parent=self.full_or_none(wanted.parent),
+            base=self.full_or_none(wanted.base),
+            labels=None if wanted.labels is None else self.full_labels(wanted.labels),
+            beginning=beginning,
+            cursor=None if wanted.cursor is None else self._full_cursor(wanted.cursor),
+            tenant=self.tenant,
+        )
+
+    def _full_cursor(self, cursor: str) -> str:
+        """Return where a list goes on, by a row's time and its name in the store."""
+        created, dot, task_id = cursor.partition(".")
+        return f"{created}{dot}{self.prefix}{task_id}"
+
+    # ---------------------------------------------------------------------------------- out of the store
+
+    def bare_row(self, row: TaskRow) -> TaskRow:
+        """Return a row as the tenant sees it."""
+        start = len(self.prefix)
+        return replace(
+            row,
+            task_id=self.bare(row.task_id),
+            thread_id=self.bare(row.thread_id),
+            parent=self.bare_or_none(row.parent),
+            base=self.bare_or_none(row.base),
+            labels={name[start:]: value for name, value in row.labels.items()},
+        )
+
+    def bare_record(self, record: Record) -> Record:
+        """Return a record as the tenant wrote it."""
+        if not record.blobs:
+            return record
+        return replace(record, blobs={self.bare(digest): data for digest, data in record.blobs.items()})
+
+    def bare_place(self, place: QueuePosition | None) -> QueuePosition | None:
+        """Return a place in the queue of a thread as the tenant sees it."""
+        if place is None or not place.holders:
+            return place
+        return replace(place, holders=tuple([self.bare(task_id) for task_id in place.holders]))
+
+    def bare_committed(self, committed: Committed) -> Committed:
+        """Return the answer to a commit as the tenant sees it."""
+        if committed.place is None or not committed.place.holders:
+            return committed
+        return replace(committed, place=self.bare_place(committed.place))
+
+    def bare_grant(self, grant: StandingGrant) -> StandingGrant:
+        """Return an approval for later calls as the tenant gave it."""
+        return replace(
+            grant,
+            grant_id=self.bare(grant.grant_id),
+            tool=self.bare(grant.tool),
+            thread_id=self.bare_or_none(grant.thread_id),
+            task_id=self.bare(grant.task_id),
+        )
+
+
+class _FullRecords:
+    """Records on their way into a store, which may iterate over them more than once."""
+
+    def __init__(self, names: Names, records: Iterable[Record]) -> None:
+        self._names = names
+        self._records = records
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self._names.full_record, self._records)
+
+
+class TenantReader(JournalReader):
+    """What one tenant sees of a reader of a whole store."""
+
+    def __init__(self, reader: JournalReader, names: Names) -> None:
+        self._reader = reader
+        self._names = names
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """See `JournalReader.read`."""
+        with self._names.bare_errors():
+            records = await self._reader.read(self._names.full(task_id), after=after, upto=upto)
+        return [self._names.bare_record(record) for record in records]
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """See `JournalReader.row`."""
+        with self._names.bare_errors():
+            return self._names.bare_row(await self._reader.row(self._names.full(task_id), deleted=deleted))
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """See `JournalReader.rows`."""
+        with self._names.bare_errors():
+            rows = await self._reader.rows(self._names.full_filter(wanted))
+        return [self._names.bare_row(row) for row in rows]
+
+    async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
+        """See `JournalReader.sums`."""
+        with self._names.bare_errors():
+            return await self._reader.sums(self._names.full_filter(wanted))
+
+    async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+        """See `JournalReader.usage`."""
+        names = self._names
+        label = by.removeprefix("label:")
+        by = by if label == by else f"label:{names.full(label)}"
+        with names.bare_errors():
+            return await self._reader.usage(names.full_filter(wanted), by)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """See `JournalReader.inbox`."""
+        with self._names.bare_errors():
+            return await self._reader.inbox(self._names.full(task_id))
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """See `JournalReader.thread`."""
+        with self._names.bare_errors():
+            at, members = await self._reader.thread(self._names.full(thread_id), version=version, since=since)
+        return at, [replace(member, task_id=self._names.bare(member.task_id)) for member in members]
+
+    async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
+        """See `JournalReader.threads`; those of this tenant."""
+        names = self._names
+        with names.bare_errors():
+            rows = await self._reader.threads(limit, after=names.full_or_none(after), tenant=names.tenant)
+        return [replace(row, thread_id=names.bare(row.thread_id)) for row in rows]
+
+    async def grants(
+        self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
+    ) -> list[StandingGrant]:
+        """See `JournalReader.grants`; those of this tenant."""
+        names = self._names
+        with names.bare_errors():
+            grants = await self._reader.grants(
+                tool=names.full_or_none(tool), revoked=revoked, tenant=names.tenant
+            )
+        return [names.bare_grant(grant) for grant in grants]
+
+
+class TenantStore(TenantReader, JournalStore):
+    """A `JournalStore` that holds what one tenant has in another store.
+
+    Args:
+        store: the other store, which other tenants share.
+        tenant: the tenant's name, not empty.
+        watch: a watch of the other store that tenants share; by default one of its own.
+    """
+
+    def __init__(self, store: JournalStore, tenant: str, watch: SharedWatch | None = None) -> None:
+        super().__init__(store, Names(tenant))
+        self._store = store
+        self._watch = SharedWatch(store) if watch is None else watch
+
+    @property
+    def url(self) -> str:
+        """The address of the whole store."""
+        return self._store.url
+
+    @property
+    def fenced(self) -> int:
+        """See `JournalStore.fenced`; of all tenants."""
+        return self._store.fenced
+
+    async def open(self) -> None:
+        """See `JournalStore.open`."""
+        await self._store.open()
+
+    async def close(self) -> None:
+        """Close the whole store, for all tenants."""
+        await self._store.close()
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        """See `JournalStore.commit`."""
+        names = self._names
+
+        def bare_done(result: Committed | Exception) -> None:
+            if isinstance(result, Exception):
+                names.bare_error(result)
+                done(result)
+            else:
+                done(names.bare_committed(result))
+
+        self._store.commit(names.full_commit(commit), bare_done)
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
+        """See `JournalStore.claim`."""
+        with self._names.bare_errors():
+            claim = await self._store.claim(self._names.full(task_id), enter=enter)
+        return replace(claim, place=self._names.bare_place(claim.place))
+
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
+        """See `JournalStore.orphans`; those of this tenant, whose names follow each other."""
+        names = self._names
+        rows = await self._store.orphans(limit, after=names.full(after or ""), until=until)
+        return [names.bare_row(row) for row in rows if row.tenant == names.tenant]
+
+    async def delete(self, task_id: str) -> None:
+        """See `JournalStore.delete`."""
+        with self._names.bare_errors():
+            await self._store.delete(self._names.full(task_id))
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """See `JournalStore.delete_thread`."""
+        with self._names.bare_errors():
+            await self._store.delete_thread(self._names.full(thread_id))
+
+    async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
+        """See `JournalStore.revoke`."""
+        with self._names.bare_errors():
+            return await self._store.revoke(self._names.full(grant_id), time, by)
+
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        """See `JournalStore.restore`."""
+        names = self._names
+        with names.bare_errors():
+            await self._store.restore(names.full_row(row), _FullRecords(names, records), inbox)
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        """See `JournalStore.restore_thread`."""
+        names = self._names
+        full = [replace(member, task_id=names.full(member.task_id)) for member in members]
+        with names.bare_errors():
+            await self._store.restore_thread(names.full(thread_id), version, full)
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        """See `JournalStore.post`."""
+        with self._names.bare_errors():
+            return await self._store.post(self._names.full(task_id), item)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[JournalReader]:
+        """See `JournalStore.snapshot`."""
+        async with self._store.snapshot() as reader:
+            yield TenantReader(reader, self._names)
+
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        """See `JournalStore.watch`; for changes of this tenant."""
+        return self._watch.add(self._names, wake)
+
+
+class SharedWatch:
+    """One watch of a store for all of its tenants: each is woken by its own changes alone.
+
+    Args:
+        store: the whole store.
+    """
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._watchers: dict[str, dict[object, tuple[Names, Wake]]] = {}
+        self._count = 0
+        self._stops: list[Callable[[], None]] = []
+        """how to stop the watches of the store: the one that wakes, and another if there are several watchers"""
+
+    def add(self, names: Names, wake: Wake) -> Callable[[], None]:
+        """Let a tenant's watcher be woken; return how to stop it."""
+        token = object()
+        with self._lock:
+            if not self._stops:
+                self._stops.append(self._store.watch(self._changed))
+            elif len(self._stops) == 1:
+                # A store with one watcher says nothing of writes through itself: that watcher made them.
+                self._stops.append(self._store.watch(_heed_nothing))
+            self._watchers.setdefault(names.tenant, {})[token] = names, wake
+            self._count += 1
+        return lambda: self._remove(names.tenant, token)
+
+    def _remove(self, tenant: str, token: object) -> None:
+        with self._lock:
+            watchers = self._watchers.get(tenant, {})
+            if watchers.pop(token, None) is None:
+                return
+            self._count -= 1
+            if not watchers:
+                del self._watchers[tenant]
+            stops, self._stops = self._stops[self._count :], self._stops[: self._count]
+        for stop in stops:
+            stop()
+
+    def _changed(self, changes: StoreChanges) -> None:
+        tasks, mail = _by_tenant(changes.tasks or ()), _by_tenant(changes.mail)
+        with self._lock:
+            concerned = (
+                [*self._watchers] if changes.tasks is None else {*tasks, *mail} & self._watchers.keys()
+            )
+            woken = [(token, *each) for tenant in concerned for token, each in self._watchers[tenant].items()]
+        for token, names, wake in woken:
+            own = [names.bare(name) for name in tasks.get(names.tenant, ())]
+            own_mail = tuple([names.bare(name) for name in mail.get(names.tenant, ())])
+            seen = None if changes.tasks is None else frozenset(own)
+            try:
+                wake(StoreChanges(seen, own_mail, changes.owners))
+            except RuntimeError:  # its event loop is closed: it is a watcher no more
+                self._remove(names.tenant, token)
+
+
+def _heed_nothing(changes: StoreChanges) -> None:
+    """Watch a store so that it has two watchers."""
+
+
+def _by_tenant(task_ids: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of tasks in a store, by the tenant they belong to."""
+    by_tenant: dict[str, list[str]] = {}
+    for name in task_ids:
+        by_tenant.setdefault(tenant_of(name), []).append(name)
+    return by_tenant
+
+
+class Tenants(TenantStores):
+    """The tenants of a store; that of the tenant "" is the store itself.
+
+    Args:
+        store: the store.
+    """
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._watch = SharedWatch(store)
+
+    def of(self, tenant: str) -> JournalStore:
+        """See `TenantStores.of`."""
+        return TenantStore(self._store, tenant, self._watch) if tenant else self._store
+
+    async def orphans(
+        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
+    ) -> list[TaskRow]:
+        """See `TenantStores.orphans`."""
+        last = None if after is None else after.task_id
+        if after is not None and after.tenant:
+            last = Names(after.tenant).full(after.task_id)
+        rows = await self._store.orphans(limit, after=last, until=until)
+        return [Names(row.tenant).bare_row(row) if row.tenant else row for row in rows]
