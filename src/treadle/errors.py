@@ -2,6 +2,7 @@
 
 TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
+│   ├── InvalidField                a field of a JSON document is missing, unknown or of another type
 │   ├── MissingExtra                an optional package is not installed
 │   ├── ModelUnknown                no provider answers to this model name
 │   └── PriceUnknown                a limit on cost, and a model whose price is not known
@@ -15,6 +16,7 @@ TreadleError
 ├── ContextFailed                   the runner's `context_factory` raised: the task was not driven
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
+│   ├── TaskMoved                   the task's journal goes on after the event that the caller saw as its last
 │   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the policy says fail
 │   ├── ChildTask                   a child goes on with the task that called it, never alone
@@ -26,6 +28,8 @@ TreadleError
 │   ├── TaskFailed                  the task ended failed
 │   │   └── GuardrailStopped        a guardrail refused a content of it
 │   └── TaskCancelled · TaskInterrupted
+├── RequestRefused                  a server refused a request by itself
+├── ServerUnavailable               no server answered
 ├── StoreError
 │   ├── StoreUnavailable            cannot be opened, read or written
 │   ├── StoreFormatError            not ours, or of another version
@@ -52,7 +56,7 @@ TreadleError
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Literal
 
 ModelErrorKind = Literal[
@@ -92,6 +96,31 @@ class TreadleError(Exception):
 
 class ConfigurationError(TreadleError, ValueError):
     """A value given to an agent, a tool, an option or a limit is not valid."""
+
+
+class InvalidField(ConfigurationError):
+    """A field of a JSON document is missing, unknown or of another type; `field` names it.
+
+    Args:
+        problem: what is wrong with the field.
+        field: the way to it, such as `messages[0].parts[1].type`; empty for the document itself.
+    """
+
+    def __init__(self, problem: str, *, field: str = "") -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.problem = problem
+        self.field = field
+
+    def inside(self, name: str) -> InvalidField:
+        """Return the same problem as seen from the document whose field `name` holds this one's."""
+        dot = "" if not self.field or self.field.startswith("[") else "."
+        return InvalidField(self.problem, field=f"{name}{dot}{self.field}")
+
+    @classmethod
+    def unknown(cls, names: Iterable[str], known: Collection[str]) -> InvalidField:
+        """Return the problem that some names are not all known."""
+        first = next(name for name in names if name not in known)
+        return cls(f"is not known; there are: {', '.join(sorted(known)) or 'none'}", field=f"{first:.80}")
 
 
 class MissingExtra(ConfigurationError):
@@ -243,6 +272,14 @@ class ThreadBusy(TaskStateError):
         self.thread_id = thread_id
 
 
+class TaskMoved(TaskStateError):
+    """The task's journal goes on after the event that the caller saw as its last; `head` is the last event now."""
+
+    def __init__(self, message: str, *, task_id: str, head: int) -> None:
+        super().__init__(message, task_id=task_id)
+        self.head = head
+
+
 class TaskConflict(TaskStateError):
     """A task of this id exists with another agent, input or thread; `field` names which."""
 
@@ -378,6 +415,25 @@ class ImportRefused(StoreError):
 
 class Fenced(StoreError):
     """Another driver owns the task now, so this driver's commit was refused."""
+
+
+class RequestRefused(TreadleError):
+    """A server refused a request by itself, before any task was touched.
+
+    Args:
+        message: what is wrong, and what to do.
+        status: of the response, such as 401 for a token that is missing or not valid.
+        problem: what the server calls the problem.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, problem: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem
+
+
+class ServerUnavailable(TreadleError):
+    """No server answered for as long as the client's patience lasts; tasks that were begun go on without it."""
 
 
 class ModelError(TreadleError):

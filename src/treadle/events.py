@@ -3,10 +3,12 @@
 `to_json` and `from_json` write and read events for other programs, `json_schema` describes that form.
 """
 
-from treadle.core.event_json import FORMAT, from_json, json_schema, to_json
+from typing import cast
+
 from treadle.core.events import (
     EVENTS,
     AgentChanged,
+    AgentOverride,
     AnswerFinalized,
     AnswerHeld,
     ApprovalDenied,
@@ -45,6 +47,7 @@ from treadle.core.events import (
     ModelStopped,
     NextAgent,
     NextStep,
+    Occurrence,
     OptionsChanged,
     OutcomeSettled,
     OutcomeUnresolved,
@@ -73,6 +76,7 @@ from treadle.core.events import (
     TaskEvent,
     TaskForked,
     TaskReopened,
+    TaskStood,
     ThreadAwaited,
     ThreadEntered,
     TicketCompleted,
@@ -94,13 +98,32 @@ from treadle.core.events import (
     WorkerFailed,
     explain_names,
 )
+from treadle.core.messages import Json
+from treadle.core.wire import FORMAT, from_wire, plain_wire
+from treadle.core.wire_schema import json_schema
 
 explain_names()
+
+
+def to_json(event: Event | Ephemeral) -> dict[str, Json]:
+    """Return an event as JSON data; numbers that JSON cannot hold become null."""
+    return plain_wire(event)
+
+
+def from_json(document: dict[str, Json]) -> Event | Ephemeral:
+    """Return the event of a document that `to_json` made; one of an unknown kind is an `UnknownEvent`.
+
+    Raises:
+        InvalidField: the document is of a newer format, or is no event.
+    """
+    return cast("Event | Ephemeral", from_wire(Occurrence, document))
+
 
 __all__ = [
     "EVENTS",
     "FORMAT",
     "AgentChanged",
+    "AgentOverride",
     "AnswerFinalized",
     "AnswerHeld",
     "ApprovalDenied",
@@ -167,6 +190,7 @@ __all__ = [
     "TaskEvent",
     "TaskForked",
     "TaskReopened",
+    "TaskStood",
     "ThreadAwaited",
     "ThreadEntered",
     "TicketCompleted",

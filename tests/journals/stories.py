@@ -709,6 +709,26 @@ async def waiting_for_an_approval(runner: Runner) -> None:
     await runner.run(ASKER, "Refund.", task_id="waiting_for_an_approval", options=options)
 
 
+async def with_callers_and_commands(runner: Runner) -> None:
+    name = "with_callers_and_commands"
+    await runner.submit(BOOKER, "Book.", task_id=name, by="ada")
+    await runner.edit_step(name, "Book two.", by="bob", command_id="e1")
+    await runner.run_step(name, input="Be quick.", by="bob")
+    await runner.pause(name, reason="lunch", by="ada", command_id="p1")
+    await runner.resume(name, drive=False, by="ada", command_id="r1")
+    await runner.undo_step(name, by="bob", command_id="u1")
+    await runner.run_step(name)
+    await runner.run_step(name)
+    await runner.run_step(name)
+    await runner.finalize(name, by="ada", command_id="f1")
+
+
+async def forked_with_other_instructions(runner: Runner) -> None:
+    name = "forked_with_other_instructions"
+    await runner.run(LOOKER, "Is Oslo free?", task_id="old_trunk")
+    await runner.fork("old_trunk", instructions="Look twice.", input="Look again.", task_id=name, by="ada")
+
+
 async def with_an_event_of_the_future(runner: Runner) -> None:
     name = "with_an_event_of_the_future"
     await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
@@ -779,6 +799,8 @@ STORIES: list[Story] = [
     with_guardrails,
     waiting_for_a_guardrail,
     waiting_for_an_approval,
+    with_callers_and_commands,
+    forked_with_other_instructions,
     with_an_event_of_the_future,
     with_an_event_that_a_driver_must_know,
     with_an_event_that_a_driver_may_ignore,

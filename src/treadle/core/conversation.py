@@ -1,8 +1,8 @@
-"""What makes a conversation well-formed: what providers ask of it, and what no resume may break."""
+"""What makes a conversation well-formed: what providers ask of it, what no resume may break, and what may leave it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from treadle.core.messages import Message, ToolCall, ToolResult
 
@@ -26,3 +26,14 @@ def faults(messages: Sequence[Message]) -> Iterator[str]:
             seen.add(call_id)
     if owed:
         yield f"no results for {owed}"
+
+
+def may_leave_thread(version: int, covers: int, later: Iterable[int]) -> bool:
+    """Whether a task may be taken out of its thread: it is the newest turn and not summarised, or it is a summary.
+
+    Args:
+        version: the version that added the task.
+        covers: up to which version the task summarises; 0 if it is no summary.
+        later: the same of each member that was added after it.
+    """
+    return bool(covers) or all(covered and covered < version for covered in later)

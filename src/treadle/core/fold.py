@@ -160,6 +160,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
             state.instructions = None
             _become(state, event.fingerprint)
         handoffs.begin_anew(state, event)
+    _override(state, event.override)
     if event.options is not None:
         state.options = event.options
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
@@ -185,6 +186,21 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     guardrails.forget(state)
     state.own_from = len(state.messages)
     state.origin = _here(state)
+
+
+def _override(state: TaskState, override: e.AgentOverride | None) -> None:
+    """Have a fork go on with instructions and a model of its own, or with those of its agent."""
+    if override is not None and not override.agent:
+        override = replace(override, agent=state.agent)
+    before, state.override = state.override, override
+    was, now = [
+        each if each is not None and each.agent == state.agent else e.AgentOverride()
+        for each in (before, override)
+    ]
+    if now.instructions != was.instructions:
+        state.instructions = None  # they are recorded once the fork is driven
+    if now.model != was.model:
+        _become(state, state.fingerprint)
 
 
 def _thread_awaited(state: TaskState, event: e.ThreadAwaited) -> None:
@@ -660,7 +676,7 @@ def _worker_failed(state: TaskState, event: e.WorkerFailed) -> None:
 
 
 def _answer_finalized(state: TaskState, event: e.AnswerFinalized) -> None:
-    state.finalized = True
+    state.finalized = state.finalized or (event.by is None and event.inbox is None)
     if event.output is not None:
         state.output, state.output_text = event.output, answer_text(event.output)
 

@@ -85,10 +85,10 @@ _RUNNER: Final = {
     "get_task_output": "write `await runner.result(task)`; of the last step, "
     "`(await runner.get_completed_steps(task))[-1]`",
     "run_handle": "write `await runner.start(agent, text)`: it returns a handle at once",
-    "submit": "write `await runner.start(agent, text)`: it returns a handle at once",
     "get_state": _STATE,
     "aget_state": _STATE,
-    "get_state_history": "write `await runner.get_completed_steps(task)`; `treadle show TASK` shows all events",
+    "get_state_history": "write `await runner.get_completed_steps(task)`; `await runner.get_events(task)` has all "
+    "events, and `await runner.result(task, at=seq)` tells how it stood after one",
     "update_state": "history is not rewritten: `runner.fork(task, at=...)` goes another way from a step, "
     "`runner.edit_call(task, call_id, arguments)` changes a call that has not begun",
     "close": "write `await runner.aclose()`, or `runner.sync.close()` without asyncio",

@@ -14,6 +14,7 @@ from treadle.core.checks import Check
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.events import (
+    AgentOverride,
     EndState,
     Failure,
     IllegalEvent,
@@ -203,6 +204,9 @@ class TaskState:
     """whether a step ever started, in this task itself if it is a fork"""
 
     answered: bool = False
+    override: AgentOverride | None = None
+    """what a fork has in place of what the code of its agent says"""
+
     finalized: bool = False
     """whether a worker with a `finalize_task` had its last look at the answer"""
 

@@ -52,6 +52,7 @@ from treadle.core.events.live import (
     Ephemeral,
     ModelRestarted,
     RawChunk,
+    TaskStood,
     ToolProgress,
 )
 from treadle.core.events.occurrence import (
@@ -101,6 +102,7 @@ from treadle.core.events.steps import (
 )
 from treadle.core.events.tasks import (
     AgentChanged,
+    AgentOverride,
     EndState,
     InputEdited,
     InputReceived,
@@ -134,6 +136,7 @@ __all__ = [
     "EVENTS",
     "JOURNAL_FORMAT",
     "AgentChanged",
+    "AgentOverride",
     "AnswerFinalized",
     "AnswerHeld",
     "ApprovalDenied",
@@ -213,6 +216,7 @@ __all__ = [
     "TaskEvent",
     "TaskForked",
     "TaskReopened",
+    "TaskStood",
     "ThreadAwaited",
     "ThreadEntered",
     "TicketCompleted",

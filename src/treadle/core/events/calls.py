@@ -13,6 +13,7 @@ from treadle.core.events.occurrence import (
     Failure,
     StateChange,
     StopReason,
+    format_of_commands,
 )
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json
@@ -204,6 +205,8 @@ class CallEdited(Event, CallOccurrence):
     arguments: dict[str, Json]
     previous: Json
     by: str | None = None
+    inbox: str | None = None
+    format = format_of_commands
 
 
 @mutable

@@ -38,6 +38,12 @@ class Delta(OfTask):
     call: str | None = None
     """of a function's request: which of them, as in `ModelStarted`"""
 
+    at: int = 0
+    """how many characters of this channel, of `arguments` those of this call, the attempt had written before"""
+
+    call_id: str | None = None
+    """of `arguments`: the id of the call"""
+
     @property
     def is_text(self) -> bool:
         """Whether this is text for people, draft or final."""
@@ -108,4 +114,28 @@ class ChildEvent(Occurrence):
         return (*path_of(self), *self.path)
 
 
-Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress | ChildEvent
+@mutable
+class TaskStood(OfTask):
+    """How a followed task stands: first of all, then whenever that changes. `head` is its journal's last event then.
+
+    Args:
+        state: the task's state; `running` as long as it is driven.
+        driven: whether a living driver has it, in any process.
+        live: whether the driver is in this process, so that deltas come.
+    """
+
+    says = "the task is {it.state}"
+
+    kind: ClassVar[str] = "task_stood"
+    state: str
+    driven: bool
+    live: bool
+    head: int
+
+    @property
+    def after(self) -> int:
+        """The sequence number of the last event when this was so: `head`."""
+        return self.head
+
+
+Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress | ChildEvent | TaskStood

@@ -200,3 +200,11 @@ def _changes_state(event: Any) -> int:
 
 
 format_of_changes: Any = property(_changes_state)
+
+
+def _names_command(event: Any) -> int:
+    """Return the journal format of an event that may name a command: older versions cannot read the name."""
+    return 1 if event.inbox is None else 5
+
+
+format_of_commands: Any = property(_names_command)

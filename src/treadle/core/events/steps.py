@@ -127,11 +127,21 @@ class WorkerFailed(Event):
 
 @mutable
 class AnswerFinalized(Event):
-    """A worker had its last look at the task's answer before the task ends."""
+    """The answer is to be the task's end: a caller asked for that, or a worker had its last look at the answer.
 
-    says = "the worker finalized the answer"
+    `by` is the name of the caller and `inbox` that of its command; of a worker both are None.
+    """
+
+    says = "the answer was finalized"
 
     output: Json = None
+    by: str | None = None
+    inbox: str | None = None
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: older versions cannot read a caller, nor a command."""
+        return 1 if self.by is None and self.inbox is None else 5
 
 
 @mutable

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from treadle.core.data import mutable
-from treadle.core.events.occurrence import Event, Failure, StateChange, format_of_changes
+from treadle.core.data import frozen, mutable
+from treadle.core.events.occurrence import (
+    Event,
+    Failure,
+    StateChange,
+    format_of_changes,
+    format_of_commands,
+)
 from treadle.core.messages import Content, Json, Message, Role
 
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
@@ -24,6 +30,8 @@ class TaskCreated(Event):
 
     `untrusted` are the origins of what was untrusted in what the task takes over, from its parent or its thread, and
     `exposed` declared effects of the tools whose results its parent, or an earlier task of its thread, had seen.
+
+    `by` is the name of the caller, if it gave one.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -42,21 +50,40 @@ class TaskCreated(Event):
     frame_key: str = field(default="", compare=False)
     untrusted: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
+    by: str | None = None
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: without the incarnation it would change the keys of calls.
 
-        Older versions cannot read an event with the key of frames, or with what the task takes over.
+        Older versions cannot read an event with the key of frames, with what the task takes over, or with a caller.
         """
-        if self.frame_key or self.untrusted or self.exposed:
+        if self.frame_key or self.untrusted or self.exposed or self.by is not None:
             return 5
         return 2 if self.incarnation else 1
 
 
+@frozen
+class AgentOverride:
+    """What a fork has in place of what the code of its agent says, also if that code changes.
+
+    Args:
+        agent: the name of the agent; empty for the one that the task was with where the fork begins.
+        instructions: in place of its instructions; None for its own.
+        model: `provider:model`, in place of its model; None for its own.
+    """
+
+    agent: str = ""
+    instructions: str | None = None
+    model: str | None = None
+
+
 @mutable
 class TaskForked(Event):
-    """All events before this one are those of `parent`; from here on this task goes its own way."""
+    """All events before this one are those of `parent`; from here on this task goes its own way.
+
+    `override` is what the fork has in place of what its agent says, and `by` the name of the caller.
+    """
 
     says = "forked from task {it.parent}"
 
@@ -65,6 +92,13 @@ class TaskForked(Event):
     thread: str
     fingerprint: str = ""
     options: dict[str, Json] | None = None
+    by: str | None = None
+    override: AgentOverride | None = None
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: older versions cannot read a caller or an override."""
+        return 1 if self.by is None and self.override is None else 5
 
 
 @mutable
@@ -185,6 +219,8 @@ class InputEdited(Event):
     parts: tuple[Content, ...]
     previous: tuple[Content, ...]
     by: str | None = None
+    inbox: str | None = None
+    format = format_of_commands
 
 
 @mutable
