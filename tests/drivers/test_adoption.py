@@ -463,6 +463,23 @@ async def test_treadle_run_releases_its_task_for_adoption_at_sigterm(tmp_path):
         assert [row.wanted for row in await runner.store.orphans(2)] == [True]
 
 
+async def test_a_tenant_with_many_tasks_keeps_no_other_waiting(store):
+    gate, notices = Gate(), []
+    async with Runner(store, agents=[gate.agent]) as runner:
+        for number in range(4):
+            await runner.scoped(tenant="many").submit(gate.agent, "Through, please", task_id=f"m{number}")
+        await runner.scoped(tenant="few").submit(gate.agent, "Through, please", task_id="f")
+        runner.begin_adopting(at_most=3, per_tenant=2, tell=notices.append)
+        while gate.times < 3:
+            gate.entered.clear()
+            await gate.entered.wait()
+        adopted = {(item.tenant, item.task_id) for item in notices if item.kind == "adopted"}
+        assert adopted == {("many", "m0"), ("many", "m1"), ("few", "f")}
+        gate.opened.set()
+        for number in range(4):
+            await ended(runner.scoped(tenant="many"), f"m{number}")
+
+
 async def test_an_adopter_drives_at_most_as_many_tasks_as_allowed(store):
     gate = Gate()
     async with Runner(store, agents=[gate.agent]) as one, Runner(store, agents=[gate.agent]) as two:

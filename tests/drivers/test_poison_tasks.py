@@ -255,14 +255,14 @@ async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(
     path, (agent, request_times) = tmp_path / "journal.db", worker()
     notices = []
     async with Runner(path, agents=[agent]) as runner:
-        adopter = adopting.Adopter(runner._driver, tell=notices.append)
+        adopter = adopting.Adopter(runner._drivers, tell=notices.append)
         await adopter.stop()  # it is to look no more
         await orphaned(path, agent, "t")
         async with runner._driver.ownership.acquire("t"):
             pass
         seen = await runner.store.row("t")
         await drivers_die(path, "t", adopting.GIVEN_UP)
-        await adopter._drive(seen)
+        await adopter._drive(runner._driver, seen)
     assert ([adoption.kind for adoption in notices], request_times) == (["given_up"], [])
 
 

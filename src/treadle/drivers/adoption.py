@@ -52,6 +52,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -67,6 +68,7 @@ from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.tenant_drivers import TenantDrivers
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
@@ -120,6 +122,12 @@ GIVEN_UP: Final = 10
 ALONE_SECONDS: Final = 30.0
 """How long a suspect that makes no progress keeps the next suspect waiting."""
 
+_Task = tuple[str, str]
+"""A task: its tenant and its id."""
+
+_Ownership = tuple[str, str, int]
+"""One ownership of a task: its tenant, its id and the epoch."""
+
 Kind = Literal[
     "adopted", "stopped", "lost", "failed", "suspect", "given_up", "unknown_agent", "too_new", "scan_failed"
 ]
@@ -143,6 +151,7 @@ class Adoption:
         state: how the task stands.
         waited: of an adopted task, the seconds since this adopter first saw that it had no driver.
         text: what happened, as a sentence.
+        tenant: whose task it is.
     """
 
     kind: Kind
@@ -152,6 +161,7 @@ class Adoption:
     epoch: int | None = None
     state: str | None = None
     waited: float | None = None
+    tenant: str = ""
 
 
 Tell = Callable[[Adoption], None]
@@ -174,24 +184,28 @@ class _Tries:
 
 
 class Adopter:
-    """Adopts tasks for one runner, in the event loop it is started in, until it is stopped.
+    """Adopts tasks of all tenants for one runner, in the event loop it is started in, until it is stopped.
 
     Args:
-        driver: drives the tasks.
+        drivers: drive the tasks, each those of a tenant.
         at_most: how many tasks at the same time.
+        per_tenant: how many of them may be of one tenant; None for all.
         tell: is called with what the adopter did or met; by default it is logged.
     """
 
-    def __init__(self, driver: TaskDriver, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
-        self._driver = driver
-        self._store = driver.store
-        self._cache = driver.cache
-        self._owned = driver.owned
-        self._ownership = driver.ownership
-        self._agents = driver.agents
-        self._commands = driver.commands
-        self._clock = driver.clock
+    def __init__(
+        self,
+        drivers: TenantDrivers,
+        *,
+        at_most: int = AT_MOST,
+        per_tenant: int | None = None,
+        tell: Tell = log,
+    ) -> None:
+        self._drivers = drivers
+        self._agents = drivers.first.agents
+        self._clock = drivers.first.clock
         self._at_most = at_most
+        self._per_tenant = at_most if per_tenant is None else per_tenant
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._began, self._began_at = self._clock(), self._loop.time()
@@ -199,24 +213,27 @@ class Adopter:
         """up to which time tasks are due: the clock's, or a later one if the clock was set back"""
 
         self._news = asyncio.Event()
-        self._adopting: dict[str, asyncio.Task[None]] = {}
-        self._tries: dict[str, _Tries] = {}
-        self._seen: dict[tuple[str, int], float] = {}
+        self._adopting: dict[_Task, asyncio.Task[None]] = {}
+        self._of_tenants: Counter[str] = Counter()
+        """how many of these each tenant has"""
+
+        self._tries: dict[_Task, _Tries] = {}
+        self._seen: dict[_Ownership, float] = {}
         """when each orphan was first seen, by task and epoch"""
 
-        self._parents_told: set[tuple[str, int]] = set()
+        self._parents_told: set[_Ownership] = set()
         """the children, by task and epoch, whose inbox was read and whose parents were told of them"""
 
         self._unknown_agents: set[str] = set()
-        self._reported: set[tuple[Kind, tuple[str, int]]] = set()
+        self._reported: set[tuple[Kind, _Ownership]] = set()
         """what was reported once, by task and epoch"""
 
-        self._suspect: str | None = None
+        self._suspect: _Task | None = None
         self._alone_until = 0.0
         self._stopped: Future[None] = Future()
         self._stopped.set_running_or_notify_cancel()
-        self._owned.on_news = self._scan_soon
-        self._owned.watch_store()
+        drivers.on_news = self._scan_soon
+        drivers.first.owned.watch_store()
         self._scanning = self._loop.create_task(self._run())
 
     async def stop(self, grace: float = 0.0) -> None:
@@ -231,11 +248,11 @@ class Adopter:
             await asyncio.wrap_future(self._stopped)
 
     async def _stop(self, grace: float) -> None:
-        self._owned.on_news = None
+        self._drivers.on_news = None
         self._scanning.cancel()
         drives: list[DriveLoop] = []
-        for task_id, adopting in self._adopting.items():
-            owned = self._owned.tasks.get(task_id)
+        for task, adopting in self._adopting.items():
+            owned = self._owned(task)
             if owned is not None and owned.drive is not None:
                 drives.append(owned.drive)
             else:
@@ -245,6 +262,12 @@ class Adopter:
             await asyncio.wait(list(self._adopting.values()))
         if not self._stopped.done():
             self._stopped.set_result(None)
+
+    def _owned(self, task: _Task) -> OwnedTask | None:
+        """Return a task if this process owns it."""
+        tenant, task_id = task
+        driver = self._drivers.existing(tenant)
+        return driver.owned.tasks.get(task_id) if driver is not None else None
 
     def _scan_soon(self) -> None:
         if self._news.is_set():
@@ -261,7 +284,8 @@ class Adopter:
             begun = self._loop.time()
             if begun - scanned > STALL_SECONDS:
                 # Tasks whose lease passed meanwhile take up room here, and may have been released by their new driver.
-                self._owned.check()
+                for driver in self._drivers.all():
+                    driver.owned.check()
             try:
                 await self._scan()
                 scanned = begun
@@ -273,40 +297,45 @@ class Adopter:
 
     async def _scan(self) -> None:
         """Begin to adopt orphans, oldest first, as long as there is room."""
-        after, now = None, self._loop.time()
+        after: TaskRow | None = None
+        now = self._loop.time()
         # Tasks are also due that would be if the clock had not been set back since this adopter began.
         passed = int((now - self._began_at) * 1e6)
         until = self._until = max(self._clock(), self._began + passed)
-        orphans: set[tuple[str, int]] = set()
+        orphans: set[_Ownership] = set()
         if len(self._adopting) >= self._at_most:
-            await self._store.orphans(1)  # an error tells that the tasks which take up the room may be lost
+            await self._drivers.orphans(1)  # an error tells that the tasks which take up the room may be lost
         while len(self._adopting) < self._at_most:
-            page = await self._store.orphans(PAGE, after=after, until=until)
+            page = await self._drivers.orphans(PAGE, after=after, until=until)
             for row in page:
                 key = _key(row)
                 orphans.add(key)
                 self._seen.setdefault(key, now)
                 if len(self._adopting) < self._at_most and self._is_adoptable(row):
                     adopting = self._loop.create_task(self._adopt(row))
-                    self._adopting[row.task_id] = adopting
-                    adopting.add_done_callback(partial(self._adopted, row.task_id))
+                    self._adopting[_task(row)] = adopting
+                    self._of_tenants[row.tenant] += 1
+                    adopting.add_done_callback(partial(self._adopted, _task(row)))
             if len(page) < PAGE:
                 # Only a scan of all of them tells which are orphans no more.
                 self._seen = {key: since for key, since in self._seen.items() if key in orphans}
                 self._reported = {(kind, key) for kind, key in self._reported if key in orphans}
                 self._parents_told &= orphans
                 return
-            after = page[-1].task_id
+            after = page[-1]
 
     def _is_adoptable(self, row: TaskRow) -> bool:
-        if row.task_id in self._adopting or self._owned.is_owned(row.task_id):
+        driver = self._drivers.existing(row.tenant)
+        if _task(row) in self._adopting or (driver is not None and driver.owned.is_owned(row.task_id)):
             return False
-        tries = self._tries.get(row.task_id)
+        if self._of_tenants[row.tenant] >= self._per_tenant:
+            return False  # what is left is for others
+        tries = self._tries.get(_task(row))
         if tries is not None and tries.again > self._loop.time():
             return False
         if row.format > e.JOURNAL_FORMAT:
             text = (
-                f"task {row.task_id} is left alone: driving it needs journal format {row.format}, and this version of "
+                f"{_named(row)} is left alone: driving it needs journal format {row.format}, and this version of "
                 f"Treadle knows format {e.JOURNAL_FORMAT}; a driver of a newer version adopts it"
             )
             self._report_once("too_new", text, row)
@@ -325,57 +354,62 @@ class Adopter:
 
     async def _adopt(self, row: TaskRow) -> None:
         """Drive an orphan to its next stop; no error of it reaches another task."""
+        driver = self._drivers.of(row.tenant)
         try:
             if row.parent is not None:
-                await self._attend_child(row, row.parent)
+                await self._attend_child(driver, row, row.parent)
                 return
-            overdue = await self._is_overdue(row)
-            if overdue is None or not await self._may_drive(row):
+            overdue = await self._is_overdue(driver, row)
+            if overdue is None or not await self._may_drive(driver, row):
                 return
-            await self._drive(row, overdue=overdue)
-            self._tries.pop(row.task_id, None)
+            await self._drive(driver, row, overdue=overdue)
+            self._tries.pop(_task(row), None)
         except (TaskBusy, TaskNotFound, Fenced):
             return  # another driver was faster
         except TaskTooNew:
             return  # its row says so from now on, and the next scan reports it
         except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
-            await self._failed(row, error)
+            await self._failed(driver, row, error)
 
-    def _adopted(self, task_id: str, adopting: asyncio.Task[None]) -> None:
+    def _adopted(self, task: _Task, adopting: asyncio.Task[None]) -> None:
         """Make room, however the adoption of a task ended; also one that was cancelled before its first turn."""
-        del self._adopting[task_id]
-        if self._suspect == task_id:
+        del self._adopting[task]
+        tenant, _ = task
+        self._of_tenants[tenant] -= 1
+        if not self._of_tenants[tenant]:
+            del self._of_tenants[tenant]
+        if self._suspect == task:
             self._suspect = None
         self._news.set()
 
-    async def _attend_child(self, row: TaskRow, parent_id: str) -> None:
+    async def _attend_child(self, driver: TaskDriver, row: TaskRow, parent_id: str) -> None:
         """Read a child's inbox, and tell its parent to go on with it: a child is never driven alone."""
         self._parents_told.add(_key(row))
         if row.driver is None and not row.wanted:
-            async with self._ownership.acquire(row.task_id):
+            async with driver.ownership.acquire(row.task_id):
                 pass  # its inbox is read as it is released
-        parent = await self._cache.row_or_none(parent_id)
+        parent = await driver.cache.row_or_none(parent_id)
         if parent is None or (parent.driver is not None and not parent.driver.alive):
             return  # the driver that adopts the parent goes on with this one
-        await self._commands.tell_parents(row)
+        await driver.commands.tell_parents(row)
 
-    async def _is_overdue(self, row: TaskRow) -> bool | None:
+    async def _is_overdue(self, driver: TaskDriver, row: TaskRow) -> bool | None:
         """Whether a task's timer has fired only by the time that passed for this adopter; None if it waits on.
 
         That time counts after the clock was set back if the task's journal ends later than the clock stands: then the
         task was released before. Any other may have been released since, and is due when the clock says so.
         """
         clock = self._clock()
-        if not clock < row.wanted <= self._until or await self._store.inbox(row.task_id):
+        if not clock < row.wanted <= self._until or await driver.store.inbox(row.task_id):
             return False
-        if (await self._cache.load(row.task_id)).state.time > clock:
+        if (await driver.cache.load(row.task_id)).state.time > clock:
             return True
-        self._tries[row.task_id] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
+        self._tries[_task(row)] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
         return None
 
-    async def _drive(self, row: TaskRow, *, overdue: bool = False) -> None:
+    async def _drive(self, driver: TaskDriver, row: TaskRow, *, overdue: bool = False) -> None:
         seen = self._seen.get(_key(row), self._loop.time())
-        async with self._ownership.acquire(row.task_id) as owned:
+        async with driver.ownership.acquire(row.task_id) as owned:
             state, writer = owned.state, owned.writer
             if not owned.wanted or state.ended is not None:
                 return  # its inbox was unread, or its end is to stay as it is: releasing it does that
@@ -385,91 +419,91 @@ class Adopter:
             lost = writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == writer.epoch - 1:
                 writer.record(e.DriverSurvived(row.epoch))  # it released the task
-            elif lost >= GIVEN_UP and not state.undo and not await self._is_excused(state):
+            elif lost >= GIVEN_UP and not state.undo and not await self._is_excused(driver, state):
                 reason = f"its last {lost} drivers crashed, or did not respond, before it made progress"
-                await self._give_up(row, owned, reason)
+                await self._give_up(driver, row, owned, reason)
                 return
             agent = self._agents.with_task(state, self._agents.of(row.agent, None, row.task_id))
             goal: Goal = "undo" if state.undo is not None else "end"
             # What may fail comes first: until the task is driven on, it stands as its last driver left it.
             if goal == "end":
                 check_version(state, agent, from_json(state.options))
-            context = await self._driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
+            context = await driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
             if state.shutdown and not state.pausing:
                 lift_stop(owned, RUNNER)
             self._seen.pop(_key(row), None)
             waited = self._loop.time() - seen
-            self._report("adopted", f"task {row.task_id} adopted", row, owned, waited=waited)
+            self._report("adopted", f"{_named(row)} adopted", row, owned, waited=waited)
             try:
-                await self._driver.drive(owned, goal, agent, context)
+                await driver.drive(owned, goal, agent, context)
             except Fenced as refusal:
                 self._report("lost", str(refusal), row, owned)
                 return
-        self._report("stopped", f"task {row.task_id} is {results.resting_word(state)}", row, owned)
+        self._report("stopped", f"{_named(row)} is {results.resting_word(state)}", row, owned)
 
-    async def _failed(self, row: TaskRow, error: Exception) -> None:
+    async def _failed(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
         """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to look at.
 
         The store, or another version of the agent, may be there for the next try or for another driver: a task is
         never paused for that, but reported again from time to time.
         """
-        count = self._tries[row.task_id].count + 1 if row.task_id in self._tries else 1
+        count = self._tries[_task(row)].count + 1 if _task(row) in self._tries else 1
         wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
-        self._tries[row.task_id] = _Tries(count, self._loop.time() + wait)
+        self._tries[_task(row)] = _Tries(count, self._loop.time() + wait)
         reason = f"it could not be driven, {count} times in a row: {error_text(error)}"
         may_pass = (
             isinstance(error, (StoreError, ToolsetUnavailable, VersionRefused)) or row.parent is not None
         )
         if count < TRIES or (may_pass and count % REPORT_EVERY == 0):
-            self._report("failed", f"task {row.task_id} is tried again later: {reason}", row)
+            self._report("failed", f"{_named(row)} is tried again later: {reason}", row)
         elif not may_pass:
             # Where another driver has it, or the store cannot be written, the next scan tells.
             with suppress(TreadleError):
-                async with self._ownership.acquire(row.task_id) as owned:
+                async with driver.ownership.acquire(row.task_id) as owned:
                     if owned.wanted and owned.state.ended is None:
-                        await self._give_up(row, owned, reason)
-                self._tries.pop(row.task_id, None)
+                        await self._give_up(driver, row, owned, reason)
+                self._tries.pop(_task(row), None)
 
-    async def _give_up(self, row: TaskRow, owned: OwnedTask, reason: str) -> None:
+    async def _give_up(self, driver: TaskDriver, row: TaskRow, owned: OwnedTask, reason: str) -> None:
         """Pause a task that is not to be driven again before a person has looked at it, and report it."""
         owned.writer.record(e.PauseRequested(RUNNER, reason))
-        await self._driver.read_inbox(owned)
-        text = f"task {row.task_id} is paused: {reason}; find out why before you resume it"
+        await driver.read_inbox(owned)
+        text = f"{_named(row)} is paused: {reason}; find out why before you resume it"
         self._report("given_up", text, row, owned)
 
     # -------------------------------------------------------------------------------------- poison tasks
 
-    async def _may_drive(self, row: TaskRow) -> bool:
+    async def _may_drive(self, driver: TaskDriver, row: TaskRow) -> bool:
         """Whether a task is to be driven now: a suspect waits for the one that is being driven."""
         if row.driver is None or row.epoch < SUSPECT:
             return True
-        state = (await self._cache.load(row.task_id)).state
-        if row.epoch - state.progress < SUSPECT or await self._is_excused(state):
+        state = (await driver.cache.load(row.task_id)).state
+        if row.epoch - state.progress < SUSPECT or await self._is_excused(driver, state):
             return True
         if self._suspect is not None and self._loop.time() < self._alone_until:
-            suspect = self._owned.tasks.get(self._suspect)
+            suspect = self._owned(self._suspect)
             if suspect is None or suspect.state.progress < suspect.writer.epoch:
                 text = (
-                    f"task {row.task_id} waits: {row.epoch} drivers had it, and the last ones crashed, perhaps because "
+                    f"{_named(row)} waits: {row.epoch} drivers had it, and the last ones crashed, perhaps because "
                     "of it"
                 )
                 self._report_once("suspect", text, row)
                 return False  # the next scan finds it again
-        self._suspect, self._alone_until = row.task_id, self._loop.time() + ALONE_SECONDS
+        self._suspect, self._alone_until = _task(row), self._loop.time() + ALONE_SECONDS
         return True
 
-    async def _is_excused(self, state: TaskState) -> bool:
+    async def _is_excused(self, driver: TaskDriver, state: TaskState) -> bool:
         """Whether a driver that lost a task is alive, or the task made progress that its own journal does not tell."""
-        inbox = await self._store.inbox(state.task_id)
-        return any(item.kind == SURVIVED for item in inbox) or await self._has_progress_below(state)
+        inbox = await driver.store.inbox(state.task_id)
+        return any(item.kind == SURVIVED for item in inbox) or await self._has_progress_below(driver, state)
 
-    async def _has_progress_below(self, state: TaskState) -> bool:
+    async def _has_progress_below(self, driver: TaskDriver, state: TaskState) -> bool:
         """Whether a task below made progress in its last epoch."""
         for call in state.open_children():
-            if await self._cache.row_or_none(str(call.child)) is None:
+            if await driver.cache.row_or_none(str(call.child)) is None:
                 continue
-            child = (await self._cache.load(str(call.child))).state
-            if child.progress == child.epoch or await self._has_progress_below(child):
+            child = (await driver.cache.load(str(call.child))).state
+            if child.progress == child.epoch or await self._has_progress_below(driver, child):
                 return True
         return False
 
@@ -494,9 +528,20 @@ class Adopter:
         epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
         state = results.resting_word(owned.state) if owned is not None else None
         name = row.agent if row is not None else agent
-        self._tell(Adoption(kind, text, task_id, name, epoch, state, waited))
+        tenant = row.tenant if row is not None else ""
+        self._tell(Adoption(kind, text, task_id, name, epoch, state, waited, tenant))
 
 
-def _key(row: TaskRow) -> tuple[str, int]:
+def _task(row: TaskRow) -> _Task:
+    """Return what names a task."""
+    return row.tenant, row.task_id
+
+
+def _key(row: TaskRow) -> _Ownership:
     """Return what names one ownership of a task."""
-    return row.task_id, row.epoch
+    return row.tenant, row.task_id, row.epoch
+
+
+def _named(row: TaskRow) -> str:
+    """Return what a report calls a task."""
+    return f"task {row.task_id}" + (f" of tenant {row.tenant!r}" if row.tenant else "")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
+from treadle.core.events import AgentOverride
 from treadle.core.messages import Json
 from treadle.core.observation import READ_OUTPUT
 from treadle.core.redaction import named_secrets
 from treadle.core.state import TaskState
 from treadle.core.team import Team
 from treadle.drivers import arguments
+from treadle.engine.caller_tools import AnsweredTool, names_of
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
@@ -56,7 +58,9 @@ class AgentRegistry:
         self._vault = vault
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
+        self._overrides: OrderedDict[tuple[Agent[Any], AgentOverride], Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
+        self._with_caller_tools: OrderedDict[Agent[Any], tuple[Json, Agent[Any]]] = OrderedDict()
         self._runtimes: OrderedDict[tuple[Agent[Any], Agent[Any]], tuple[Json, AgentRuntime]] = OrderedDict()
 
     def register(self, agent: Agent[Any]) -> None:
@@ -71,6 +75,10 @@ class AgentRegistry:
         self._versions.move_to_end(version)
         if len(self._versions) > MAX_VERSIONS:
             self._versions.popitem(last=False)
+
+    def registered(self) -> list[Agent[Any]]:
+        """Return the registered agents, by name; of several versions of one the newest."""
+        return [self._agents[name] for name in sorted(self._agents)]
 
     def has(self, name: str) -> bool:
         """Whether an agent of this name is registered."""
@@ -90,7 +98,35 @@ class AgentRegistry:
         if state.team is not None and state.agent != agent.name:
             agent = self._reached(state, agent, state.agent)
             offered = agent if offered is not None else None
-        return offered or self._versions.get(state.fingerprint, agent)
+        return self._overridden(state, offered or self._versions.get(state.fingerprint, agent))
+
+    def _overridden(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+        """Return an agent as a fork has it: with instructions or a model of the fork's own, if it is about this one."""
+        override = state.override
+        if override is None or override.agent != agent.name:
+            return agent
+        made = self._overrides.get((agent, override))
+        if made is None:
+            made = agent.with_override(override.instructions, override.model)
+            self._overrides[agent, override] = made
+            if len(self._overrides) > MAX_VERSIONS:
+                self._overrides.popitem(last=False)
+        return made
+
+    def with_caller_tools(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+        """Return an agent with the tools that the caller of a task runs, if the task's options declare any.
+
+        Raises `ConfigurationError` if a tool of the agent has the name of one of them.
+        """
+        if not names_of(state.options):
+            return agent
+        made = self._with_caller_tools.get(agent)
+        if made is None or made[0] != state.options:
+            made = state.options, with_caller_tools(agent, from_json(state.options))
+            self._with_caller_tools[agent] = made
+            if len(self._with_caller_tools) > MAX_VERSIONS:
+                self._with_caller_tools.popitem(last=False)
+        return made[1]
 
     def member(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         """Return an agent that the conversation of a task moved to, or away from; raises `AgentUnknown`.
@@ -102,7 +138,8 @@ class AgentRegistry:
         """
         version = state.versions.get(name)
         known = self._versions.get(version.fingerprint) if version is not None else None
-        return known if known is not None and known.name == name else self._reached(state, agent, name)
+        found = known if known is not None and known.name == name else self._reached(state, agent, name)
+        return self._overridden(state, found)
 
     def _reached(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         reachable = (each for each in self.reachable(agent) if each.name == name)
@@ -198,11 +235,17 @@ class AgentRegistry:
 
     def model_of(self, agent: Agent[Any]) -> Model:
         """Return the agent's model; text is resolved once."""
-        if not isinstance(agent.model, str):
-            return self._resolve_model(agent.model)
-        model = self._models.get(agent.model)
+        return (
+            self.model_named(agent.model)
+            if isinstance(agent.model, str)
+            else self._resolve_model(agent.model)
+        )
+
+    def model_named(self, name: str) -> Model:
+        """Return the model of a name such as `provider:model`, which is resolved once; raises `ModelUnknown`."""
+        model = self._models.get(name)
         if model is None:
-            model = self._models[agent.model] = self._resolve_model(agent.model)
+            model = self._models[name] = self._resolve_model(name)
         return model
 
     def preload(self, agent: Agent[Any]) -> None:
@@ -306,3 +349,19 @@ def _named_in(agent: Agent[Any]) -> list[Agent[Any] | str]:
     # What a handoff knows of an agent is a protocol that only agents fulfil.
     targets = [cast("Agent[Any] | str", handoff.agent) for handoff in agent.handoffs_by_tool.values()]
     return [*agent.subagents_by_tool.values(), *targets]
+
+
+def with_caller_tools(agent: Agent[Any], options: RunOptions) -> Agent[Any]:
+    """Return an agent with the tools of the caller that options declare; it is the same version of the agent.
+
+    Raises:
+        ConfigurationError: a tool of the agent has the name of one of them.
+    """
+    tools = [AnsweredTool(tool) for tool in options.caller_tools or ()]
+    taken = {tool.spec.name for tool in agent.tools}
+    for tool in tools:
+        if tool.spec.name in taken:
+            raise ConfigurationError(
+                f"RunOptions.caller_tools: agent {agent.name!r} has a tool {tool.spec.name!r} of its own; rename one"
+            )
+    return agent.with_listed(tools) if tools else agent

@@ -20,6 +20,7 @@ from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
 from treadle.core.events import ApprovalScope
+from treadle.core.ids import is_name
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
@@ -36,6 +37,14 @@ MAX_ID: Final = 500
 
 MAX_TASK_ID: Final = 200
 """How many characters the id of a new task may have: those of its children are longer."""
+
+MAX_COMMAND_ID: Final = 200
+"""How many characters the id of a command may have."""
+
+MAX_TENANT: Final = 100
+"""How many characters the name of a tenant may have: it stands before each of its ids."""
+
+_QUOTING: Final = frozenset("'\"`\\")
 
 NEWEST: Final = "last"
 """What the command line calls the newest task."""
@@ -306,7 +315,18 @@ def identifier(name: str, value: Any, what: str = "text", most: int = MAX_ID) ->
         raise ConfigurationError(f"{name} must be {what} of 1 to {most} characters, got {shown(value)}")
     if "\0" in value:
         raise ConfigurationError(f"{name} must not hold a null character, got {shown(value)}")
+    if not is_name(value):
+        raise ConfigurationError(f"{name} must not hold a unit separator (U+001F), got {shown(value)}")
     _storable(name, value)
+
+
+def tenant(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value may name a tenant."""
+    identifier(name, value, most=MAX_TENANT)
+    if not value.isprintable() or not _QUOTING.isdisjoint(value):
+        raise ConfigurationError(
+            f"{name} must hold printable characters, and no quotes or backslashes, got {shown(value)}"
+        )
 
 
 def text(name: str, value: Any) -> None:
@@ -342,6 +362,13 @@ def moment(name: str, value: Any) -> None:
             f"{name} must be a datetime, or a whole number of microseconds since 1970, UTC, up to the year 9999 "
             f"({LATEST}), got {shown(value)}"
         )
+
+
+def usage_key(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value says by what usage is summed up."""
+    text(name, value)
+    if value not in ("agent", "day") and not (value.startswith("label:") and value != "label:"):
+        raise ConfigurationError(f"{name} must be 'agent', 'day' or 'label:NAME', got {shown(value)}")
 
 
 def text_by_text(name: str, value: Any) -> None:
@@ -418,7 +445,7 @@ def options(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name} must be RunOptions(...), got {shown(value)}")
 
 
-_NEW_RUNS: Final = ("run", "run_sync", "run_stream", "start", "create_task")
+_NEW_RUNS: Final = ("run", "run_sync", "run_stream", "start", "create_task", "submit")
 """The verbs that take an agent and an input."""
 
 
@@ -439,14 +466,27 @@ def _new_task_id(name: str, value: Any) -> None:
         )
 
 
+def _instructions(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is text that a journal can hold, of any length."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be text, got {shown(value)}; for a function give agent=")
+    _storable(name, value)
+
+
+def _command_id(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless a command may have this id."""
+    identifier(name, value, most=MAX_COMMAND_ID)
+
+
 _CHECKS: Final[dict[str, Check | None]] = {
     **dict.fromkeys(("task", "a", "b"), task),
-    **dict.fromkeys(("thread_id", "parent", "forked_from"), identifier),
+    **dict.fromkeys(("thread_id", "parent", "forked_from", "grant_id"), identifier),
     "task_id": _new_task_id,
     **dict.fromkeys(("by", "reason", "call_id", "request_id", "artifact_id", "cursor"), text),
     **dict.fromkeys(("input", "message"), _input),
     **dict.fromkeys(("to", "step"), step_or_index),
-    **dict.fromkeys(("force", "raw", "deltas", "dry_run", "checked"), flag),
+    "command_id": _command_id,
+    **dict.fromkeys(("force", "raw", "deltas", "dry_run", "roots", "checked", "drive", "follow"), flag),
     "arguments": json_object,
     "replace": replacements,
     "agent": agent,
@@ -454,9 +494,9 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "extra_state": json_object,
     "verdict": verdict,
     "scope": approval_scope,
-    **dict.fromkeys(("after", "keep"), position),
+    **dict.fromkeys(("after", "keep", "expect"), position),
     "role": role,
-    **dict.fromkeys(("since", "until"), moment),
+    **dict.fromkeys(("since", "until", "updated_since"), moment),
 }
 """What arguments of these names must be, in any verb; an argument that is its parameter's default is not checked."""
 
@@ -469,8 +509,13 @@ _OF_LISTS: Final[dict[str, Check | None]] = {
 _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     "list_tasks": _OF_LISTS,
     "count_tasks": _OF_LISTS,
+    "usage": _OF_LISTS,
+    "get_task": {"at": position},
+    "result": {"at": position},
+    "get_request": {"call": text},
     "run_step": {"step": text},
     "skip_step": {"step": text},
     "export_tasks": {"to": None},
+    "fork": {"instructions": _instructions, "model": text},
 }
 """Verbs in which a parameter of that name is something else."""

@@ -295,6 +295,7 @@ class Family:
         passed_on, relay = self._passed_on(), partial(self._relay, call)
         parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, relay)
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
+        options = replace(options, caller_tools=None)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
         new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
         new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))

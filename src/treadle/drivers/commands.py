@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from treadle.core import events as e
+from treadle.core import ids
 from treadle.core.events import END_STATES
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
@@ -13,10 +14,38 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_id
 from treadle.drivers.task_cache import TaskCache
-from treadle.engine.inbox import CHILD_ITEM
+from treadle.engine.inbox import CHILD_ITEM, NOTED
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.errors import Fenced, TaskBusy, TaskTooNew
+from treadle.errors import (
+    ConfigurationError,
+    Fenced,
+    NotFound,
+    TaskBusy,
+    TaskStateError,
+    TaskTooNew,
+)
 from treadle.ports import InboxItem, JournalStore, TaskRow
+
+T = TypeVar("T")
+
+WINDOW: Final = 200
+"""How many events are read at a time to find the one that a command became, the newest first."""
+
+
+class CarriedOut(Exception):
+    """A command of this id was carried out before, as `event` tells. A user never sees it."""
+
+    def __init__(self, event: e.Event) -> None:
+        super().__init__(f"it became event {event.seq}")
+        self.event = event
+
+
+def of_another(task_id: str, command_id: str | None, event: e.Event) -> ConfigurationError:
+    """Return the error for an id that another command has, which became an event."""
+    return ConfigurationError(
+        f"task {task_id}: command_id {command_id!r} belongs to another command, which became event "
+        f"{event.seq}, {event.kind}: take another id"
+    )
 
 
 class TaskCommands:
@@ -53,16 +82,27 @@ class TaskCommands:
     # ----------------------------------------------------------------------------------------- send
 
     async def send(
-        self, task_id: str, kind: str, data: dict[str, Json], *, row: TaskRow | None = None
+        self,
+        task_id: str,
+        kind: str,
+        data: dict[str, Json],
+        *,
+        row: TaskRow | None = None,
+        command_id: str | None = None,
+        number: int = 1,
     ) -> str:
-        """Post a command to a task's inbox and return its id; it is carried out here if the task has no driver.
+        """Post a command to a task's inbox and return its id there; it is carried out here if the task has no driver.
 
-        With `row`, a driver that the row names is left to read it; the caller is to look at the task again.
+        With `row`, a driver that the row names is left to read it; the caller is to look at the task again. With
+        `command_id`, raises `CarriedOut` if a command of that id was carried out before; `number` counts how often it
+        is sent, since a task that ends dismisses what it has not read.
         """
-        item_id = new_id()
+        item_id = new_id() if command_id is None else ids.command_item_id(command_id, number)
         if self._vault.hide_in is not None:
             data = self._vault.known.hide_data(data)
-        await self._store.post(task_id, InboxItem(item_id, kind, data, self._clock()))
+        is_new = await self._store.post(task_id, InboxItem(item_id, kind, data, self._clock()))
+        if not is_new:
+            await self.check_new(task_id, command_id)
         if row is not None and self._owned.is_driven(row):
             self._owned.read_inbox_soon(task_id)
             return item_id
@@ -72,6 +112,91 @@ class TaskCommands:
             posted = f"{refusal}. The {kind} is in the task's inbox, where its next driver finds it"
             raise TaskTooNew(posted, task_id=task_id, needs=refusal.needs, knows=refusal.knows) from None
         return item_id
+
+    # --------------------------------------------------------------------------------------- repeats
+
+    async def once(
+        self,
+        task_id: str,
+        command_id: str | None,
+        kinds: tuple[type[e.Event], ...],
+        carry_out: Callable[[], Awaitable[T]],
+        repeated: Callable[[e.Event], Awaitable[T]],
+    ) -> T:
+        """Carry a command out and return what that gives; of one that was carried out before, what `repeated` gives.
+
+        A command that was carried out changed the task, so that the same one most often does not fit any more. Hence an
+        error counts only if no command of that id was carried out.
+
+        Args:
+            task_id: the task.
+            command_id: the id that the caller chose; None if it chose none.
+            kinds: what the command becomes; with `CommandRejected` among them, `repeated` tells of a rejection too.
+            carry_out: carries it out; raises `CarriedOut` where it finds that it was carried out before.
+            repeated: is given the event that it became.
+
+        Raises:
+            ConfigurationError: a command of another kind had that id.
+            TaskStateError: the command was rejected.
+        """
+        try:
+            return await carry_out()
+        except CarriedOut as before:
+            event = before.event
+        except (ConfigurationError, NotFound, TaskStateError) as error:
+            if command_id is None:
+                raise
+            event = await self.event_of(getattr(error, "task_id", None) or task_id, command_id)
+            if event is None:
+                raise
+        if isinstance(event, e.CommandRejected) and e.CommandRejected not in kinds:
+            raise TaskStateError(f"task {task_id}: {event.reason}", task_id=task_id)
+        if not isinstance(event, kinds):
+            raise of_another(task_id, command_id, event)
+        return await repeated(event)
+
+    async def note(self, owned: OwnedTask, command_id: str | None) -> str | None:
+        """Note the id of a command that its caller carries out as the owner; return the inbox id for its events.
+
+        The commit of an event that names the inbox id takes it from the inbox. If none is committed, it is dismissed.
+        Raises `CarriedOut` if a command of that id was carried out before.
+        """
+        if command_id is None:
+            return None
+        item_id = ids.command_item_id(command_id)
+        is_new = await self._store.post(owned.state.task_id, InboxItem(item_id, NOTED, {}, self._clock()))
+        if not is_new:
+            await self.check_new(owned.state.task_id, command_id)
+        return item_id
+
+    async def check_new(self, task_id: str, command_id: str | None) -> None:
+        """Raise `CarriedOut` if a command of this id was carried out before."""
+        event = await self.event_of(task_id, command_id) if command_id is not None else None
+        if event is not None:
+            raise CarriedOut(event)
+
+    async def check_new_in(self, task_ids: Iterable[str], command_id: str | None) -> None:
+        """Raise `CarriedOut` if a command of this id was carried out before by any of several tasks."""
+        for task_id in task_ids if command_id is not None else ():
+            await self.check_new(task_id, command_id)
+
+    async def was_done(self, event: e.Event) -> None:
+        """Return nothing for a command that returns nothing."""
+
+    async def event_of(self, task_id: str, command_id: str) -> e.Event | None:
+        """Return the event that a command of this id became; None if it was not carried out, or is not yet."""
+        row = await self._cache.row(task_id)
+        upto = row.head
+        while upto > row.base_seq:  # what is before that is the task's that this one was forked from
+            after = max(row.base_seq, upto - WINDOW)
+            records = await self._store.read(task_id, after=after, upto=upto)
+            for _, event in events_with_epochs(task_id, records, after=after, previous=None):
+                if ids.is_of_command(getattr(event, "inbox", None) or "", command_id):
+                    return event
+            upto = after
+        return None
+
+    # --------------------------------------------------------------------------------------- reading
 
     async def attend(self, task_id: str) -> None:
         """Have a task's inbox read: by its driver, or here and now if it has none."""

@@ -44,6 +44,7 @@ class CompactionRequest:
     context_tokens: int
     agent: Agent[Any] | None
     model: str | Model | None
+    by: str | None = None
 
     def __post_init__(self) -> None:
         arguments.count("compact_thread: context_tokens", self.context_tokens)
@@ -141,7 +142,7 @@ class ThreadCompactor:
             ids.summary_task_id(digest, number),
             RunOptions(labels={"summary_of": request.thread_id}),
         )
-        return NewRun(agent, (text,), request.thread_id, task_id, options, summarises=scope)
+        return NewRun(agent, (text,), request.thread_id, task_id, options, summarises=scope, by=request.by)
 
     async def _model_of(self, turns: list[ThreadMember]) -> str | Model:
         """Return the model of the newest turn whose agent is registered."""

@@ -16,7 +16,8 @@ from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
-from treadle.core.messages import Content, Json, MessageView
+from treadle.core.ids import in_tenant
+from treadle.core.messages import Content, Json
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
@@ -28,8 +29,9 @@ from treadle.drivers.commit import commit
 from treadle.drivers.new_task import TaskCreator
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.seen_messages import select_messages
 from treadle.drivers.stopping import TaskStopper
-from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.task_cache import CACHED_TASKS, TaskCache
 from treadle.drivers.terminal import has_terminal
 from treadle.drivers.toolsets import ConnectedToolsets
 from treadle.drivers.user_context import ContextFactory, UserContexts
@@ -40,7 +42,6 @@ from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
 from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import Pricing, no_price
-from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
@@ -50,10 +51,21 @@ from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, Fenced, TaskNotFound
 from treadle.policy.budget import Account
 from treadle.policy.verdicts import EffectKind, Judge
-from treadle.ports import Commit, JournalStore, Memory, Model, Observer, OnBusyThread, QueuePosition, Tool
+from treadle.ports import (
+    Commit,
+    Conversation,
+    ConversationWindow,
+    JournalStore,
+    Memory,
+    Model,
+    Observer,
+    OnBusyThread,
+    QueuePosition,
+    TenantStores,
+    Tool,
+)
 
 if TYPE_CHECKING:
-    from treadle.engine.agent_view import AgentView
     from treadle.policy.guardrails import Guardrail
 
 
@@ -67,6 +79,7 @@ class Dependencies:
     """What the composition root hands to a runner."""
 
     store: JournalStore
+    tenants: TenantStores
     resolve_model: Callable[[str | Model], Model]
     load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]]
     options: RunOptions
@@ -81,25 +94,33 @@ class Dependencies:
     middleware: tuple[ToolMiddleware, ...] = ()
     vault: Vault = NO_VAULT
     guardrails: tuple[Guardrail, ...] = ()
-    on_pending: OnPending | None = None
-    at_terminal: OnPending | None = None
+    on_pending: Callable[[str], OnPending] | None = None
+    at_terminal: Callable[[str], OnPending] | None = None
+    tenant: str = ""
+    """whose tasks are driven; the two functions before it take the tenant"""
 
+
+CACHED_OF_TENANT: Final = 32
+"""How many tasks at rest keep their state in memory, of each tenant with a name."""
 
 DRIVE_BEGIN_TRIES: Final = 100
 """Hundredths of a second in which the drive of a task that was just acquired begins, so that it can be stopped."""
 
 
 class TaskDriver:
-    """Drives the tasks of one runner; its other parts are attributes, for the verbs to take what they need.
+    """Drives the tasks of one tenant of a runner; its parts are attributes, for the verbs to take what they need.
 
     Args:
         dependencies: what the composition root chose.
+        shared: the driver of another tenant of the same runner, whose agents, observers and toolsets are used.
 
     Attributes:
+        tenant: whose tasks they are.
         cache: rows and states of tasks.
         owned: the tasks that this process owns.
         ownership: acquires and releases tasks.
         agents: the registered agents.
+        toolsets: the connections of toolsets.
         creator: makes new tasks.
         commands: sends commands to tasks and waits for them.
         stopper: cancels, pauses and interrupts tasks.
@@ -107,18 +128,24 @@ class TaskDriver:
         contexts: makes and checks the contexts of drives, for the verbs to call before they record anything.
     """
 
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: Dependencies, shared: TaskDriver | None = None) -> None:
+        self.tenant = tenant = dependencies.tenant
         self.store = store = dependencies.store
         self.clock = clock = dependencies.clock
         self.vault = vault = dependencies.vault
-        self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
-        self.agents = AgentRegistry(
-            dependencies.resolve_model, dependencies.price, dependencies.middleware, vault
-        )
-        for agent in dependencies.agents:
-            self.agents.register(agent)
-        self.cache = TaskCache(store)
-        self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault)
+        self._is_shared = shared is not None
+        if shared is not None:
+            self.observers, self.agents, self.toolsets = shared.observers, shared.agents, shared.toolsets
+        else:
+            self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
+            self.agents = AgentRegistry(
+                dependencies.resolve_model, dependencies.price, dependencies.middleware, vault
+            )
+            for agent in dependencies.agents:
+                self.agents.register(agent)
+            self.toolsets = ConnectedToolsets(getattr(store, "path", None))
+        self.cache = TaskCache(store, CACHED_TASKS if shared is None else CACHED_OF_TENANT)
+        self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault, tenant)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)
         self.creator = TaskCreator(
             store,
@@ -149,12 +176,12 @@ class TaskDriver:
         )
         self._memory = dependencies.memory
         self._price = dependencies.price
-        self._on_pending = PendingCallback(dependencies.on_pending) if dependencies.on_pending else None
-        self._at_terminal = PendingCallback(dependencies.at_terminal) if dependencies.at_terminal else None
+        on_pending, at_terminal = dependencies.on_pending, dependencies.at_terminal
+        self._on_pending = PendingCallback(on_pending(tenant)) if on_pending else None
+        self._at_terminal = PendingCallback(at_terminal(tenant)) if at_terminal else None
         self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
-        self._toolsets = ConnectedToolsets(getattr(store, "path", None))
-        self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache)
+        self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant)
 
     async def drive(
         self,
@@ -174,8 +201,8 @@ class TaskDriver:
         runs = goal in ("end", "step")
         is_closing = False
         if agent is not None and agent.toolsets and runs:
-            bound = await self._toolsets.bind_unless_stopped(
-                agent, owned.state.task_id, partial(self._is_commanded_to_stop, owned)
+            bound = await self.toolsets.bind_unless_stopped(
+                agent, self._full_id(owned), partial(self._is_commanded_to_stop, owned)
             )
             if bound == "commanded":
                 return await self.read_inbox(owned)
@@ -197,7 +224,7 @@ class TaskDriver:
         )
         if is_closing:
             drive.interrupt(RUNNER, DRIVER_CLOSED)
-        inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), owned.state.task_id))
+        inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), self._full_id(owned)))
         if runs:
             task_log.tell_began(owned.state)
         try:
@@ -217,6 +244,8 @@ class TaskDriver:
     ) -> tuple[DriveSpec, EffectContext | None]:
         """Return what a drive with an agent goes by, and what its effects are performed with."""
         state, inherited = owned.state, terms.inherited
+        if agent is not None and state.options:
+            agent = self.agents.with_caller_tools(state, agent)
         runtime = self.agents.runtime_for(state, agent) if agent is not None else None
         if runtime is None:
             return _spec(terms, state, None, inherited.judges), None
@@ -263,13 +292,17 @@ class TaskDriver:
             async def is_commanded() -> bool:
                 return is_called()
 
-            bound = await self._toolsets.bind_unless_stopped(agent, state.task_id, is_commanded)
+            bound = await self.toolsets.bind_unless_stopped(agent, self._full_id(owned), is_commanded)
             if isinstance(bound, str):
                 return None
             agent = bound
         step = state.steps[-1].id
         record(e.AgentChanged(step, wanted.call, agent.name, state.agent, agent.fingerprint))
         return await self._prepare(owned, agent, terms)
+
+    def _full_id(self, owned: OwnedTask) -> str:
+        """Return what names a task beside those of other tenants."""
+        return in_tenant(self.tenant, owned.state.task_id)
 
     async def read_inbox(self, owned: OwnedTask) -> DriveLoop:
         """Read the inbox of an owned task, and release the task once nothing is left in it."""
@@ -287,7 +320,7 @@ class TaskDriver:
         """Interrupt an owned task since its driver shuts down; return when it is interrupted."""
         tries = DRIVE_BEGIN_TRIES
         if owned.drive is None:
-            self._toolsets.stop_waiting(owned.state.task_id)
+            self.toolsets.stop_waiting(self._full_id(owned))
         while owned.drive is None and tries and self.owned.is_owned(owned.state.task_id):
             tries -= 1  # it was just created, or claimed
             await asyncio.sleep(0.01)
@@ -297,7 +330,8 @@ class TaskDriver:
     async def close(self) -> None:
         """Release what can be released, end connections of toolsets, and stop watching the store."""
         await self.ownership.close()
-        await self._toolsets.close()
+        if not self._is_shared:
+            await self.toolsets.close()
         self.cache.close()
         self.owned.close()
 
@@ -351,18 +385,15 @@ class TaskDriver:
             effects.step_requests.guarded_tools = spec.rules.guarded_tools
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)
-        view = self._view_of(state, agent) if state.team is not None else None
-        if options.context_tokens is not None:
-            most, instructions = options.context_tokens, standing_instructions(runtime, state)
-            if agent.dialect is not None:
-                instructions += agent.dialect.header
-            if view is not None:
-                window = self._memory.window(view)
-            else:
-                window = owned.window = owned.window or self._memory.window(state)
-            effects.select_messages = lambda specs: window.show(most, instructions, specs)
-        elif view is not None:
-            effects.select_messages = lambda specs: MessageView(view.messages)
+        if state.team is not None or options.context_tokens is not None:
+
+            def open_window(conversation: Conversation) -> ConversationWindow:
+                if conversation is not state:
+                    return self._memory.window(conversation)
+                owned.window = window = owned.window or self._memory.window(state)
+                return window
+
+            effects.select_messages = select_messages(self.agents, state, runtime, open_window)
         return effects
 
     def _tools_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, Tool]:
@@ -376,16 +407,6 @@ class TaskDriver:
         except AgentUnknown:
             return {}
         return {name: tool.spec for name, tool in tools.items()}
-
-    def _view_of(self, state: TaskState, agent: Agent[Any]) -> AgentView | None:
-        """Return what an agent sees of the conversation that moved to it; None if that is all of it."""
-        team = state.team
-        filters = self.agents.filters_of(state, team, agent) if team is not None else ()
-        if team is None or not filters:
-            return None
-        from treadle.engine.agent_view import AgentView
-
-        return AgentView(state, team, filters)
 
     async def _labels(self, owned: OwnedTask) -> Mapping[str, str]:
         labels = owned.labels
@@ -421,7 +442,7 @@ class TaskDriver:
 
         hooks = AdmissionHooks(ask, record, read_history, self._interrupt_holder, release_again)
         how = options.on_busy_thread or "enqueue"
-        return ThreadAdmission(self.owned.thread_queue, state, how, owned.position, hooks)
+        return ThreadAdmission(self.owned.thread_queue, state, how, owned.position, hooks, self.tenant)
 
     async def _interrupt_holder(self, task_id: str) -> None:
         row = await self.cache.row_or_none(task_id)

@@ -43,7 +43,7 @@ async def fork_point(
         )
     if isinstance(at, int):
         if not 1 <= at <= state.seq:
-            raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
+            raise no_event(state.task_id, state.seq, at)
         return ForkPoint(at)
     step = _last(state) if at is None else next((each for each in state.steps if each.id == at), None)
     if at is None and (step is None or step.ended_seq <= state.fork_seq):
@@ -53,6 +53,11 @@ async def fork_point(
     return (
         ForkPoint(step.ended_seq) if state.graph is None else await _beside(store, state, state.graph, step)
     )
+
+
+def no_event(task_id: str, head: int, at: int) -> StepNotFound:
+    """Return the error for a sequence number that no event of a task has; `head` is that of the last event."""
+    return StepNotFound(f"task {task_id} has events 1 to {head}, not {at}")
 
 
 def _last(state: TaskState) -> StepState | None:

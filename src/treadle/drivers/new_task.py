@@ -12,7 +12,7 @@ from treadle.core import origins
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json, copied
 from treadle.core.state import start
-from treadle.drivers.agent_registry import AgentRegistry
+from treadle.drivers.agent_registry import AgentRegistry, with_caller_tools
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_frame_key, new_id, new_incarnation
@@ -57,6 +57,9 @@ class NewRun:
     """declared effects of the tools whose results its parent, or what it summarises, has seen"""
 
     child_of: ChildOf | None = None
+
+    by: str | None = None
+    """the name of the caller"""
 
 
 class TaskCreator:
@@ -110,16 +113,16 @@ class TaskCreator:
         options = self._options if new.options is None else new.options.over(self._options)
         if parent is not None:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner
+        if options.caller_tools:
+            with_caller_tools(agent, options)  # raises where names meet
         if drives:
             if parent is None:
                 check_interaction(options)
             self._agents.model_of(agent)
             await self._agents.check_limits(agent, limits_of(agent, options), breakpoints=options.break_on)
         self._agents.register(agent)
-        parts = self._load_parts(new.input)
-        task_id = new.task_id or unused_id or new_id()
-        state = start(task_id)
-        base = 0
+        parts, task_id = self._load_parts(new.input), new.task_id or unused_id or new_id()
+        state, base = start(task_id), 0
         if new.thread_id is not None and new.summarises is None:
             base = await self._cache.begin_with_history(state, new.thread_id)
         thread = new.thread_id or (task_id if parent is not None else new_id())
@@ -145,6 +148,7 @@ class TaskCreator:
             created.parent, created.parent_call, created.depth = parent.task_id, parent.call, parent.depth
         created.untrusted = origins.merged(new.untrusted, state.history_untrusted)
         created.exposed = origins.merged(new.exposed, state.history_exposed)
+        created.by = new.by
         owned.writer.record(created)
         if new.summarises is not None:
             owned.writer.record(new.summarises)

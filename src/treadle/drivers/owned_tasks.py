@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Final
 
 from treadle.core.data import mutable
+from treadle.core.events import TaskStood
+from treadle.core.ids import is_name
 from treadle.core.state import TaskState
 from treadle.drivers.task_cache import CachedTask, TaskCache
 from treadle.engine.broadcast import Channel, Channels, Stopped, Watcher
@@ -18,7 +20,7 @@ from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
-from treadle.ports import ConversationWindow, JournalStore, QueuePosition, TaskExists, TaskRow
+from treadle.ports import ConversationWindow, JournalStore, QueuePosition, StoreChanges, TaskExists, TaskRow
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which a waiter for a task checks that the process which drives it is alive."""
@@ -31,6 +33,9 @@ class OwnedTask:
     state: TaskState
     writer: JournalWriter
     channel: Channel
+    head: int = 0
+    """the last event of its journal, as the claim found it"""
+
     drive: DriveLoop | None = None
     position: QueuePosition | None = None
     """in the queue of its thread, as the claim found it"""
@@ -79,6 +84,7 @@ class OwnedTasks:
         clock: microseconds since 1970, UTC.
         observers: are told what happens to the tasks.
         vault: hides secrets in what is recorded of the tasks.
+        tenant: whose tasks they are.
     """
 
     def __init__(
@@ -88,8 +94,10 @@ class OwnedTasks:
         clock: Callable[[], int],
         observers: ObserverSet | None,
         vault: Vault = NO_VAULT,
+        tenant: str = "",
     ) -> None:
         self.store = store
+        self._tenant = tenant
         self.tasks: dict[str, OwnedTask] = {}
         self.unreleased: dict[str, int] = {}
         """the epochs of tasks that could not be released, since the store could not be written"""
@@ -104,6 +112,7 @@ class OwnedTasks:
         self._observers = observers
         self._vault = vault
         self._lock = RLock()
+        self._on_changes: dict[object, Callable[[Collection[str] | None], None]] = {}
         self._unwatch: Callable[[], None] | None = None
 
     def add(self, state: TaskState, lease: Lease) -> OwnedTask:
@@ -119,10 +128,14 @@ class OwnedTasks:
             writer = JournalWriter(self.store, channel, state, lease, self._clock, self._vault)
             owned = OwnedTask(state, writer, channel)
             if self._observers is not None:
-                observation = TaskObservation(self._observers, state, lease.epoch)
+                observation = TaskObservation(self._observers, state, lease.epoch, self._tenant)
                 owned.enter_call = observation.enter_call
                 channel.observe(observation)
             self.tasks[state.task_id] = owned
+        if channel.watchers:
+            channel.look_again()
+        if self._on_changes:
+            self._tell_of((state.task_id,))
         return owned
 
     def remove(self, owned: OwnedTask) -> None:
@@ -142,8 +155,12 @@ class OwnedTasks:
         owned.channel.publish((Stopped(owned.state.seq if writer.released else None),))
         if owned.channel.observed is not None:
             owned.channel.observe(None)
+        if owned.channel.watchers:
+            owned.channel.look_again()
         self.channels.drop(task_id)
         self.thread_queue.wake_next(owned.state.thread)
+        if self._on_changes:
+            self._tell_of((task_id,))
         self._notify()
 
     def is_owned(self, task_id: str) -> bool:
@@ -159,6 +176,18 @@ class OwnedTasks:
         if self.is_owned(row.task_id):
             return True
         return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
+
+    def live_standing(self, task_id: str) -> TaskStood | None:
+        """Return how a task stands that this process drives; None if it does not."""
+        owned = self.tasks.get(task_id) if self.is_owned(task_id) else None
+        if owned is None:
+            return None
+        return TaskStood("running", driven=True, live=True, head=owned.writer.head)
+
+    def standing(self, row: TaskRow) -> TaskStood:
+        """Return how a task stands that this process does not drive, by its row."""
+        driven = self.is_driven(row)
+        return TaskStood("running" if driven else row.word, driven, live=False, head=row.head)
 
     def check(self) -> None:
         """Have the store confirm every lease of this process; a drive that lost its lease stops."""
@@ -206,12 +235,30 @@ class OwnedTasks:
         if self._unwatch is None:
             self._unwatch = self.store.watch(self._store_changed)
 
-    def _store_changed(self, with_mail: Sequence[str]) -> None:
-        for task_id in with_mail:
+    def _store_changed(self, changes: StoreChanges) -> None:
+        for task_id in changes.mail:
             self.read_inbox_soon(task_id)
-        self.channels.wake_all(besides=self.tasks)
-        self.thread_queue.wake_next_of_all()
-        self._notify()
+        # A whole store names the tasks of all tenants: the adopter wants to know of them, and nothing else does.
+        own = None if changes.tasks is None else frozenset(filter(is_name, changes.tasks))
+        if own is None or own:
+            self.channels.look_again(own, besides=self.tasks)
+            self._tell_of(own)
+        if changes.owners:
+            self.thread_queue.wake_next_of_all()
+            self._notify()
+
+    def on_changes(self, tell: Callable[[Collection[str] | None], None]) -> Callable[[], None]:
+        """Call `tell`, from any thread, with the ids of tasks that changed; return a function that ends that.
+
+        It gets None where any task may have changed.
+        """
+        token = object()
+        self._on_changes[token] = tell
+        return lambda: self._on_changes.pop(token, None) and None
+
+    def _tell_of(self, task_ids: Collection[str] | None) -> None:
+        for tell in list(self._on_changes.values()):
+            tell(task_ids)
 
     def _notify(self) -> None:
         if self.on_news is not None:

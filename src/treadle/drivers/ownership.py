@@ -62,6 +62,7 @@ from treadle.errors import (
     JournalCorrupt,
     StoreUnavailable,
     TaskBusy,
+    TaskMoved,
     TaskNotFound,
     TaskTooNew,
     TreadleError,
@@ -105,17 +106,23 @@ class TaskOwnership:
     # ---------------------------------------------------------------------------------------- claim
 
     @asynccontextmanager
-    async def acquire(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
+    async def acquire(
+        self, task_id: str, *, enter: bool = False, expect: int | None = None
+    ) -> AsyncGenerator[OwnedTask]:
         """Own a task for the length of a block; it is released at rest, whether the block raises or not.
 
-        With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it.
+        With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it. With `expect`,
+        raises `TaskMoved` unless that is the last event of its journal.
         """
         owned = await self._claim_or_retry(task_id, enter=enter)
         async with self.releasing(owned):
+            check_unmoved(task_id, owned.head, expect)
             yield owned
 
     @asynccontextmanager
-    async def acquire_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
+    async def acquire_outside_undo(
+        self, task_id: str, *, enter: bool = False, expect: int | None = None
+    ) -> AsyncGenerator[OwnedTask]:
         """Own a task like `acquire`; raises `UndoUnfinished` while an undo has begun and not ended.
 
         What such an undo waits for may lie unread in the inbox: that is read first.
@@ -126,6 +133,7 @@ class TaskOwnership:
             _check_no_undo(owned.state)
             owned = await self._claim_or_retry(task_id, enter=enter)
         async with self.releasing(owned):
+            check_unmoved(task_id, owned.head, expect)
             yield owned
 
     async def _claim_or_retry(self, task_id: str, *, enter: bool) -> OwnedTask:
@@ -159,7 +167,8 @@ class TaskOwnership:
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
         owned.position, owned.wanted, owned.window = claim.place, claim.wanted, loaded.window
-        if claim.wanted == AT_ONCE:
+        owned.head = owned.state.seq
+        if claim.wanted == AT_ONCE and (owned.state.began or claim.epoch > 2):  # else it was submitted
             tell_taken_over(owned.state, claim.epoch)
         recover(owned)
         return owned
@@ -288,6 +297,23 @@ class TaskOwnership:
                 loop.call_soon_threadsafe(retry.cancel)
         for task_id in list(self._owned.unreleased):
             await self.release_again(task_id)
+
+
+def check_unmoved(task_id: str, head: int, expect: int | None) -> None:
+    """Raise `TaskMoved` unless a task's journal still ends with the event that a caller expects there.
+
+    Args:
+        task_id: the task.
+        head: the last event of its journal.
+        expect: the last event that the caller saw; None if the caller accepts any.
+    """
+    if expect is not None and head != expect:
+        raise TaskMoved(
+            f"task {task_id} has moved: event {head} is the last of its journal, and event {expect} was expected; "
+            "look at the task again",
+            task_id=task_id,
+            head=head,
+        )
 
 
 def _check_no_undo(state: TaskState) -> None:

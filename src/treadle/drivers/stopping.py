@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Final
+
+from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.core.stop_requests import Fate, StopKind, fate_of
-from treadle.drivers.commands import TaskCommands
+from treadle.drivers.commands import CarriedOut, TaskCommands, of_another
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.drivers.task_cache import TaskCache
 from treadle.ports import JournalStore, TaskRow
+
+_REQUESTS: Final[dict[StopKind, type[e.Event]]] = {
+    "cancel": e.CancelRequested,
+    "pause": e.PauseRequested,
+    "interrupt": e.InterruptRequested,
+}
 
 
 class TaskStopper:
@@ -31,23 +41,39 @@ class TaskStopper:
         self._owned = owned
         self._commands = commands
 
-    async def stop(self, task_id: str, kind: StopKind, data: dict[str, Json]) -> TaskState:
+    async def stop(
+        self, task_id: str, kind: StopKind, data: dict[str, Json], command_id: str | None = None
+    ) -> TaskState:
         """Cancel, pause or interrupt a task, and return its state at the moment at which that was reached.
 
         Of a task that has ended it is the state at its end. Callers read it before they await anything: it may be
-        shared.
-        """
-        while True:
-            row = await self._cache.row(task_id)
-            if row.state in END_STATES:
-                state = await self._at_rest(row)
-            else:
-                item_id = await self._commands.send(task_id, kind, data, row=row)
-                state = await self._reached(task_id, kind, item_id, after=row.head)
-            if state is not None:
-                return state
+        shared. A command that was carried out before is awaited as the first one is.
 
-    async def _reached(self, task_id: str, kind: StopKind, item_id: str, *, after: int) -> TaskState | None:
+        Raises:
+            ConfigurationError: a command of another kind has that id.
+        """
+        state = None
+        while state is None:
+            row = await self._cache.row(task_id)
+            try:
+                if row.state in END_STATES:
+                    await self._commands.check_new(task_id, command_id)
+                    state = await self._at_rest(row)
+                    continue
+                item_id = await self._commands.send(task_id, kind, data, row=row, command_id=command_id)
+            except CarriedOut as before:
+                item_id, after = str(getattr(before.event, "inbox", None)), before.event.seq - 1
+            else:
+                after = row.head
+            state = await self._reached(task_id, kind, item_id, command_id, after=after)
+            if state is None and command_id is not None:
+                # The attempt that it was meant for ended; a later attempt is not to be stopped by it.
+                state = (await self._cache.load(task_id)).state
+        return state
+
+    async def _reached(
+        self, task_id: str, kind: StopKind, item_id: str, command_id: str | None, *, after: int
+    ) -> TaskState | None:
         """Return the task's state once a request is obeyed or lifted; None when its attempt ended without it.
 
         `after` is an event that was there before the request.
@@ -57,7 +83,9 @@ class TaskStopper:
                 task.skip()
                 # The inbox first: what is not there any more is in the journal by now.
                 unread = await self._commands.is_unread(task_id, item_id)
-                fate = Fate("in_force") if unread else await self._fate(task_id, item_id, after)
+                fate = Fate("in_force")
+                if not unread:
+                    fate = await self._fate(task_id, kind, item_id, command_id, after)
                 if fate.kind == "unrecorded":
                     return None
                 if fate.kind == "lifted":
@@ -84,10 +112,20 @@ class TaskStopper:
             return state
         return await self._cache.state_at(row.task_id, seq)
 
-    async def _fate(self, task_id: str, item_id: str, after: int) -> Fate:
+    async def _fate(
+        self, task_id: str, kind: StopKind, item_id: str, command_id: str | None, after: int
+    ) -> Fate:
         records = await self._store.read(task_id, after=after)
-        unfolded = unfold(task_id, records, after=after, previous=None if after else b"")
-        return fate_of(item_id, (event for _, events in unfolded for event in events))
+
+        def checked() -> Generator[e.Event]:
+            for _, events in unfold(task_id, records, after=after, previous=None if after else b""):
+                for event in events:
+                    is_own = getattr(event, "inbox", None) == item_id
+                    if is_own and not _became(kind, event):  # which nothing obeys or lifts as a stop
+                        raise of_another(task_id, command_id, event)
+                    yield event
+
+        return fate_of(item_id, checked())
 
     async def _next_stop(self, task_id: str) -> TaskState:
         while True:
@@ -99,6 +137,13 @@ class TaskStopper:
         """Return the state of a task at rest; None if it went on since its row was read."""
         state = (await self._cache.load(row.task_id, row)).state
         return state if state.seq == row.head else None
+
+
+def _became(kind: StopKind, event: e.Event) -> bool:
+    """Whether a request of this kind may have become an event."""
+    if isinstance(event, e.CommandRejected):
+        return event.command == kind
+    return isinstance(event, _REQUESTS[kind])
 
 
 def _lacks_driver(row: TaskRow, kind: StopKind, fate: Fate) -> bool:

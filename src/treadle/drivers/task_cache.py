@@ -10,11 +10,13 @@ import gc
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import field
+from itertools import islice
 from threading import RLock, get_ident
 from typing import Final
+from weakref import WeakValueDictionary
 
 from treadle.core import codec, fold
 from treadle.core import events as e
@@ -24,14 +26,15 @@ from treadle.core.state import TaskState, start
 from treadle.core.tools import LOADING
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
+from treadle.engine.time_slice import TimeSlice
 from treadle.errors import ConfigurationError, JournalCorrupt, StoreUnavailable, TaskNotFound
 from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
 """How many tasks at rest keep their state in memory."""
 
-CHUNK: Final = 256
-"""How many records of a long task are folded before other work of the event loop gets its turn."""
+CACHED_STATES: Final = 4
+"""In how many threads the state of one task is kept."""
 
 _LOG: Final = logging.getLogger("treadle.threads")
 
@@ -63,12 +66,23 @@ class CachedTask:
 
 
 class TaskCache:
-    """Reads tasks of one store and caches their states; several event loops and threads may use it at once."""
+    """Reads tasks of one store and caches their states; several event loops and threads may use it at once.
 
-    def __init__(self, store: JournalStore) -> None:
+    Args:
+        store: where the tasks are.
+        most: how many tasks at rest keep their state in memory.
+    """
+
+    def __init__(self, store: JournalStore, most: int = CACHED_TASKS) -> None:
+        self._most = most
         self.history = ThreadHistory(store)
         self._store = store
-        self._cached: OrderedDict[str, CachedTask] = OrderedDict()
+        self._cached: OrderedDict[str, dict[int, CachedTask]] = OrderedDict()
+        """by task, and by the thread that loaded it: code in that thread may be reading the state at any moment"""
+
+        self._readers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
         self._lock = RLock()
         self._is_closed = False
 
@@ -131,16 +145,28 @@ class TaskCache:
     async def take(self, task_id: str, row: TaskRow | None = None) -> CachedTask:
         """Return a task's present state for the caller alone: it is not in the cache any more."""
         with self._lock:
-            cached = self._cached.pop(task_id, None)
-        # Code in the thread that loaded it may be reading it at this moment.
-        usable = cached is not None and cached.thread == get_ident()
-        if cached is not None and usable and not (row is not None and _is_of_another_task(cached, row)):
+            cached = self._cached.get(task_id, _NOTHING).pop(get_ident(), None)
+        if cached is not None and not (row is not None and _is_of_another_task(cached, row)):
             with suppress(JournalCorrupt):  # the entry may be of a task that had this id before
                 await self._catch_up(cached)
                 return cached
         loaded = CachedTask(start(task_id), b"")
         await self._catch_up(loaded)
         return loaded
+
+    @asynccontextmanager
+    async def reading(self, task_id: str, row: TaskRow | None = None) -> AsyncGenerator[TaskState]:
+        """Lend a task's present state for the length of a block that may take long: it does not change meanwhile.
+
+        Readers of one event loop wait for each other, so that a long journal is not read by each of them.
+        """
+        lock = self._readers.setdefault((asyncio.get_running_loop(), task_id), asyncio.Lock())
+        async with lock:
+            loaded = await self.take(task_id, row)
+            try:
+                yield loaded.state
+            finally:
+                self.keep(loaded)
 
     async def state_at(self, task_id: str, seq: int) -> TaskState:
         """Return the state of a task just after an event."""
@@ -163,11 +189,12 @@ class TaskCache:
         follows = state.seq and records and records[0].seq - records[0].count >= state.seq
         digest = loaded.digest if follows else None
         unfolded = unfold(state.task_id, records, after=state.seq, previous=digest if state.seq else b"")
-        for begin in range(0, len(records), CHUNK):
-            if begin:
-                await asyncio.sleep(0)
+        done, time_slice = 0, TimeSlice()
+        while done < len(records):
+            if done:
+                await time_slice.pause()
             with _uncollected():
-                for record, (epoch, events) in zip(records[begin : begin + CHUNK], unfolded, strict=False):
+                for record, (epoch, events) in zip(islice(records, done, None), unfolded, strict=False):
                     for event in events:
                         if upto is not None and event.seq > upto:
                             break  # its record goes on after it
@@ -177,6 +204,9 @@ class TaskCache:
                             await self.begin_with_history(state, event.thread, event.base)
                         loading.apply_checked(state, event, epoch)
                     loaded.digest = record.digest
+                    done += 1
+                    if time_slice.is_over:
+                        break
         if not state.seq:
             raise missing_tail(state.task_id, 0, 1)
         if records and records[-1].upto is not None:
@@ -202,12 +232,14 @@ class TaskCache:
         """Cache a task at rest, unless a newer state is cached: a view may end after a drive it read beside."""
         task_id = loaded.state.task_id
         with self._lock:
-            cached = self._cached.get(task_id)
-            if cached is not None and cached.state.seq > loaded.state.seq:
-                return
-            self._cached[task_id] = loaded
+            states = self._cached.setdefault(task_id, {})
+            cached = states.pop(loaded.thread, None)
+            newer = cached is not None and cached.state.seq > loaded.state.seq
+            states[loaded.thread] = cached if cached is not None and newer else loaded
+            if len(states) > CACHED_STATES:
+                del states[next(iter(states))]
             self._cached.move_to_end(task_id)
-            while len(self._cached) > CACHED_TASKS:
+            while len(self._cached) > self._most:
                 self._cached.popitem(last=False)
 
     def forget(self, task_id: str) -> None:
@@ -220,6 +252,10 @@ class TaskCache:
         self._is_closed = True
         with self._lock:
             self._cached.clear()
+
+
+_NOTHING: Final[dict[int, CachedTask]] = {}
+"""Stands for the states of a task that is not cached."""
 
 
 def _is_of_another_task(cached: CachedTask, row: TaskRow) -> bool:

@@ -42,7 +42,6 @@ entry is replaced and never changed. It can be dropped at any time; it is then r
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -61,6 +60,7 @@ from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
 from treadle.engine.results import DamagedTurn
+from treadle.engine.time_slice import TimeSlice
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalReader, Record, ThreadMember
 
@@ -69,9 +69,6 @@ CACHED_BYTES: Final = 64 * 1024 * 1024
 
 CACHED_LISTS: Final = 256
 """How many lists of turns are cached at most."""
-
-TURNS_AT_ONCE: Final = 64
-"""How many members are read before other work of the event loop gets its turn."""
 
 Inside = tuple[tuple[str, int], ...]
 """The versions of threads that are being read, each because the one before begins with it."""
@@ -333,11 +330,12 @@ class ThreadHistory:
         """Read the members that are not in the cache, and cache them if the version is a newer one."""
         if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
             newer = _up_to(entry, listed)
-            for number, member in enumerate(listed.rest, 1):
+            time_slice = TimeSlice()
+            for member in listed.rest:
                 first = entry.after == 0 and not newer.turns
                 newer.add(await self._turn(thread_id, member, first, inside))
-                if number % TURNS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                if time_slice.is_over:
+                    await time_slice.pause()
             if listed.at >= entry.at or not listed.shared:
                 self._cache(thread_id, newer)
             entry = newer

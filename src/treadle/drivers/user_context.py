@@ -37,10 +37,14 @@ class UserContexts:
         factory: makes the context where the caller passes none.
         agents: the registered agents.
         cache: reads the row of a task.
+        tenant: whose tasks they are.
     """
 
-    def __init__(self, factory: ContextFactory | None, agents: AgentRegistry, cache: TaskCache) -> None:
+    def __init__(
+        self, factory: ContextFactory | None, agents: AgentRegistry, cache: TaskCache, tenant: str = ""
+    ) -> None:
         self._factory = factory
+        self._tenant = tenant
         self._agents = agents
         self._cache = cache
 
@@ -109,7 +113,7 @@ class UserContexts:
         labels = owned.labels
         if labels is None:
             labels = (await self._cache.row(owned.state.task_id)).labels
-        return results.driven_snapshot(owned.state, labels)
+        return results.driven_snapshot(owned.state, labels, self._tenant)
 
 
 def checked_factory(factory: Any) -> ContextFactory | None:

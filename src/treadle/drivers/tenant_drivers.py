@@ -1,0 +1,113 @@
+"""The drivers of one runner: one for each tenant whose tasks it works on, made on demand and dropped when idle.
+
+A driver is dropped once nothing refers to it but this module: a scoped runner, a handle, a stream or a drive keeps its
+driver, so a process never has two drivers for one tenant. The tenant "" has the first driver, which stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Lock
+from typing import Final
+from weakref import WeakValueDictionary, finalize
+
+from treadle.drivers.driver import Dependencies, TaskDriver
+from treadle.ports import AT_ONCE, TaskRow
+
+KEPT_SECONDS: Final = 60.0
+"""Seconds for which a driver without tasks is kept since it was asked for last; looked at when another one is made."""
+
+MOST_KEPT: Final = 100
+"""How many drivers without tasks are kept at most: each caches states of tasks."""
+
+
+class TenantDrivers:
+    """Makes and keeps the drivers of one runner; safe to use from several event loops and threads.
+
+    Args:
+        dependencies: what the composition root chose, for the tenant "".
+
+    Attributes:
+        first: the driver of the tenant "", whose agents, observers, toolsets and vault all share.
+        on_news: called, from any thread, when another process wrote or a task was released here.
+    """
+
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._lock = Lock()
+        self._drivers: WeakValueDictionary[str, TaskDriver] = WeakValueDictionary()
+        self._kept: OrderedDict[str, tuple[TaskDriver, float]] = OrderedDict()
+        self._is_closed = False
+        self.on_news: Callable[[], None] | None = None
+        self.first = TaskDriver(dependencies)
+        self.first.owned.on_news = self._tell_news
+
+    def of(self, tenant: str) -> TaskDriver:
+        """Return the driver of a tenant."""
+        if not tenant:
+            return self.first
+        now = time.monotonic()
+        with self._lock:
+            driver = self._drivers.get(tenant)
+            if driver is None:
+                driver = self._drivers[tenant] = self._made(tenant)
+                self._drop_idle(now)
+            self._kept[tenant] = driver, now
+            self._kept.move_to_end(tenant)
+        return driver
+
+    def existing(self, tenant: str) -> TaskDriver | None:
+        """Return the driver of a tenant if there is one."""
+        return self._drivers.get(tenant) if tenant else self.first
+
+    def all(self) -> list[TaskDriver]:
+        """Return the drivers that there are."""
+        with self._lock:
+            return [self.first, *self._drivers.values()]
+
+    def _made(self, tenant: str) -> TaskDriver:
+        stores = self._dependencies.tenants
+        parts = replace(self._dependencies, store=stores.of(tenant), tenant=tenant)
+        driver = TaskDriver(parts, shared=self.first)
+        driver.owned.on_news = self._tell_news
+        if self._is_closed:
+            driver.cache.close()
+        # The store's watch refers to what is woken, and would keep it for ever.
+        finalize(driver, driver.owned.close).atexit = False
+        return driver
+
+    def _drop_idle(self, now: float) -> None:
+        """Keep idle drivers no longer, the first those asked for longest ago; what else refers to one may use it."""
+        idle = [
+            (tenant, asked)
+            for tenant, (driver, asked) in self._kept.items()
+            if not driver.owned.tasks and not driver.owned.unreleased
+        ]
+        for number, (tenant, asked) in enumerate(idle):
+            if now - asked >= KEPT_SECONDS or len(idle) - number >= MOST_KEPT:
+                del self._kept[tenant]
+
+    def _tell_news(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
+
+    async def orphans(
+        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
+    ) -> list[TaskRow]:
+        """Return the tasks of all tenants that a driver is to adopt; see `TenantStores.orphans`."""
+        return await self._dependencies.tenants.orphans(limit, after=after, until=until)
+
+    async def open(self) -> None:
+        """Open the store, also if the runner was closed."""
+        self._is_closed = False
+        for driver in self.all():
+            await driver.cache.open(again=True)
+
+    async def close(self) -> None:
+        """Release what can be released, end connections of toolsets, and stop watching the store."""
+        self._is_closed = True
+        for driver in reversed(self.all()):  # the first one ends what all share
+            await driver.close()
