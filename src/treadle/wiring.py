@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -116,9 +117,13 @@ class Runner(TaskRunner):
                 )
         if not isinstance(observers, (list, tuple)):
             raise ConfigurationError("Runner: observers must be a list: Runner(observers=[function])")
+        from treadle.stores.tenants import Tenants
+
+        opened = open_store(store)
         super().__init__(
             Dependencies(
-                open_store(store),
+                opened,
+                Tenants(opened),
                 resolve,
                 load_parts,
                 options if options is not None else RunOptions(),
@@ -134,14 +139,20 @@ class Runner(TaskRunner):
                 _vault(secrets),
                 checked_guardrails("Runner: guardrails", guardrails) if guardrails != () else (),
                 self._told_of(on_pending),
-                self._ask_at_terminal,
+                lambda tenant: partial(self._ask_at_terminal, tenant),
             )
         )
         self._adopts = adopt
         self.sync = SyncRunner(self)
 
-    def _told_of(self, function: Any) -> OnPending | None:
-        """Return what tells a user's function of requests for approval; raises `ConfigurationError`."""
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.sync = SyncRunner(made)
+        return made
+
+    def _told_of(self, function: Any) -> Callable[[str], OnPending] | None:
+        """Return what tells a user's function of requests of a tenant; raises `ConfigurationError`."""
         if function is None:
             return None
         from inspect import iscoroutinefunction
@@ -150,21 +161,25 @@ class Runner(TaskRunner):
             raise ConfigurationError(
                 f"Runner: on_pending must be an async function of a Pending and a handle, got {function!r}"
             )
-        return lambda item: function(item, self.handle(item.task_id))
+        return lambda tenant: lambda item: function(item, self._in(tenant).handle(item.task_id))
 
-    async def _ask_at_terminal(self, item: Pending) -> None:
+    async def _ask_at_terminal(self, tenant: str, item: Pending) -> None:
         from treadle.runner.terminal import ask_at_terminal
 
-        await ask_at_terminal(self, item)
+        await ask_at_terminal(self._in(tenant), item)
+
+    def _in(self, tenant: str) -> Runner:
+        return self.scoped(tenant=tenant) if tenant else self
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        if self._adopts:
+        if self._adopts and self.scope is None:
             self.begin_adopting()
         return self
 
     def __repr__(self) -> str:
-        return f"Runner({self.store.url!r})"
+        tenant = f"tenant={self.scope.tenant!r}" if self.scope is not None and self.scope.tenant else "..."
+        return f"Runner({self.store.url!r})" + ("" if self.scope is None else f".scoped({tenant})")
 
 
 def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:

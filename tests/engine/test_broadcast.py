@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from treadle.core.events import Delta
+from treadle.core.events import Delta, StepSkipped
 from treadle.engine.broadcast import BUFFER, COALESCE_SECONDS, Channel, Stopped
 
 pytestmark = pytest.mark.anyio
@@ -125,3 +125,16 @@ async def test_no_wake_up_is_lost_from_any_thread() -> None:
         given_up.set()
         speaker.join()
     assert [item.text for item in items if isinstance(item, Delta)] == [str(n) for n in range(count)]
+
+
+async def test_events_that_another_process_wrote_are_shown_once_though_several_looks_read_them() -> None:
+    channel = Channel()
+    watcher = channel.join(deltas=True)
+    channel.shown = 2
+    events = [StepSkipped("s1", seq=seq) for seq in range(1, 7)]
+    channel.show(events[:4])
+    channel.show(events[1:5])
+    channel.publish(events[5:])
+    channel.show(events)
+    assert [item.seq for item in watcher.take()] == [3, 4, 5, 6]
+    assert channel.shown == 6

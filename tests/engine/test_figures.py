@@ -1,11 +1,13 @@
 """What lists show of a task."""
 
+from typing import Any
+
 import pytest
 
-from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text
+from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text, ToolContext, tool
 from treadle.core.state import start
 from treadle.engine.figures import content_text, figures_of, folded
-from treadle.llm.scripted import call, fail
+from treadle.llm.scripted import call, fail, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +41,67 @@ async def test_a_stopped_task_is_listed_with_what_it_did_spent_and_answered(stor
         assert [item.task_id for item in (await runner.list_tasks(state=["failed", "paused"])).items] == [
             "bad"
         ]
+
+
+async def test_a_waiting_task_is_listed_with_how_many_of_its_requests_wait_for_a_person(store):
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    @tool(read_only=True)
+    async def choose(ctx: ToolContext[Any]) -> str:
+        """Ask which."""
+        return await ctx.ask("Which?")
+
+    calls = turn("", [call("pay", amount=1), call("pay", amount=2), call("choose")])
+    payer = Agent(ScriptedModel([calls, "Paid."]), name="payer", tools=[pay, choose])
+    boss = Agent(ScriptedModel([call("payer", input="go"), "Done."]), name="boss", subagents=[payer])
+    async with Runner(store) as runner:
+
+        async def listed() -> dict[str, tuple[str, int | None]]:
+            items = (await runner.list_tasks()).items
+            return {item.agent: (item.state, item.pending) for item in items}
+
+        result = await runner.run(boss, "Go.")
+        assert await listed() == {"boss": ("waiting", 0), "payer": ("waiting", 3)}
+        first, *_ = pending = await runner.list_pending(result.task_id)
+        assert await runner.list_pending() == pending
+        for item in pending[:2]:
+            await runner.approve(result.task_id, item.request_id)
+        await runner.resume(result.task_id)
+        assert await listed() == {"boss": ("waiting", 0), "payer": ("waiting", 1)}
+        assert len(await runner.list_pending()) == 1
+        await runner.answer(result.task_id, value="this")
+        await runner.resume(result.task_id)
+        assert await listed() == {"boss": ("completed", 0), "payer": ("completed", 0)}
+        assert first not in await runner.list_pending()
+
+
+async def test_only_tasks_that_may_wait_for_a_person_are_read_to_list_what_waits(store):
+    agent = Agent(ScriptedModel([call("nothing"), "done"]), limits=Limits(steps=1))
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    async with Runner(store) as runner:
+        for _ in range(3):
+            await runner.run(agent, "Go.", options=RunOptions(on_limit="pause"))
+        await runner.run(Agent(ScriptedModel([call("pay", amount=1)]), name="payer", tools=[pay]), "Pay.")
+    async with Runner(store) as other:
+        read = list[str]()
+        reads = other.store.read
+
+        async def counted(task_id: str, **more: Any) -> Any:
+            read.append(task_id)
+            return await reads(task_id, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(other.store, "read", counted)
+            (item,) = await other.list_pending()
+        assert read == [item.task_id]
 
 
 async def test_a_paused_task_is_listed_with_the_steps_it_has_made(store):

@@ -939,7 +939,10 @@ async def test_a_late_step_of_a_chain_costs_what_an_early_one_does(runner: Runne
 
     sys.setprofile(count)
     try:
-        result = await runner.run(agent_of(worker), "go", options=RunOptions(limits=Limits(steps=400)))
+        agent = Agent(
+            ScriptedModel(lambda request: text("on")), worker=worker
+        )  # no answer is longer than others
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(steps=400)))
     finally:
         sys.setprofile(None)
     assert result.output == 330

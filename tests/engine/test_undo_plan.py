@@ -1,5 +1,6 @@
 """What an undo takes back, and which undos are refused."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -14,15 +15,16 @@ from tests.runner.cases import (
     step_to_answer,
     verdicts,
 )
-from treadle import (
-    Runner,
-)
+from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.engine.undo_plan import plan
 from treadle.errors import (
+    AlreadyFinalized,
     ConfigurationError,
     IrreversibleStep,
     StepNotFound,
+    TaskFinished,
+    TaskMoved,
     UndoUnfinished,
 )
 from treadle.llm.scripted import call
@@ -129,3 +131,121 @@ def test_an_undo_that_is_asked_for_again_keeps_a_compensation_that_began_before_
         e.ToolStopped("s1", "s1-0-undo", "crash"),
     )
     assert plan(state, None, force=True, by="me").event.calls == ("s1-0",)
+
+
+# ------------------------------------------------------------------------------------------ dry runs
+
+
+async def test_a_dry_run_tells_what_the_undo_then_does_and_changes_nothing(runner: Runner) -> None:
+    ledger = Ledger()
+    script = [call("look", what="room"), both(call("book", what="room"), call("book", what="car")), "Booked."]
+    agent = Agent(ScriptedModel(script), name="clerk", tools=ledger.tools())
+    task = await runner.create_task(agent, "Book")
+    await step_to_answer(runner, task)
+    before, entries = await journal(runner, task), list(ledger.entries)
+    foreseen = await runner.undo_step(task, to=0, dry_run=True)
+    assert (await journal(runner, task), ledger.entries) == (before, entries)
+    assert (foreseen.complete, foreseen.to, foreseen.steps, foreseen.problem) == (
+        True,
+        0,
+        ("s1", "s2", "s3"),
+        None,
+    )
+    assert verdicts(foreseen) == [
+        ("s2-1", "compensated"),
+        ("s2-0", "compensated"),
+        ("s1-0", "nothing_to_compensate"),
+    ]
+    assert await runner.undo_step(task, to=0) == foreseen
+    with pytest.raises(StepNotFound):
+        await runner.undo_step(task, dry_run=True)
+
+
+async def test_a_dry_run_tells_what_cannot_be_taken_back_and_what_force_would_leave(runner: Runner) -> None:
+    ledger = Ledger()
+    script = [both(call("book", what="room"), call("mail", to="ann")), "Done."]
+    agent = Agent(ScriptedModel(script), name="clerk", tools=ledger.tools())
+    task = await runner.create_task(agent, "Book")
+    await runner.run_step(task)
+    foreseen = await runner.undo_step(task, dry_run=True)
+    assert not foreseen.complete
+    assert "mail (s1-1) may have changed something" in str(foreseen.problem)
+    assert verdicts(foreseen) == [("s1-1", "not_compensated"), ("s1-0", "compensated")]
+    forced = await runner.undo_step(task, force=True, dry_run=True)
+    assert forced.complete
+    assert await runner.undo_step(task, force=True) == forced
+
+
+async def test_a_dry_run_of_a_stopped_undo_tells_what_its_next_try_would_do(runner: Runner) -> None:
+    ledger = Ledger(lambda entry: entry.startswith("unbook"))
+    agent = Agent(ScriptedModel([call("book", what="room"), "Done."]), name="clerk", tools=ledger.tools())
+    task = await runner.create_task(agent, "Book")
+    await runner.run_step(task)
+    stopped = await runner.undo_step(task)
+    assert not stopped.complete
+    assert verdicts(await runner.undo_step(task, dry_run=True)) == [("s1-0", "compensated")]
+    forced = await runner.undo_step(task, force=True, dry_run=True)
+    assert verdicts(forced) == [("s1-0", "not_compensated")]
+    assert verdicts(await runner.undo_step(task, force=True)) == verdicts(forced)
+
+
+async def test_a_dry_run_refuses_what_the_undo_refuses(runner: Runner) -> None:
+    first = await runner.run(calculator("Hello."), "Hi", thread_id="talk")
+    assert (await runner.undo_step(first.task_id, dry_run=True)).complete
+    await runner.run(calculator("Hello."), "Hi", thread_id="talk")
+    cancelled = await runner.create_task(calculator(), "?")
+    await runner.cancel(cancelled)
+    for task, error in ((first.task_id, AlreadyFinalized), (cancelled, TaskFinished)):
+        for dry_run in (True, False):
+            with pytest.raises(error):
+                await runner.undo_step(task, dry_run=dry_run)
+    stepped = await runner.create_task(calculator(), "?")
+    await runner.run_step(stepped)
+    with pytest.raises(TaskMoved):
+        await runner.undo_step(stepped, dry_run=True, expect=1)
+
+
+async def test_a_dry_run_says_that_a_call_runs_which_the_undo_would_wait_for(runner: Runner) -> None:
+    entered, let_go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        entered.set()
+        await let_go.wait()
+        return "worked"
+
+    handle = await runner.start(
+        Agent(ScriptedModel([call("work"), "Done."]), name="clerk", tools=[work]), "Go"
+    )
+    await entered.wait()
+    foreseen = await handle.undo_step(dry_run=True)
+    assert foreseen.complete
+    assert [(undone.verdict, undone.why) for undone in foreseen.calls] == [
+        ("unknown", "it runs, and an undo waits for its end")
+    ]
+    let_go.set()
+    assert (await handle.result()).state == "completed"
+
+
+async def test_a_dry_run_says_that_a_crash_left_a_call_of_unknown_outcome(store: Any) -> None:
+    entered = asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        entered.set()
+        await asyncio.sleep(60)
+        return "worked"
+
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="clerk", tools=[work])
+    lost = Runner(store)
+    await lost.start(agent, "Go", task_id="t")
+    await entered.wait()
+    await lost.store.close()
+    async with Runner(store, agents=[agent]) as runner:
+        foreseen = await runner.undo_step("t", dry_run=True)
+        assert not foreseen.complete
+        with pytest.raises(IrreversibleStep, match=r"work \(s1-0\)") as refused:
+            await runner.undo_step("t")
+        assert str(refused.value) == foreseen.problem

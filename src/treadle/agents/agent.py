@@ -425,6 +425,19 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
         object.__setattr__(listed, "_fingerprint", self.fingerprint)
         return listed
 
+    def with_override(
+        self, instructions: str | None, model: str | None
+    ) -> Agent[ContextT_contra, OutputT_co]:
+        """Return this agent with instructions or a model of a task; it is the same version of the agent."""
+        changes: Changes = {}
+        if instructions is not None:
+            changes["instructions"] = instructions
+        if model is not None:
+            changes["model"] = model
+        overridden = self.replace(**changes)
+        object.__setattr__(overridden, "_fingerprint", self.fingerprint)
+        return overridden
+
     def _single_tools(self) -> list[Tool]:
         derived = {*self.subagents_by_tool, *self.handoffs_by_tool}
         return [tool for tool in self.tools if tool.spec.name not in derived]

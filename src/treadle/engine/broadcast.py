@@ -9,7 +9,7 @@ watching never slows or stops a task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
@@ -59,13 +59,13 @@ class Wakeup:
         """Wake the watchers that wait; from any thread."""
         if self.waiting and not self._notified:
             self._notified = True
-            _call_in_loop(self.loop, self._wake)
+            call_in_loop(self.loop, self._wake)
 
     def notify_later(self) -> None:
         """Wake the watchers that wait, once the pause is over; from any thread."""
         if self.waiting and not self._notified and not self._scheduled:
             self._scheduled = True
-            _call_in_loop(self.loop, self._wake_after_quiet)
+            call_in_loop(self.loop, self._wake_after_quiet)
 
     def _wake_after_quiet(self) -> None:
         if self.loop.time() < self._quiet_until:
@@ -88,12 +88,12 @@ class Wakeup:
 class Watcher:
     """One consumer of a task's events, in the event loop it was made in; it sees what is published from then on."""
 
-    __slots__ = ("_channel", "_position", "look", "missed", "raw", "wakeup")
+    __slots__ = ("_position", "channel", "look", "missed", "raw", "shares_look", "wakeup")
 
     def __init__(self, channel: Channel, wakeup: Wakeup, *, raw: bool = False) -> None:
         self.wakeup = wakeup
         self.raw = raw
-        self._channel = channel
+        self.channel = channel
         self._position = channel.end
         self.look = True
         """whether the consumer is to read the state of the task anew"""
@@ -101,23 +101,31 @@ class Watcher:
         self.missed = False
         """whether the journal holds events that this watcher will not be shown"""
 
+        self.shares_look = False
+        """whether the store is read for it by one of `Channel.looks`"""
+
     def take(self) -> Sequence[Item]:
         """Return what was published since the last time; nothing, and set `missed`, if the log does not hold all."""
-        items, self._position = self._channel.since(self._position)
+        items, self._position = self.channel.since(self._position)
         if items is None:
             self.missed = self.look = True
             return ()
         return items
 
+    def next_seq(self) -> int | None:
+        """Return the number of the first event that `take` will return; None if there is none yet."""
+        items, _ = self.channel.since(self._position)
+        return next((item.seq for item in items or () if isinstance(item, Event)), None)
+
     def skip(self) -> None:
         """Pass over what was published until now."""
         self.look = self.missed = False
-        self._position = self._channel.end
+        self._position = self.channel.end
 
     def look_again(self) -> None:
         """Have the consumer read the state of the task anew; from any thread."""
         self.look = True
-        _call_in_loop(self.wakeup.loop, self._wake)
+        call_in_loop(self.wakeup.loop, self._wake)
 
     def _wake(self) -> None:
         waiting = self.wakeup.waiting.pop(self, None)
@@ -131,7 +139,7 @@ class Watcher:
         waiting[self] = woken = loop.create_future()
         timer = loop.call_later(at_most, self.look_again) if at_most is not None else None
         try:
-            if self._position == self._channel.end and not self.look:
+            if self._position == self.channel.end and not self.look:
                 await woken
         finally:
             self.wakeup.waiting.pop(self, None)
@@ -152,6 +160,13 @@ class Sink(Protocol):
         """Receive a delta; from any thread."""
 
 
+class Look(Protocol):
+    """Looks at a task in its store, for all its watchers in one event loop."""
+
+    def look_soon(self) -> None:
+        """Look at the task: it may have changed; from any thread."""
+
+
 class Channel:
     """The log of one task in this process, and its watchers."""
 
@@ -166,8 +181,10 @@ class Channel:
         "driven",
         "end",
         "listeners",
+        "looks",
         "observed",
         "raw",
+        "shown",
         "state",
         "watchers",
     )
@@ -182,6 +199,12 @@ class Channel:
 
         self.watchers: dict[Watcher, None] = {}
         """the watchers, in the order in which they joined and are woken"""
+
+        self.looks: dict[asyncio.AbstractEventLoop, Look] = {}
+        """what reads the store for watchers, by their event loops"""
+
+        self.shown: int | None = None
+        """the last event that the log showed, or that a watcher had read when it began to show events"""
 
         self.listeners = False
         """whether a watcher or an observer wants deltas"""
@@ -239,8 +262,22 @@ class Channel:
             self.observed.publish(items)
         if self.watchers:
             self._append(items)
+            if isinstance(last := items[-1], Event):
+                self.shown = last.seq
             for wakeup in self._wakeups:
                 wakeup.notify_all()
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Hand events that another process wrote to the watchers, as far as they were not shown; from any thread."""
+        with self._lock:
+            shown = self.shown or 0
+            new = [event for event in events if event.seq > shown]
+            if not new or not self.watchers:
+                return
+            self.shown = new[-1].seq
+            self._extend(new)
+        for wakeup in self._wakeups:
+            wakeup.notify_all()
 
     def _set_origins(self, items: Sequence[Event | Stopped], state: TaskState) -> None:
         """Set the origins of events of a task that several agents had; it may have moved on since they were applied."""
@@ -274,12 +311,15 @@ class Channel:
 
     def _append(self, items: Sequence[Item]) -> None:
         with self._lock:
-            self._items.extend(items)
-            if len(self._items) > BUFFER:
-                gone = max(BUFFER // 2, len(self._items) - BUFFER)
-                del self._items[:gone]
-                self._first += gone
-            self.end = self._first + len(self._items)
+            self._extend(items)
+
+    def _extend(self, items: Sequence[Item]) -> None:
+        self._items.extend(items)
+        if len(self._items) > BUFFER:
+            gone = max(BUFFER // 2, len(self._items) - BUFFER)
+            del self._items[:gone]
+            self._first += gone
+        self.end = self._first + len(self._items)
 
     def since(self, position: int) -> tuple[Sequence[Item] | None, int]:
         """Return the items from a position on, None if some of them were dropped, and the position behind them."""
@@ -301,6 +341,19 @@ class Channel:
         self.watchers[watcher] = None
         self._update_listeners()
         return watcher
+
+    def look_again(self, *, missed: bool = False) -> None:
+        """Have every watcher read the state of the task anew; from any thread.
+
+        Args:
+            missed: whether the journal may hold events that are not shown here.
+        """
+        for look in list(self.looks.values()):
+            look.look_soon()
+        for watcher in list(self.watchers):
+            if not watcher.shares_look:
+                watcher.missed = watcher.missed or missed
+                watcher.look_again()
 
     def observe(self, observed: Sink | None) -> None:
         """Set the sink of the observers; None removes it."""
@@ -370,17 +423,22 @@ class Channels:
         if not channel.watchers and not channel.driven:
             del self._channels[task_id]
 
-    def wake_all(self, besides: Container[str]) -> None:
-        """Have the watchers of all tasks but those driven here look again: another process may have written."""
+    def look_again(self, tasks: Collection[str] | None, besides: Container[str]) -> None:
+        """Have the watchers of tasks look again: another process may have written.
+
+        Args:
+            tasks: the tasks; None for all.
+            besides: the tasks that are driven here, whose watchers are told of all that happens.
+        """
         with self._lock:
-            channels = [channel for task_id, channel in self._channels.items() if task_id not in besides]
-            watchers = [watcher for channel in channels for watcher in channel.watchers]
-        for watcher in watchers:
-            watcher.missed = True
-            watcher.look_again()
+            changed = self._channels.keys() if tasks is None else self._channels.keys() & tasks
+            channels = [self._channels[task_id] for task_id in changed if task_id not in besides]
+        for channel in channels:
+            channel.look_again(missed=True)
 
 
-def _call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+def call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    """Call a function soon in an event loop, from any thread; not if the loop is closed."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:

@@ -92,6 +92,8 @@ class CallRequests:
             except ValueError as error:  # its schema let it pass, and a validator of the type did not
                 problem = str(error)
         options = self._context.runtime.options
+        is_callers = call.name in [tool.name for tool in options.caller_tools or ()]
+        headless = options.interaction == "headless" and not is_callers  # no person is needed for it
         asked = e.QuestionAsked(
             call.step,
             call.id,
@@ -100,7 +102,7 @@ class CallRequests:
             terms.type.schema,
             terms.digest,
             place,
-            expires=expires_at(self._context.clock(), expires, headless=options.interaction == "headless"),
+            expires=expires_at(self._context.clock(), expires, headless=headless),
             default=terms.default,
             has_default=terms.has_default,
             problem=problem,

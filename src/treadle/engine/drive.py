@@ -418,7 +418,12 @@ class DriveLoop:
             await self._subagents.wait_for_pause()
         goes_on = self._inbox.goes_on
         wanted = wanted_from(
-            self.state, self._writer, self._spec, was_wanted=bool(self._was_wanted), goes_on=goes_on
+            self.state,
+            self._writer,
+            self._spec,
+            was_wanted=bool(self._was_wanted),
+            goes_on=goes_on,
+            hands_on=self._inbox.hands_on,
         )
         verdict = await self._writer.commit_alone(None, state_word, release=True, wanted=wanted)
         if not verdict.released:

@@ -8,6 +8,7 @@ from typing import Final
 from treadle.core.events import Event, TaskEnded
 from treadle.core.messages import Content, Text
 from treadle.core.state import TaskState
+from treadle.engine.results import UNSETTLED, pending_for_people
 from treadle.ports import TaskFigures
 
 _LINE: Final = 120
@@ -24,11 +25,15 @@ def figures_of(state: TaskState, events: Sequence[Event] = ()) -> TaskFigures:
         state: the task.
         events: what is being recorded, in order; that the last of them ends the task may not be in its state yet.
     """
-    error, updated = state.error, state.time
+    error, updated, step = state.error, state.time, state.step
+    may_wait = state.asked or state.questions or state.undo is not None or state.graph is not None
     if events:
         updated = events[-1].time
         if isinstance(events[-1], TaskEnded):
-            error = events[-1].error
+            error, may_wait, step = events[-1].error, False, None
+    for call in step.open.values() if step is not None else ():
+        may_wait = may_wait or call.status in UNSETTLED
+    pending = len(pending_for_people(state)) if may_wait else 0
     own = state.usage
     read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
     for parts in state.children.values():
@@ -48,6 +53,7 @@ def figures_of(state: TaskState, events: Sequence[Event] = ()) -> TaskFigures:
         question[:_LINE],
         outcome[:_LINE],
         folded(f"{question} {outcome}"),
+        pending,
     )
 
 

@@ -59,7 +59,7 @@ class HeldDeltas:
         self._judge = judge
         self._piece = piece
         self._awaits_input = awaits_input
-        self._held: list[e.Ephemeral] = []
+        self._held: list[e.Delta | e.RawChunk] = []
         self._shown = ""
         """the text that watchers were shown"""
 
@@ -76,7 +76,7 @@ class HeldDeltas:
         self.refusal: Deny | None = None
         """why the text so far is refused"""
 
-    def feed(self, delta: e.Ephemeral) -> None:
+    def feed(self, delta: e.Delta | e.RawChunk) -> None:
         """Take a delta of the answer."""
         is_text = False
         if isinstance(delta, e.Delta) and delta.is_text:
@@ -129,7 +129,9 @@ class HeldDeltas:
             if typed is not None and typed.call is not None and changed:
                 call = next(call for call in message.tool_calls if call.id == typed.call)
                 arguments = as_text(call.arguments)
-                self._tell(replace(self._label, channel="arguments", text=arguments, tool=call.name))
+                written = replace(self._label, channel="arguments", text=arguments, tool=call.name)
+                written.at, written.call_id = 0, call.id
+                self._tell(written)
             self._show(text)
         self._streamed.discard(self._key)
 
@@ -170,7 +172,7 @@ class HeldDeltas:
     def _show(self, text: str) -> None:
         """Show text that has passed, as far as watchers were not shown it."""
         if len(text) > len(self._shown):
-            self._tell(replace(self._label, text=text[len(self._shown) :]))
+            self._tell(replace(self._label, text=text[len(self._shown) :], at=len(self._shown)))
             self._shown = text
 
     def _tell_held(self) -> None:
@@ -180,7 +182,7 @@ class HeldDeltas:
                 self._shown += delta.text
             self._tell(delta)
 
-    def _tell(self, delta: e.Ephemeral) -> None:
+    def _tell(self, delta: e.Delta | e.RawChunk) -> None:
         delta.after = self._state.seq
         self._streamed.add(self._key)
         self._channel.tell(delta)

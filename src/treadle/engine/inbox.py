@@ -25,6 +25,9 @@ from treadle.ports import AT_ONCE, InboxItem, JournalStore
 SURVIVED: Final = "survived"
 """The kind of item by which a driver that lost a task says that the task did not crash it."""
 
+NOTED: Final = "noted"
+"""The kind of item by which a caller that owns a task notes the id of the command that it carries out itself."""
+
 CHILD_ITEM: Final = "child"
 """The kind of item by which a task learns that one of its children may go on."""
 
@@ -71,6 +74,9 @@ class InboxReader:
         self.goes_on = was_wanted == AT_ONCE
         """whether something arrived for which the task is to be driven on after this drive"""
 
+        self.hands_on = False
+        """whether a caller asked that another driver goes on after this drive, also after one of a single step"""
+
     async def read(self, record: Recorder) -> bool:
         """Record what the items of the inbox ask for; True when an undo is to begin."""
         self.is_unread = begins_undo = False
@@ -83,6 +89,8 @@ class InboxReader:
                 writer.dismiss(item.item_id)
             elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
                 self.undo_waits = True  # and so does a message that was sent after it
+            elif item.kind == NOTED:
+                writer.dismiss(item.item_id)  # it was refused, or its caller crashed: it may be sent again
             elif item.kind == CHILD_ITEM:
                 writer.dismiss(item.item_id)
                 self.goes_on = True
@@ -97,6 +105,8 @@ class InboxReader:
                 record(event, item.item_id)
                 carry_out(writer, state, event)
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT or self._lifts(event)
+                if item.kind == "resume" and item.data.get("wanted"):
+                    self.hands_on = type(event) is e.Resumed
         return begins_undo
 
     def _expiry(self, expiring: Expiring) -> int:
@@ -163,6 +173,12 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     if item.kind == SURVIVED:
         return e.DriverSurvived(int(data["epoch"]), inbox)
     by, reason = data.get("by"), data.get("reason")
+    if (expect := data.get("expect")) is not None and expect != state.seq:
+        return e.CommandRejected(
+            item.kind,
+            f"event {state.seq} is the last of the journal, and event {expect} was expected",
+            inbox,
+        )
     if state.cancelling and item.kind not in (
         "cancel",
         "send",

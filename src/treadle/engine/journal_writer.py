@@ -111,6 +111,9 @@ class JournalWriter:
         self._time, self._began_at = self.loop.time, self.loop.time()
         self._system = clock
         self._began = _time_at_start(state, own.wanted, clock())
+        self.head = state.seq
+        """the last event that is durable"""
+
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
@@ -232,6 +235,7 @@ class JournalWriter:
             self._is_made = True
             if verdict.place is not None:
                 self.place = verdict.place
+            self.head = events[-1].seq
             self._channel.publish(events)
         if self.failure is None and (self._more or self._waiters):
             self._submit_pending()
@@ -332,7 +336,7 @@ class JournalWriter:
             raise
         self.released, self._is_made = verdict.released, True
         if event is not None and record is not None:
-            self.digest = record.digest
+            self.digest, self.head = record.digest, event.seq
             apply(self._state, event, self.epoch)
             self._channel.publish(events)
         if cancelled:

@@ -28,6 +28,7 @@ from treadle.core.model_answer import (
     with_places,
 )
 from treadle.engine import tool_selection
+from treadle.engine.answer_deltas import AnswerDeltas, ModelItem
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import TokenMeter, cost_of, paid
@@ -95,11 +96,10 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         step, call_id, guarding = effect.step, effect.call.id, context.guarding
         if self.selection_failure is not None:
             return [e.ModelFailed(step.id, self.selection_failure, call_id)]
-        answer: ModelAnswer | None = None
-        request: ModelRequest | None = None
         stream: Any = None
-        is_steps = effect.call.request is None
+        answer = request = deltas = None
         try:
+            is_steps = effect.call.request is None
             request = step_request(context, effect) if is_steps else function_request(context, effect.call)
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
@@ -122,8 +122,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     answer = item
                 elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
-                elif self.held is not None or channel.listeners:
-                    self._tell(key, _delta(step.id, call_id, text_label, item, context.state.seq))
+                else:
+                    deltas = deltas or AnswerDeltas(step.id, call_id, len(step.calls), text_label)
+                    self._tell(key, deltas, item)
             if answer is not None:
                 check_answer(answer)
                 if is_empty(answer) and self._asks_again_for_nothing:
@@ -225,16 +226,18 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
         )
 
-    def _tell(self, key: str, delta: e.Ephemeral) -> None:
-        """Tell watchers of a delta, or hold it back until guardrails let it pass; raise for a refused piece."""
+    def _tell(self, key: str, deltas: AnswerDeltas, item: ModelItem) -> None:
+        """Tell watchers of a piece, or hold it back until guardrails let it pass; raise for one that they refuse."""
         context, held = self.context, self.held
-        if held is None:
+        if held is not None:
+            held.feed(deltas.delta(item, context.state.seq))
+            if held.refusal is not None:
+                raise _RefusedPiece
+        elif context.channel.listeners:
             context.streamed.add(key)
-            context.channel.tell(delta)
-            return
-        held.feed(delta)
-        if held.refusal is not None:
-            raise _RefusedPiece
+            context.channel.tell(deltas.delta(item, context.state.seq))
+        else:
+            deltas.count(item)
 
     def _passed(self, guarding: Guards, returned: e.ModelReturned) -> e.ModelReturned | e.AnswerHeld:
         """Return an answer, or that it is held: guardrails have not let it, or its input, pass."""
@@ -294,15 +297,3 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             failed.usage = usage
             failed.cost = cost_of(self.context.price, failed.model or self.model, usage)
         return failed
-
-
-def _delta(step: str, call: str | None, text_label: e.Channel, item: Any, after: int) -> e.Ephemeral:
-    """Return a model's delta as watchers see it; its text is a `text_label` unless the model marks it final."""
-    if type(item) is TextDelta:
-        label = "final" if item.final and call is None else text_label
-        return e.Delta(step, label, item.text, after, 0, "", call)
-    if type(item) is ReasoningDelta:
-        return e.Delta(step, "reasoning", item.text, after, 0, "", call)
-    if type(item) is RawDelta:
-        return e.RawChunk(step, item.data, call, after)
-    return e.Delta(step, "arguments", item.arguments, after, item.index, item.name, call)

@@ -234,9 +234,10 @@ def _close(listeners: Sequence[Listener]) -> None:
 class TaskObservation:
     """Notifies observers of one task while this process owns it."""
 
-    __slots__ = ("_agent", "_began", "_context", "_state", "_task", "_to", "deltas")
+    __slots__ = ("_agent", "_began", "_context", "_state", "_task", "_tenant", "_to", "deltas")
 
-    def __init__(self, to: ObserverSet, state: TaskState, epoch: int) -> None:
+    def __init__(self, to: ObserverSet, state: TaskState, epoch: int, tenant: str = "") -> None:
+        self._tenant = tenant
         self._to = to
         self._state = state
         self._agent = state.agent
@@ -282,17 +283,17 @@ class TaskObservation:
 
     def _enter_call(self, call: str, attempt: int) -> None:
         for listener in self._to.entering:
-            listener.enter(observed_task(self._state), self._began.epoch, call, attempt)
+            listener.enter(observed_task(self._state, self._tenant), self._began.epoch, call, attempt)
 
     def _observed_task(self) -> ObservedTask:
         if self._task is None:
             # Events are published later than they are applied: the task may have moved on meanwhile.
             agent = self._agent or self._state.created_for
-            self._task = replace(observed_task(self._state), agent=agent)
+            self._task = replace(observed_task(self._state, self._tenant), agent=agent)
             self._to.hear(Notice(self._task, self._began))
         return self._task
 
 
-def observed_task(state: TaskState) -> ObservedTask:
+def observed_task(state: TaskState, tenant: str) -> ObservedTask:
     """Return what observers are told about a task; a new one has it once its first event is applied."""
-    return ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth)
+    return ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth, tenant)

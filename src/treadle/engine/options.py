@@ -28,6 +28,7 @@ from treadle.core.observation import OBSERVATION_CHARS, READ_OUTPUT
 from treadle.core.redaction import named_secrets
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_arguments
+from treadle.engine.caller_tools import CallerTool
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread
@@ -149,6 +150,10 @@ class RunOptions:
         at_end: the task has answered, and calls go on in the background: `suspend` (default: it waits at rest, and the
             process may exit), `wait` (the run stays until they have ended), `detach` (it ends; what comes later is kept
             with it) or `cancel` them.
+        on_disconnect: for 15 seconds no stream is open at a server that holds the task (`?hold=1`): `continue`
+            (default), `interrupt` or `cancel` it. Without a server it has no effect.
+        caller_tools: tools that the caller of the task runs, beside those of the agent: a call of one rests, and the
+            task with it, until the caller brings the result by `complete` or `fail`. Tasks below have none of them.
         labels: short texts to find the task by.
     """
 
@@ -169,6 +174,8 @@ class RunOptions:
     interaction: Literal["external", "interactive", "headless"] | None = None
     approval_expires: float | None = None
     at_end: AtEnd | None = None
+    on_disconnect: Literal["continue", "interrupt", "cancel"] | None = None
+    caller_tools: Sequence[CallerTool] | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     __repr__ = repr_of_set_fields
@@ -202,16 +209,12 @@ class RunOptions:
             raise ConfigurationError(
                 f"RunOptions.approval_expires must be a number of seconds above 0, got {seconds!r}"
             )
-        unchecked: Any = self.break_on if self.break_on is not None else ()
-        if not isinstance(unchecked, (list, tuple)):
-            raise ConfigurationError(
-                f"RunOptions.break_on must be a list of Breakpoint(...), got {unchecked!r}"
-            )
-        for breakpoint_ in cast("Sequence[Any]", unchecked):
-            if not isinstance(breakpoint_, Breakpoint):
-                raise ConfigurationError(
-                    f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}"
-                )
+        _check_list("break_on", self.break_on, Breakpoint)
+        _check_list("caller_tools", self.caller_tools, CallerTool)
+        names = [tool.name for tool in self.caller_tools or ()]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigurationError(f"RunOptions.caller_tools: two are named {twice!r}; rename one")
         labels: Any = self.labels
         if not isinstance(labels, dict):
             raise ConfigurationError(f"RunOptions.labels must map text to text, got {labels!r}")
@@ -237,6 +240,17 @@ class RunOptions:
             values["model_settings"] = self.model_settings.over(defaults.model_settings)
         values["labels"] = {**defaults.labels, **self.labels}
         return RunOptions(**values)
+
+
+def _check_list(name: str, value: Any, cls: type[Any]) -> None:
+    """Raise `ConfigurationError` unless a field is None, or a list of instances of a class."""
+    if value is None:
+        return
+    if not isinstance(value, (list, tuple)):
+        raise ConfigurationError(f"RunOptions.{name} must be a list of {cls.__name__}(...), got {value!r}")
+    for item in cast("Sequence[Any]", value):
+        if not isinstance(item, cls):
+            raise ConfigurationError(f"RunOptions.{name} must hold {cls.__name__}(...), got {item!r}")
 
 
 def _check_stored_settings(settings: ModelSettings) -> None:
@@ -287,6 +301,8 @@ def to_json(options: RunOptions) -> Json:
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
         elif name == "break_on":
             value = [_conditions(each) for each in value]
+        elif name == "caller_tools":
+            value = [{item.name: getattr(tool, item.name) for item in fields(tool)} for tool in value]
         document[name] = value
     return document or None
 
@@ -317,6 +333,8 @@ def from_json(document: Json) -> RunOptions:
         # The first release took breakpoints that could never pause.
         breakpoints = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
         values["break_on"] = tuple([_from_stored(Breakpoint, item) for item in breakpoints])
+    if "caller_tools" in values:
+        values["caller_tools"] = tuple([_from_stored(CallerTool, item) for item in values["caller_tools"]])
     return RunOptions(**values)
 
 

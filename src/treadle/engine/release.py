@@ -50,17 +50,25 @@ async def _is_stale(store: JournalStore, state: TaskState, version: int) -> bool
 
 
 def wanted_from(
-    state: TaskState, writer: JournalWriter, spec: DriveSpec, *, was_wanted: bool, goes_on: bool
+    state: TaskState,
+    writer: JournalWriter,
+    spec: DriveSpec,
+    *,
+    was_wanted: bool,
+    goes_on: bool,
+    hands_on: bool = False,
 ) -> int:
     """Return from when on adoption is to drive the task again, by the system's clock; 0 for not at all.
 
-    `was_wanted` says that it was to be driven again before this drive, and `goes_on` that something arrived for which
-    it is to be driven on.
+    `was_wanted` says that it was to be driven again before this drive, `goes_on` that something arrived for which it is
+    to be driven on, and `hands_on` that a caller asked for another driver to go on.
     """
     if state.ended is not None or state.pausing:
         return 0
     if state.interrupting:
         return AT_ONCE if state.shutdown else 0
+    if hands_on and spec.goal != "end":
+        return AT_ONCE
     if spec.goal == "attend" and goes_on:
         return AT_ONCE
     if spec.goal in ("step", "attend") and not was_wanted:

@@ -24,6 +24,7 @@ from treadle.core.state import TaskState, TicketExpiry, Timer
 from treadle.core.steps import CallState, FailedChild, Sleep, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
+from treadle.engine.caller_tools import names_of
 from treadle.errors import GuardrailStopped, TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.policy.budget import own_spending
 from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
@@ -228,6 +229,9 @@ class SubagentExecution(Displayed):
         )
 
 
+UNSETTLED: Final = ("lost", "unresolved")
+"""The statuses of calls whose outcome is not known, until it is settled."""
+
 FOR_PEOPLE: Final = ("approval", "question", "settlement")
 """The kinds of `Pending` that a person decides by a verb of their own, at the task or at any task above it."""
 
@@ -249,10 +253,12 @@ class Pending(Displayed):
     asks about, `request_id` is that of its step or its function's request: `resume` lets it go out, `cancel` does not.
     Of a call in the `background`, `request_id` is its id, `expires` when its ticket does, `details` what the tool said
     of its work and `progress` what was reported last.
+    Of a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
+    result: they take `request_id`, or the id of the call.
     """
 
     request_id: str
-    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request", "background"]
+    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request", "background", "call"]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -378,7 +384,7 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
             ),
             text=output_text(self.output) if self.output is not None else _error_text(self.error),
             tables=(_calls_table(self.tool_executions), _pending_table(self.pending)),
-            values=(("messages", _messages_table(self.messages)),),
+            values=(("messages", messages_table(self.messages)),),
         )
 
 
@@ -392,7 +398,8 @@ def state_text(state: StateWord, *, driven: bool) -> str:
 class Task(Displayed, Generic[OutputT_co]):
     """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
 
-    A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`.
+    A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`. `tenant`
+    is whose task it is.
     """
 
     task_id: str
@@ -411,6 +418,7 @@ class Task(Displayed, Generic[OutputT_co]):
     head: int
     extra_state: Json = None
     usage: TaskUsage = field(default_factory=TaskUsage)
+    tenant: str = ""
 
     @property
     def state_text(self) -> str:
@@ -432,6 +440,7 @@ class Task(Displayed, Generic[OutputT_co]):
                 ("attempt", _later(self.attempt)),
                 ("created", moment(self.created)),
                 ("thread", self.thread_id),
+                ("tenant", self.tenant or None),
                 ("forked from", self.forked_from),
                 ("parent", self.parent),
                 ("labels", _labels(self.labels)),
@@ -466,6 +475,8 @@ class TaskSummary(Displayed):
     What follows `parent` is as of when the task was created, stopped or last went on, and None or empty if that is not
     known: steps, tokens and `cost` (US dollars, with those of its children), `updated` (its last event), and the
     beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
+    `forked_at` is the last event that it shares with the task it was forked from. `pending` is how many of its requests
+    waited for a person; those of its children count with them. `tenant` is whose task it is.
     """
 
     task_id: str
@@ -485,6 +496,9 @@ class TaskSummary(Displayed):
     input: str = ""
     outcome: str = ""
     driver: Driver | None = None
+    forked_at: int | None = None
+    pending: int | None = None
+    tenant: str = ""
 
     @property
     def state_text(self) -> str:
@@ -497,6 +511,7 @@ class TaskSummary(Displayed):
             ("driven", self.driven),
             ("created", moment(self.created)),
             ("thread", self.thread_id),
+            ("tenant", self.tenant or None),
             ("forked from", self.forked_from),
             ("parent", self.parent),
             ("labels", _labels(self.labels)),
@@ -504,30 +519,31 @@ class TaskSummary(Displayed):
         return View(title="TaskSummary", name=self.task_id, state=self.state_text, facts=facts)
 
 
-Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+Cursor = TypeVar("Cursor")
 
 
 @explains_names("page", subscript=True)
-class Page(Displayed, Generic[Item]):
+class Page(Displayed, Generic[Item_co, Cursor]):
     """Some items of a list: `for` goes over these, `async for` over these and those of all later pages."""
 
     __slots__ = ("turn",)
 
-    items: tuple[Item, ...]
-    cursor: str | None
-    turn: Callable[[str], Awaitable[Page[Item]]]
+    items: tuple[Item_co, ...]
+    cursor: Cursor | None
+    turn: Callable[[Cursor], Awaitable[Page[Item_co, Cursor]]]
     """fetches the page after a cursor"""
 
-    def followed_by(self, turn: Callable[[str], Awaitable[Page[Item]]]) -> Self:
+    def followed_by(self, turn: Callable[[Cursor], Awaitable[Page[Any, Cursor]]]) -> Self:
         """Return this page, with what fetches the page after a cursor."""
         object.__setattr__(self, "turn", turn)
         return self
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Item_co]:
         return iter(self.items)
 
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        page: Page[Item] = self
+    async def __aiter__(self) -> AsyncIterator[Item_co]:
+        page: Page[Item_co, Cursor] = self
         while True:
             for item in page.items:
                 yield item
@@ -537,7 +553,7 @@ class Page(Displayed, Generic[Item]):
 
 
 @frozen
-class TaskPage(Page[TaskSummary]):
+class TaskPage(Page[TaskSummary, str]):
     """Some tasks, newest first; `cursor` asks for the next page, None when there is none.
 
     `for` goes over the tasks of this page, `async for` also over those of all later pages.
@@ -547,8 +563,7 @@ class TaskPage(Page[TaskSummary]):
     cursor: str | None
 
     def _view(self) -> View:
-        columns = ("task", "agent", "state", "driven", "created", "thread", "labels")
-        table = Table("tasks", columns, self.items, _task_row)
+        table = tasks_table("tasks", self.items)
         return View(title="TaskPage", facts=(("cursor", self.cursor),), tables=(table,))
 
 
@@ -562,7 +577,7 @@ class ThreadSummary:
 
 
 @frozen
-class ThreadPage(Page[ThreadSummary]):
+class ThreadPage(Page[ThreadSummary, str]):
     """Some threads, by id; `cursor` asks for the next page, None when there is none.
 
     `for` goes over the threads of this page, `async for` also over those of all later pages.
@@ -598,7 +613,7 @@ class ThreadMessages(Displayed, tuple[Message, ...]):
 
     def _view(self) -> View:
         damaged = [f"{turn.task_id}: {turn.reason}" for turn in self.damaged]
-        return View(title="ThreadMessages", tables=(_messages_table(self),), values=(("damaged", damaged),))
+        return View(title="ThreadMessages", tables=(messages_table(self),), values=(("damaged", damaged),))
 
 
 @frozen
@@ -770,7 +785,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
                 _pending_table(self.pending),
             ),
             values=(
-                ("messages", _messages_table(self.messages)),
+                ("messages", messages_table(self.messages)),
                 ("sources", self.sources),
                 ("artifacts", [artifact.name for artifact in self.artifacts]),
             ),
@@ -783,9 +798,8 @@ class StepOutputs(Displayed, tuple[TaskStepOutput[OutputT_co], ...], Generic[Out
     __slots__ = ()
 
     def _view(self) -> View:
-        columns = ("step", "name", "text", "calls", "tokens", "cost", "took")
         facts = (("task", self[0].task_id),) if self else ()
-        return View(title="StepOutputs", facts=facts, tables=(Table("steps", columns, self, _step_row),))
+        return View(title="StepOutputs", facts=facts, tables=(steps_table(self),))
 
 
 # ------------------------------------------------------------------------------ how they show themselves
@@ -850,7 +864,8 @@ def _pending_row(item: Pending) -> tuple[Any, ...]:
     return item.request_id, Word(item.kind), item.tool, item.arguments, item.text
 
 
-def _messages_table(messages: tuple[Message, ...]) -> Table:
+def messages_table(messages: tuple[Message, ...]) -> Table:
+    """Return messages as a table."""
     return Table("messages", ("role", "text", "calls"), messages, _message_row)
 
 
@@ -861,10 +876,22 @@ def _message_row(message: Message) -> tuple[Any, ...]:
     return message.role, " ".join([written, *results]).strip(), "\n".join(calls)
 
 
+def tasks_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
+    """Return tasks as a table."""
+    columns = ("task", "agent", "state", "driven", "created", "thread", "labels")
+    return Table(title, columns, tasks, _task_row)
+
+
 def _task_row(task: TaskSummary) -> tuple[Any, ...]:
     driven = "yes" if task.driven else ""
     state, created = Word(task.state_text), moment(task.created)
     return task.task_id, task.agent, state, driven, created, task.thread_id, _labels(task.labels)
+
+
+def steps_table(steps: tuple[TaskStepOutput[Any], ...]) -> Table:
+    """Return steps as a table."""
+    columns = ("step", "name", "text", "calls", "tokens", "cost", "took")
+    return Table("steps", columns, steps, _step_row)
 
 
 def _step_row(step: TaskStepOutput) -> tuple[Any, ...]:
@@ -909,7 +936,7 @@ def resting_word(state: TaskState) -> StateWord:
 
 def _unsettled(state: TaskState) -> Iterable[CallState]:
     calls = (call for step in state.under_way() for call in step.open.values())
-    return (call for call in calls if call.status in ("lost", "unresolved") and call.outcome is None)
+    return (call for call in calls if call.status in UNSETTLED and call.outcome is None)
 
 
 def _resting(state: TaskState) -> Iterable[CallState]:
@@ -1074,6 +1101,11 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
     return tuple(pending)
 
 
+def pending_for_people(state: TaskState) -> list[Pending]:
+    """Return what of a task waits for a person, or for its caller, without the tasks below it."""
+    return [item for item in pending_of(state) if item.kind in FOR_PEOPLE or item.kind == "call"]
+
+
 def _in_background(state: TaskState, call: CallState) -> Pending:
     ticket = call.ticket
     assert ticket is not None, "it has one"
@@ -1116,9 +1148,10 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
 def _question(state: TaskState, question: Question) -> Pending:
     asked = question.asked
     call = state.open_call(asked.call) if asked.call else None
+    is_callers = call is not None and call.name in names_of(state.options)
     return Pending(
         question.request_id,
-        "question",
+        "call" if is_callers else "question",
         call.name if call is not None else "",
         call.arguments if call is not None else {},
         asked.question,
@@ -1126,7 +1159,7 @@ def _question(state: TaskState, question: Question) -> Pending:
         reason=asked.problem or "",
         expires=asked.expires,
         digest=asked.digest,
-        schema=asked.schema,
+        schema=None if is_callers else asked.schema,
         default=asked.default,
         has_default=asked.has_default,
     )
@@ -1242,6 +1275,8 @@ def summary(row: TaskRow) -> TaskSummary:
         row.labels,
         row.parent,
         driver=row.driver,
+        forked_at=row.base_seq if row.base is not None else None,
+        tenant=row.tenant,
         **_figures(row.figures),
     )
 
@@ -1250,7 +1285,7 @@ def _figures(figures: TaskFigures | None) -> dict[str, Any]:
     if figures is None:
         return {}
     cost = None if figures.cost is None else as_dollars(figures.cost)
-    names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome")
+    names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome", "pending")
     return {"cost": cost, **{name: getattr(figures, name) for name in names}}
 
 
@@ -1270,15 +1305,23 @@ def state_value(state: TaskState) -> Json:
 
 def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task."""
-    return _task(state, word_of(row), row.driver is not None and row.driver.alive, row.created, row.labels)
+    driven = row.driver is not None and row.driver.alive
+    return _task(state, word_of(row), driven, row.created, row.labels, row.tenant)
 
 
-def driven_snapshot(state: TaskState, labels: dict[str, str]) -> Task[Any]:
+def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
+    """Return a snapshot of a task as it stood after an earlier event, which nothing drives any more."""
+    return _task(state, resting_word(state), False, row.created, row.labels, row.tenant)
+
+
+def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
     """Return a snapshot of a task that this process owns, and is about to drive."""
-    return _task(state, resting_word(state), True, state.created, dict(labels))
+    return _task(state, resting_word(state), True, state.created, dict(labels), tenant)
 
 
-def _task(state: TaskState, word: StateWord, driven: bool, created: int, labels: dict[str, str]) -> Task[Any]:
+def _task(
+    state: TaskState, word: StateWord, driven: bool, created: int, labels: dict[str, str], tenant: str
+) -> Task[Any]:
     return Task(
         state.task_id,
         state.agent,
@@ -1296,6 +1339,7 @@ def _task(state: TaskState, word: StateWord, driven: bool, created: int, labels:
         state.seq,
         state_value(state),
         usage_of(state),
+        tenant,
     )
 
 
@@ -1306,6 +1350,7 @@ def run_result(
     below: Mapping[str, TaskState] = _NO_TASKS,
     *,
     driven: bool = False,
+    calls: tuple[ToolExecution, ...] | None = None,
 ) -> RunResult[Any]:
     """Return the result of a task.
 
@@ -1315,6 +1360,7 @@ def run_result(
         typed: the type of its output, if that is known: the output is then an instance of it.
         below: the tasks below it that are known, by id.
         driven: whether a process is at work on it.
+        calls: its executions, if the caller has them.
     """
     steps = all_steps(state)
     has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
@@ -1333,7 +1379,7 @@ def run_result(
         reasons,
         len(state.steps),
         tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
-        executions(state, steps, below),
+        executions(state, steps, below) if calls is None else calls,
         subagent_executions(state, steps),
         usage,
         usage.cost,

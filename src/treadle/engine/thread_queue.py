@@ -16,6 +16,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.effects import Decision, Wait
+from treadle.core.ids import in_tenant
 from treadle.core.state import TaskState
 from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, QueuePosition
@@ -24,7 +25,10 @@ RECHECK_SECONDS: Final = 0.5
 """Seconds after which the first task of a queue asks again, unless it was woken before."""
 
 ENCLOSING_TASKS: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
-"""The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself."""
+"""The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself.
+
+Their ids have their tenants before them.
+"""
 
 
 def wait_for_thread(state: TaskState, rules: Rules) -> Decision:
@@ -106,6 +110,7 @@ class ThreadAdmission:
     Args:
         position: what the store answered when the task was created or claimed; None if it was not asked.
         how: what to do when other tasks are driven there.
+        tenant: whose task it is.
     """
 
     def __init__(
@@ -115,7 +120,9 @@ class ThreadAdmission:
         how: OnBusyThread,
         position: QueuePosition | None,
         hooks: AdmissionHooks,
+        tenant: str = "",
     ) -> None:
+        self._tenant = tenant
         self._queue = queue
         self._state = state
         self._how: OnBusyThread = how
@@ -149,7 +156,8 @@ class ThreadAdmission:
         state, how = self._state, self._how
         if how == "parallel":
             return await self._hooks.ask(how)
-        inside = next((task_id for task_id in position.holders if task_id in ENCLOSING_TASKS.get()), None)
+        enclosing = ENCLOSING_TASKS.get()
+        inside = next((each for each in position.holders if in_tenant(self._tenant, each) in enclosing), None)
         if how == "reject" or inside is not None:
             raise _busy(state, position, inside)
         if how == "interrupt":

@@ -7,7 +7,7 @@ from treadle.agents.decide.lifecycle import is_undone, undo_report
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
-from treadle.core.state import TaskState
+from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
 from treadle.engine.results import UndoReport, all_steps
 from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
@@ -31,6 +31,61 @@ def plan(
         IrreversibleStep: a step holds effectful calls without `undo=`, and `force` is not given.
         UndoUnfinished: another undo has begun and not ended.
     """
+    keep, steps = _taken_back(state, to, step)
+    calls = [call for item in reversed(steps) for call in reversed(item.calls) if may_have_acted(call)]
+    irreversible = [call for call in calls if _irreversible(call)]
+    if irreversible and not force:
+        raise _irreversible_step(state, irreversible)
+    queue = tuple(call.id for call in calls if _compensable(call))
+    needs_agent = any(
+        call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue
+    )
+    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), needs_agent)
+
+
+def forecast(
+    state: TaskState, to: int | str | None, *, force: bool, driven: bool, step: int | str | None = None
+) -> UndoReport:
+    """Return the report on an undo that has not been requested: what it would do to each call, the newest first.
+
+    `complete` says that nothing would stop it but a compensation that fails, else `problem` says what would. A call
+    that runs just now, in a task that is `driven`, has the verdict `unknown`, since an undo waits for its end. The
+    errors are those of `plan`, but for `IrreversibleStep`: that is the `problem`.
+    """
+    keep, steps = _taken_back(state, to, step)
+    calls = [call for item in reversed(steps) for call in reversed(item.calls)]
+    running = [call for call in calls if driven and call.status == "begun" and call.outcome is None]
+    irreversible = [
+        call for call in calls if may_have_acted(call) and _irreversible(call) and call not in running
+    ]
+    undo = UndoState(keep, [], _ids(steps))
+    verdicts = {undone.call: undone for undone in undo_report(state, undo)}
+    for call in calls:
+        if call in running:
+            verdicts[call.id] = e.UndoneCall(
+                call.id, call.name, "unknown", "it runs, and an undo waits for its end"
+            )
+        elif (
+            _compensable(call)
+            and verdicts[call.id].verdict == "not_compensated"
+            and not (force and call.undo_status in ("failed", "skipped"))
+        ):
+            verdicts[call.id] = e.UndoneCall(call.id, call.name, "compensated")
+    lost = next((call for call in calls if call.undo_status == "lost"), None)
+    problem = None
+    if lost is not None:
+        problem = (
+            f"the compensation of {lost.name} ({lost.id}) began, and its outcome is not known: settle it"
+        )
+    elif irreversible and not force:
+        problem = str(_irreversible_step(state, irreversible))
+    return UndoReport(state.task_id, problem is None, keep, _ids(steps), tuple(verdicts.values()), problem)
+
+
+def _taken_back(
+    state: TaskState, to: int | str | None, step: int | str | None
+) -> tuple[int, list[StepState]]:
+    """Return the index of the last step that an undo keeps, and the steps that it takes back."""
     if to is not None and step is not None:
         raise ConfigurationError(
             "undo_step takes to= (the last step kept) or step= (the one taken back), not both"
@@ -44,23 +99,18 @@ def plan(
             raise UndoUnfinished(message, task_id=state.task_id)
         keep = state.undo.to
         steps = [item for item in all_steps(state) if is_undone(state.undo, item)]
-    calls = [call for item in reversed(steps) for call in reversed(item.calls) if may_have_acted(call)]
-    irreversible = [call for call in calls if _irreversible(call)]
-    if irreversible and not force:
-        named = ", ".join(
-            f"{call.name} ({call.id if call.child is None else f'task {call.child}'})"
-            for call in irreversible
-        )
-        message = (
-            f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
-            "settle what is unknown, or use force=True (--force) to rewind without compensating"
-        )
-        raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in irreversible))
-    queue = tuple(call.id for call in calls if _compensable(call))
-    needs_agent = any(
-        call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue
+    return keep, steps
+
+
+def _irreversible_step(state: TaskState, calls: list[CallState]) -> IrreversibleStep:
+    named = ", ".join(
+        f"{call.name} ({call.id if call.child is None else f'task {call.child}'})" for call in calls
     )
-    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), needs_agent)
+    message = (
+        f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
+        "settle what is unknown, or use force=True (--force) to rewind without compensating"
+    )
+    return IrreversibleStep(message, task_id=state.task_id, calls=tuple([call.id for call in calls]))
 
 
 def _ids(steps: list[StepState]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -104,6 +104,25 @@ class Limits:
         if smaller["repeats"] == 0:
             smaller["repeats"] = self.repeats or other.repeats or 0
         return Limits(**smaller)
+
+    def below_defaults(self, asked: Limits) -> Limits:
+        """Return these limits without those that would raise the default of what `asked` leaves open."""
+        raised: dict[str, Any] = {}
+        for name, default in _DEFAULTS.items():
+            value: int | None = getattr(self, name)
+            is_open = value is not None and (value >= default or (name == "repeats" and not value))
+            if is_open and getattr(asked, name) is None:
+                raised[name] = None
+        return replace(self, **raised)
+
+
+_DEFAULTS: Final = {
+    "steps": DEFAULT_STEPS,
+    "depth": DEFAULT_DEPTH,
+    "children": DEFAULT_CHILDREN,
+    "repeats": DEFAULT_REPEATS,
+    "handoffs": DEFAULT_HANDOFFS,
+}
 
 
 def _smaller(a: float | None, b: float | None) -> float | None:

@@ -1,0 +1,120 @@
+"""Tools that the caller of a task runs: declared with the task, called by its model, answered from outside.
+
+A call of such a tool runs nothing here. It rests as a question does, and the task with it, until the caller brings the
+result: `complete(request_id, value, task=...)` or `fail(...)`. The process may exit meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from treadle.core.codec import flaw
+from treadle.core.data import frozen
+from treadle.core.json_schema import misfit
+from treadle.core.messages import Json, ToolCall
+from treadle.core.tools import ToolSpec, Unknown, Verdict
+from treadle.core.unknown_names import explains_arguments
+from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
+from treadle.ports import ToolContext, ToolOutput
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _any_arguments() -> Json:
+    return {"type": "object", "properties": {}}
+
+
+@explains_arguments
+@frozen
+class CallerTool:
+    """A tool that the caller of a task runs, for `RunOptions(caller_tools=[...])`.
+
+    Args:
+        name: what the model calls: letters, digits, `_` and `-`, at most 64.
+        description: what the model reads of it.
+        parameters: JSON schema of the arguments, an object; None for a tool without arguments.
+
+    Raises:
+        ConfigurationError: a value is not valid; the message names the field.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Json = None
+
+    def __post_init__(self) -> None:
+        name: Any = self.name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"CallerTool.name must be up to 64 letters, digits, _ and -, got {name!r:.80}"
+            )
+        description: Any = self.description
+        if not isinstance(description, str):
+            raise ConfigurationError(f"CallerTool.description must be a text, got {description!r:.80}")
+        schema: Any = self.parameters
+        if schema is not None and (
+            not isinstance(schema, dict) or cast("Any", schema).get("type") != "object"
+        ):
+            raise ConfigurationError(
+                f"CallerTool.parameters must be the JSON schema of an object, got {schema!r:.80}"
+            )
+        if (problem := flaw([description, schema])) is not None:
+            raise ConfigurationError(f"CallerTool {name!r} cannot be stored with a task: it is {problem}")
+
+
+class AnsweredTool:
+    """A `CallerTool` as the tool of an agent: each call asks for its result, and rests until it comes.
+
+    Args:
+        declared: what the caller declared.
+    """
+
+    def __init__(self, declared: CallerTool) -> None:
+        self._spec = ToolSpec(
+            name=declared.name,
+            description=declared.description,
+            parameters=declared.parameters if declared.parameters is not None else _any_arguments(),
+            idempotent=True,  # to ask for the result again changes nothing
+            open_world=True,
+            declared=True,
+        )
+
+    def __repr__(self) -> str:
+        return f"<caller tool {self._spec.name}>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as models see it."""
+        return self._spec
+
+    def validate(self, arguments: dict[str, Json]) -> Any:
+        """Return the arguments; raises `ToolArgumentsInvalid`."""
+        wrong = misfit(cast("Json", arguments), self._spec.parameters, "the arguments")
+        if wrong is not None:
+            raise ToolArgumentsInvalid(wrong)
+        return arguments
+
+    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        """Return what the caller brings; raises `ToolError` with what the caller says went wrong."""
+        text = f"the caller of the task is to run {self._spec.name} and to bring its result"
+        brought = await ctx.open_services().ask(text, dict[str, Any], None, ())
+        if "error" in brought:
+            raise ToolError(str(brought["error"]))
+        return ToolOutput(brought.get("output"))
+
+    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        """Raise: what the caller did is taken back by the caller."""
+        raise ToolError(f"tool {self._spec.name!r} has no undo=")
+
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        """Return that it is not known: the result is asked for again."""
+        return Unknown()
+
+
+def names_of(options: Json) -> frozenset[str]:
+    """Return the names of the caller's tools in options as they are stored with a task."""
+    stored: Any = options
+    tools: Sequence[Any] = stored.get("caller_tools", ()) if stored else ()
+    return frozenset([str(tool["name"]) for tool in tools])
