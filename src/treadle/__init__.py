@@ -23,6 +23,7 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
+from treadle.engine.caller_tools import CallerTool
 from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
 from treadle.engine.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.llm.scripted import ScriptedModel
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from treadle.agents.workers.plan_refine import PlanRefine
     from treadle.agents.workers.step_context import StepContext
     from treadle.agents.workers.worker import AgentWorker, Decider, Quorum, StepResult
+    from treadle.client.client import Client
     from treadle.core.events import NextStep
     from treadle.policy.guardrails import Guardrail, GuardrailRequest, Rewrite
     from treadle.policy.policy import Policy
@@ -68,6 +70,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "Allow": "treadle.policy.verdicts",
     "Ask": "treadle.agents.workers.node",
     "AskPerson": "treadle.policy.verdicts",
+    "Client": "treadle.client.client",
     "Deny": "treadle.policy.verdicts",
     "EffectRequest": "treadle.policy.verdicts",
     "Handoff": "treadle.agents.handoff",
@@ -108,6 +111,8 @@ __all__ = [
     "Ask",
     "AskPerson",
     "Breakpoint",
+    "CallerTool",
+    "Client",
     "Decider",
     "Deny",
     "EffectRequest",

@@ -13,7 +13,7 @@ from treadle.core.events import Delta, Event, ToolProgress
 from treadle.core.labels import Label
 from treadle.core.messages import Text
 from treadle.llm.scripted import call, text, turn
-from treadle.runner.stream import watch
+from treadle.runner.watching import watch
 
 pytestmark = pytest.mark.anyio
 
@@ -281,7 +281,7 @@ async def test_a_stream_yields_no_delta_after_a_later_event():
             runner._driver.owned.channels.of(task_id).tell_watchers(Delta("s1", "draft", f"{after}", after))
         watcher.missed = True
 
-        async def over(given_back):
+        async def over():
             return True
 
         items = [
@@ -300,7 +300,7 @@ async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
         watcher.missed = True
         looks = 0
 
-        async def over(given_back):
+        async def over():
             nonlocal looks
             looks += 1
             if looks == 2:

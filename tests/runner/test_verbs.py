@@ -96,8 +96,9 @@ async def test_a_verb_called_on_the_class_with_an_instance_is_the_function() -> 
 
 INTERNAL = {"desk", "driver", "hold", "enter", "at_rest", "stopped", "typed_of", "drive_with"}
 NOT_ASYNC = {
+    "changes",
     *("begin_adopting", "events", "handle", "log_filter", "middleware_of", "partials"),
-    *("run_stream", "run_sync", "stream_step"),
+    *("run_stream", "run_sync", "scoped", "stream_step"),
 }
 
 

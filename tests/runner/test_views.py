@@ -1,5 +1,6 @@
 """Views of tasks and steps: snapshots, lists and their pages."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from tests.runner.cases import (
     sayer,
     step_to_answer,
 )
-from treadle import Runner
+from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import (
+    ConfigurationError,
     StepNotFound,
     TaskNotFound,
 )
-from treadle.llm.scripted import text
+from treadle.llm.scripted import call, text
 
 pytestmark = pytest.mark.anyio
 
@@ -141,3 +143,26 @@ async def test_a_task_that_is_being_driven_is_listed_as_running(runner: Runner) 
     assert (item.task_id, item.driven) == (handle.task_id, True)
     await handle.cancel()
     assert (await runner.list_tasks(state="running")).items == ()
+
+
+async def test_lists_filter_by_root_and_by_change(runner: Runner) -> None:
+    below = sayer(name="below")
+    above = Agent(ScriptedModel([call("below", input="?"), "done"]), name="above", subagents=[below])
+    resting = await runner.create_task(sayer(name="resting"), "?")
+    root = (await runner.run(above, "?")).task_id
+
+    async def ids(**filters: Any) -> list[str]:
+        return [item.agent for item in (await runner.list_tasks(**filters)).items]
+
+    assert await ids() == ["below", "above", "resting"]
+    assert await ids(roots=True) == ["above", "resting"]
+    assert (await runner.count_tasks(roots=True)).tasks == 2
+    updated = (await runner.get_lineage(root)).task.updated
+    assert updated is not None
+    assert await ids(updated_since=updated) == ["above"]
+    assert await ids(updated_since=datetime.fromtimestamp(updated / 1e6 + 1, UTC)) == []
+    await runner.run_step(resting)
+    assert await ids(updated_since=updated) == ["above", "resting"]
+    assert (await runner.count_tasks(updated_since=updated, roots=True)).tasks == 2
+    with pytest.raises(ConfigurationError, match="roots must be True or False"):
+        await runner.list_tasks(roots="yes")  # type: ignore[arg-type]

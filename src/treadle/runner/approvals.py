@@ -12,17 +12,26 @@ from typing import Any, Final, Literal, TypeAlias
 from treadle.core import events as e
 from treadle.core.codec import storable
 from treadle.core.data import frozen
-from treadle.core.ids import approval_id, approved_call, is_question
+from treadle.core.ids import approval_id, approved_call, is_question, question_id
 from treadle.core.journal import events_with_epochs
 from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
 from treadle.core.permits import STANDING, StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.engine import results
+from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import FOR_PEOPLE, Pending
-from treadle.errors import AlreadyDecided, ApproverRefused, CallNotFound, ConfigurationError, TaskNotFound
+from treadle.engine.results import Pending, pending_for_people
+from treadle.engine.time_slice import TimeSlice
+from treadle.errors import (
+    AlreadyDecided,
+    ApproverRefused,
+    CallNotFound,
+    ConfigurationError,
+    JournalCorrupt,
+    TaskNotFound,
+    TaskTooNew,
+)
 from treadle.ports import TaskFilter
 from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
 from treadle.runner.verbs import verb
@@ -47,10 +56,14 @@ class _Verdict:
     reason: str | None = None
     stop: bool = False
     value: Json = None
+    brings: bool = False
+    """whether it is the result of a call of a tool that the caller of the task runs"""
 
     @property
-    def about(self) -> Literal["approval", "question"]:
+    def about(self) -> Literal["approval", "question", "call"]:
         """The kind of request that it decides."""
+        if self.brings:
+            return "call"
         return "question" if self.kind == "answer" else "approval"
 
     def names(self, request_id: str) -> bool:
@@ -65,6 +78,11 @@ class _Verdict:
         if self.kind == "deny":
             return data | {"reason": self.reason, "stop": self.stop}
         return data | {"value": self.value}
+
+    def brought(self, event: e.Event) -> bool:
+        """Whether an event is an answer of this kind, a result or an error, to a call of a tool of the caller."""
+        ours, theirs = self.value, event.value if isinstance(event, e.QuestionAnswered) else None
+        return isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys()
 
     def is_that_of(self, answer: Answer) -> bool:
         """Whether an answer says the same; its reason and the name of the approver do not matter."""
@@ -85,21 +103,28 @@ class ApprovalVerbs(ControlVerbs):
     ) -> tuple[Pending, ...]:
         """Return what waits for a person: approvals, questions, settlements, of tasks and of the tasks below them.
 
+        Of all tasks, those are left out whose journals cannot be read here: `verify` names them.
+
         Args:
             task: the task, or its id; by default all tasks of the store.
             thread_id: only of tasks in this thread.
         """
         if task is not None:
-            return tuple([item async for state in self._tree(id_of(task)) for item in _for_people(state)])
-        pending: list[Pending] = []
-        after: str | None = None
-        while True:
-            rows = await self._store.rows(
-                TaskFilter(states=_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=after)
+            return tuple(
+                [item async for state in self._tree(id_of(task)) for item in pending_for_people(state)]
             )
+        pending: list[Pending] = []
+        after, time_slice = None, TimeSlice()
+        while True:
+            wanted = TaskFilter(_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=after, pending=True)
+            rows = await self._store.rows(wanted)
             for row in rows:
-                with suppress(TaskNotFound):  # deleted meanwhile
-                    pending += _for_people((await self._cache.load(row.task_id, row)).state)
+                with suppress(
+                    TaskNotFound, JournalCorrupt, TaskTooNew
+                ):  # deleted meanwhile, or cannot be read
+                    pending += pending_for_people((await self._cache.load(row.task_id, row)).state)
+                if time_slice.is_over:
+                    await time_slice.pause()
             if len(rows) < _PAGE:
                 return tuple(pending)
             after = rows[-1].cursor
@@ -113,6 +138,7 @@ class ApprovalVerbs(ControlVerbs):
         arguments: dict[str, Json] | None = None,
         scope: e.ApprovalScope = "once",
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Approve a call, which starts when its task is next driven; the same approval again changes nothing.
 
@@ -126,6 +152,7 @@ class ApprovalVerbs(ControlVerbs):
                 arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the store.
                 `list_grants` tells of the last two, and `revoke` ends them.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
 
         Raises:
             CallNotFound: no such request was made.
@@ -133,7 +160,7 @@ class ApprovalVerbs(ControlVerbs):
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
         """
-        await self._decide(task, request_id, _Verdict("approve", by, arguments, scope))
+        await self._decide(task, request_id, _Verdict("approve", by, arguments, scope), command_id)
 
     @verb
     async def deny(
@@ -144,6 +171,7 @@ class ApprovalVerbs(ControlVerbs):
         reason: str | None = None,
         stop: bool = False,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Deny a call: it does not start, and the model is told why; the same again changes nothing.
 
@@ -154,6 +182,7 @@ class ApprovalVerbs(ControlVerbs):
             reason: for the model and the record.
             stop: also cancel the task that is named, with those below it; then this returns once it has ended.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
 
         Raises:
             CallNotFound: no such request was made.
@@ -161,13 +190,19 @@ class ApprovalVerbs(ControlVerbs):
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None.
         """
-        await self._decide(task, request_id, _Verdict("deny", by, reason=reason, stop=stop))
+        await self._decide(task, request_id, _Verdict("deny", by, reason=reason, stop=stop), command_id)
         if stop:
             await self.cancel(task, reason=f"a call was denied{f': {reason}' if reason else ''}", by=by)
 
     @verb
     async def answer(
-        self, task: Ref, request_id: str | None = None, *, value: Any, by: str | None = None
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        value: Any,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Answer a question; who asked goes on when the task is next driven. The same answer again changes nothing.
 
@@ -179,6 +214,7 @@ class ApprovalVerbs(ControlVerbs):
             value: the answer, which has to fit the schema of the question: JSON data, or what pydantic makes such data
                 of, such as a model, a dataclass or a date.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again answers nothing again.
 
         Raises:
             ConfigurationError: the answer does not fit, and the question stays open; or several questions are pending
@@ -194,9 +230,9 @@ class ApprovalVerbs(ControlVerbs):
         if len(wanted) == 1 and not any(item.kind == "question" for item in items):
             (item,) = wanted
             arguments = {**item.arguments, str(item.argument): written}
-            await self._decide(task, item.request_id, _Verdict("approve", by, arguments))
+            await self._decide(task, item.request_id, _Verdict("approve", by, arguments), command_id)
         else:
-            await self._decide(task, request_id, _Verdict("answer", by, value=written))
+            await self._decide(task, request_id, _Verdict("answer", by, value=written), command_id)
 
     @verb
     async def list_grants(
@@ -228,13 +264,41 @@ class ApprovalVerbs(ControlVerbs):
 
     # --------------------------------------------------------------------------------------- deciding
 
-    async def _decide(self, task: Ref, request_id: str | None, verdict: _Verdict) -> None:
+    async def _bring(
+        self, task: Ref, call: str, value: dict[str, Json], by: str | None, command_id: str | None
+    ) -> None:
+        """Answer a call of a tool that the caller of the task runs, by the id of its request or its own."""
+        request_id = call if is_question(call) else question_id(call, 1)
+        await self._decide(task, request_id, _Verdict("answer", by, value=value, brings=True), command_id)
+
+    async def _decide(
+        self, task: Ref, request_id: str | None, verdict: _Verdict, command_id: str | None
+    ) -> None:
+        """Send a decision to the task that asked, unless the command was carried out before."""
         task_id = id_of(task)
-        states = [state async for state in self._tree(task_id)]
+
+        async def decided(event: e.Event) -> None:
+            if isinstance(event, e.CommandRejected):
+                raise AlreadyDecided(f"task {task_id}: {event.reason}", task_id=task_id)
+            if verdict.brings and not verdict.brought(event):
+                raise of_another(task_id, command_id, event)
+
+        await self._commands.once(
+            task_id,
+            command_id,
+            (_EVENTS[verdict.kind], e.CommandRejected),
+            lambda: self._decide_once(task_id, request_id, verdict, command_id),
+            decided,
+        )
+
+    async def _decide_once(
+        self, task_id: str, request_id: str | None, verdict: _Verdict, command_id: str | None
+    ) -> None:
+        states = await self._tree_for(task_id, command_id)
         pending = [
             (state, item)
             for state in states
-            for item in _for_people(state)
+            for item in pending_for_people(state)
             if item.kind == verdict.about and request_id in (None, item.request_id)
         ]
         kind = _NAMES[verdict.about]
@@ -245,24 +309,29 @@ class ApprovalVerbs(ControlVerbs):
         if pending:
             state, item = pending[0]
             own = replace(verdict, stop=verdict.stop and state.task_id == task_id)
-            await self._answer(state, item, own)
+            await self._answer(state, item, own, command_id)
         elif request_id is None:
             raise CallNotFound(f"task {task_id} waits for no {verdict.about}")
         else:
+            _check_kind(states, request_id, verdict)
             states = [state async for state in self._tree(task_id, all_below=True)]
             await self._check_decided(states, request_id, verdict)
 
-    async def _answer(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
+    async def _answer(
+        self, state: TaskState, item: Pending, verdict: _Verdict, command_id: str | None
+    ) -> None:
         """Send a decision on a pending request to its task, and return once it is durable."""
         if verdict.about == "approval":
             self._check_approver(state, item, verdict)
-        elif (wrong := misfit(verdict.value, item.schema)) is not None:
+        elif not verdict.brings and (wrong := misfit(verdict.value, item.schema)) is not None:
             raise ConfigurationError(
                 f"answer: task {state.task_id}: the value does not fit the question {item.request_id}, which stays "
                 f"open: {wrong}"
             )
         seq = state.seq
-        item_id = await self._commands.send(state.task_id, verdict.kind, verdict.data(item.request_id))
+        item_id = await self._commands.send(
+            state.task_id, verdict.kind, verdict.data(item.request_id), command_id=command_id
+        )
         # It is durable: the driver of the task reads it in time.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
@@ -271,7 +340,7 @@ class ApprovalVerbs(ControlVerbs):
                 answer, e.CommandRejected
             ):  # another decision, its expiry, or the call's end was first
                 now = await self._state(state.task_id)
-                if any(other.request_id == item.request_id for other in _for_people(now)):
+                if any(other.request_id == item.request_id for other in pending_for_people(now)):
                     raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
                 await self._check_decided([now], item.request_id, verdict)
         if state.parent is not None:
@@ -351,6 +420,18 @@ class ApprovalVerbs(ControlVerbs):
         return newest
 
 
+def _check_kind(states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
+    """Raise `CallNotFound` if a request that is pending is of another kind than the one that was decided on."""
+    verbs = {"question": "`answer` it", "call": "`complete` or `fail` brings its result"}
+    for state in states:
+        for item in pending_for_people(state):
+            if item.request_id == request_id and item.kind in verbs:
+                raise CallNotFound(
+                    f"task {state.task_id}: {request_id} is a {_NAMES[item.kind]}, and no {_NAMES[verdict.about]}: "
+                    f"{verbs[item.kind]}"
+                )
+
+
 _APPROVALS: Final = (e.ApprovalRequested, e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)
 _ABOUT_REQUESTS: Final = (*_APPROVALS, e.QuestionAsked, e.QuestionAnswered, e.QuestionExpired)
 _AboutRequest: TypeAlias = (
@@ -362,8 +443,17 @@ _AboutRequest: TypeAlias = (
     | e.QuestionAnswered
     | e.QuestionExpired
 )
+_EVENTS: Final[dict[str, type[e.Event]]] = {
+    "approve": e.ApprovalGiven,
+    "deny": e.ApprovalDenied,
+    "answer": e.QuestionAnswered,
+}
 _DECISIONS: Final = (e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
-_NAMES: Final = {"approval": "request for approval", "question": "question"}
+_NAMES: Final = {
+    "approval": "request for approval",
+    "question": "question",
+    "call": "call of a tool of the caller",
+}
 _HOW: Final[dict[type, str]] = {
     e.ApprovalGiven: "approved",
     e.ApprovalDenied: "denied",
@@ -373,10 +463,6 @@ _HOW: Final[dict[type, str]] = {
 
 def _request_of(event: Any) -> str:
     return approval_id(event.call, event.number) if isinstance(event, _APPROVALS) else event.request_id
-
-
-def _for_people(state: TaskState) -> list[Pending]:
-    return [item for item in results.pending_of(state) if item.kind in FOR_PEOPLE]
 
 
 def _exactly(value: Json) -> str:

@@ -5,28 +5,41 @@ from __future__ import annotations
 import asyncio
 import reprlib
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from treadle.core import events as e
 from treadle.core.codec import exact_copy
+from treadle.core.ids import is_name, is_question
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tickets import digest_of_ticket, task_of_ticket
 from treadle.errors import AlreadyDecided, ConfigurationError, TaskNotFound, TicketClosed, TicketNotFound
-from treadle.runner.control import READ_SOON, ControlVerbs
+from treadle.runner.approvals import ApprovalVerbs
+from treadle.runner.control import READ_SOON
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of
 
 _Kind = Literal["complete", "fail", "progress"]
+_EVENTS: Final[dict[_Kind, type[e.Event]]] = {
+    "complete": e.TicketCompleted,
+    "fail": e.TicketFailed,
+    "progress": e.TicketProgressed,
+}
 
 
-class BackgroundVerbs(ControlVerbs):
+class BackgroundVerbs(ApprovalVerbs):
     """The verbs for who holds the ticket of a call; they need no agent."""
 
     @verb
     async def complete(
-        self, ticket: str, value: Json = None, *, task: Ref | None = None, by: str | None = None
+        self,
+        ticket: str,
+        value: Json = None,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Deliver the result of a call in the background; it is durable when this returns.
 
@@ -34,21 +47,32 @@ class BackgroundVerbs(ControlVerbs):
         nothing, so a sender that is not sure may repeat it.
 
         Args:
-            ticket: what the tool handed out, `ToolContext.ticket`.
+            ticket: what the tool handed out, `ToolContext.ticket`; with `task=` also the id of a call of a tool that
+                the caller runs (`RunOptions.caller_tools`), or its `request_id` as `pending` names it.
             value: the result, JSON data.
             task: refuse a ticket of any other task than this one and those below it.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
         Raises:
             TicketNotFound: no call has such a ticket.
+            CallNotFound: the task has no such call of a tool of the caller.
             TicketClosed: the call has ended without it: it expired, was cancelled or was taken back.
             AlreadyDecided: it was completed with another result, or failed.
             ConfigurationError: the value is not JSON data.
         """
-        await self._tell(ticket, "complete", "value", value, task, by)
+        await self._tell(ticket, "complete", "value", value, task, by, command_id)
 
     @verb
-    async def fail(self, ticket: str, error: str, *, task: Ref | None = None, by: str | None = None) -> None:
+    async def fail(
+        self,
+        ticket: str,
+        error: str,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """Report that a call in the background failed; the model reads the error. Else as `complete`.
 
         Args:
@@ -56,6 +80,7 @@ class BackgroundVerbs(ControlVerbs):
             error: what went wrong.
             task: refuse a ticket of any other task than this one and those below it.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -67,11 +92,17 @@ class BackgroundVerbs(ControlVerbs):
             raise ConfigurationError(
                 f"fail: error must be a text that says what went wrong, got {error!r:.80}"
             )
-        await self._tell(ticket, "fail", "error", error, task, by)
+        await self._tell(ticket, "fail", "error", error, task, by, command_id)
 
     @verb
     async def progress(
-        self, ticket: str, value: Json, *, task: Ref | None = None, by: str | None = None
+        self,
+        ticket: str,
+        value: Json,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Report how far a call in the background is: an event of the task, and in `RunResult.pending` until it ends.
 
@@ -80,31 +111,67 @@ class BackgroundVerbs(ControlVerbs):
             value: JSON data, such as a text or a number.
             task: refuse a ticket of any other task than this one and those below it.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
         Raises:
             TicketNotFound: no call has such a ticket.
             TicketClosed: the call has ended.
             ConfigurationError: the value is not JSON data.
         """
-        await self._tell(ticket, "progress", "value", value, task, by)
+        await self._tell(ticket, "progress", "value", value, task, by, command_id)
 
     # ---------------------------------------------------------------------------------------- telling
 
     async def _tell(
-        self, ticket: str, kind: _Kind, name: str, value: Json, task: Ref | None, by: str | None
+        self,
+        ticket: str,
+        kind: _Kind,
+        name: str,
+        value: Json,
+        task: Ref | None,
+        by: str | None,
+        command_id: str | None,
     ) -> None:
         try:
             value = exact_copy(value)
         except ValueError as error:
             raise ConfigurationError(f"{kind}: {name} {error}, got {reprlib.repr(value)}") from None
+        if task is not None and kind != "progress" and _is_call(ticket):
+            await self._bring(
+                task, ticket, {"output" if kind == "complete" else "error": value}, by, command_id
+            )
+            return
         task_id, digest = await self._task_of(ticket, task), digest_of_ticket(ticket)
+
+        async def told(event: e.Event) -> None:
+            if isinstance(event, e.CommandRejected):
+                _check_told(*await self._holder(task_id, digest), kind, value)
+
+        await self._commands.once(
+            task_id,
+            command_id,
+            (_EVENTS[kind], e.CommandRejected),
+            lambda: self._tell_once(task_id, digest, kind, name, value, by, command_id),
+            told,
+        )
+
+    async def _tell_once(
+        self,
+        task_id: str,
+        digest: str,
+        kind: _Kind,
+        name: str,
+        value: Json,
+        by: str | None,
+        command_id: str | None,
+    ) -> None:
         state, call = await self._holder(task_id, digest)
         if _is_closed(call):
             _check_told(state, call, kind, value)
             return
         data: dict[str, Json] = {"ticket": digest, name: value, "by": by}
         seq = state.seq
-        item_id = await self._commands.send(task_id, kind, data)
+        item_id = await self._commands.send(task_id, kind, data, command_id=command_id)
         # It is durable: the driver of the task reads it in time.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
@@ -120,7 +187,7 @@ class BackgroundVerbs(ControlVerbs):
         """Return the task that a ticket names; raises `TicketNotFound` unless it is the given one or one below it."""
         named: Any = ticket
         task_id = task_of_ticket(named) if isinstance(named, str) else None
-        if task_id is None:
+        if task_id is None or not is_name(task_id):
             raise TicketNotFound("this is no ticket: a tool hands out `ToolContext.ticket`, as it is")
         if task is None:
             return task_id
@@ -141,6 +208,13 @@ class BackgroundVerbs(ControlVerbs):
         if call is None or call.ticket is None:
             raise TicketNotFound(f"the ticket is of no call of task {task_id}")
         return state, call
+
+
+def _is_call(ticket: Any) -> bool:
+    """Whether a text is the id of a call, or of its request, and no ticket."""
+    return (
+        isinstance(ticket, str) and bool(ticket) and (is_question(ticket) or task_of_ticket(ticket) is None)
+    )
 
 
 def _is_closed(call: CallState) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from treadle.core import codec
@@ -20,6 +21,7 @@ from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import reopen
+from treadle.drivers.ownership import check_unmoved
 from treadle.engine import results
 from treadle.engine.results import RunResult, StepInfo
 from treadle.errors import (
@@ -44,7 +46,15 @@ class ControlVerbs(ViewVerbs):
     """The verbs that send messages to a task, edit it and stop it, wherever it is driven."""
 
     @verb
-    async def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+    async def send(
+        self,
+        task: Ref,
+        message: Input,
+        *,
+        role: Role = "user",
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """Add a message to a task before its next model call, also while it runs; durable when this returns.
 
         Args:
@@ -52,24 +62,37 @@ class ControlVerbs(ViewVerbs):
             message: text or content parts.
             role: `user`, `system`, or `observation`: data from outside, not an instruction.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again sends nothing again.
 
         Raises:
             TaskFinished: the task is completed, degraded or cancelled.
         """
         parts = self._load_parts(parts_of(message))
         task_id = id_of(task)
+        data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
+        data["role"] = "user" if role == "observation" else role
+        data["observation"] = role == "observation"
+        await self._commands.once(
+            task_id,
+            command_id,
+            (e.InputReceived,),
+            lambda: self._send(task_id, data, by, command_id),
+            self._commands.was_done,
+        )
+
+    async def _send(
+        self, task_id: str, data: dict[str, Json], by: str | None, command_id: str | None
+    ) -> None:
         row = await self._cache.row(task_id)
         if row.state in END_STATES and row.state != "failed":
             raise TaskFinished(
                 f"task {task_id} is {row.state}; fork it to go on", task_id=task_id, state=row.state
             )
-        data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
-        data["role"] = "user" if role == "observation" else role
-        data["observation"] = role == "observation"
-        while True:
+        for number in count(1):
             if row.state == "failed":
+                await self._commands.check_new(task_id, command_id)
                 await self._take_up(task_id, by)
-            item_id = await self._commands.send(task_id, "send", data)
+            item_id = await self._commands.send(task_id, "send", data, command_id=command_id, number=number)
             now = await self._cache.row(task_id)
             if now.state not in END_STATES and await self._commands.is_unread(task_id, item_id):
                 return  # the task does not end before that is read
@@ -91,45 +114,95 @@ class ControlVerbs(ViewVerbs):
                 await self._commands.stopped(task_id, or_left="failed")
 
     @verb
-    async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
-        """Replace the input that the next step will read; the journal holds both versions. Returns the step."""
+    async def edit_step(
+        self,
+        task: Ref,
+        input: Input,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> StepInfo:
+        """Replace the input that the next step will read; the journal holds both versions. Returns the step.
+
+        Args:
+            task: the task, or its id.
+            input: text or content parts.
+            expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again edits nothing again.
+
+        Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
+            TaskFinished: the task has answered or ended.
+        """
         parts = self._load_parts(parts_of(input))
-        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
-            state = owned.state
-            if state.ended is not None and state.ended != "failed":
-                raise finished(state, f"is {state.ended}")
-            if state.ended is not None:
-                await reopen(self._store, owned, "edit_step", by)
-            if state.answered:
-                raise finished(state, "has answered; undo its last step, or give input to go on")
-            owned.writer.record(e.InputEdited(parts, unread_input(state), by))
-            return upcoming_steps(state)[0]  # before commands that arrive meanwhile are read
+        task_id = await self._existing(task)
+
+        async def edit() -> StepInfo:
+            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+                state, inbox = owned.state, await self._commands.note(owned, command_id)
+                if state.ended is not None and state.ended != "failed":
+                    raise finished(state, f"is {state.ended}")
+                if state.ended is not None:
+                    await reopen(self._store, owned, "edit_step", by)
+                if state.answered:
+                    raise finished(state, "has answered; undo its last step, or give input to go on")
+                owned.writer.record(e.InputEdited(parts, unread_input(state), by, inbox), inbox)
+                return upcoming_steps(state)[0]  # before commands that arrive meanwhile are read
+
+        async def edited(event: e.Event) -> StepInfo:
+            return upcoming_steps(await self._cache.state_at(task_id, event.seq))[0]
+
+        return await self._commands.once(task_id, command_id, (e.InputEdited,), edit, edited)
 
     @verb
     async def edit_call(
-        self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
+        self,
+        task: Ref,
+        call_id: str,
+        arguments: dict[str, Json],
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Change the arguments of a call that has not begun; the journal holds both versions.
 
         A runner that was given the task's agent checks them against the tool's schema. For any other they are checked
         when the call is to start, and the model is told what is wrong.
 
+        Args:
+            task: the task, or its id.
+            call_id: the call.
+            arguments: what the tool is to be called with.
+            expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again edits nothing again.
+
         Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
             ConfigurationError: the arguments do not fit the schema.
             CallNotFound: there is no such call, or it has begun.
         """
-        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
-            state = owned.state
-            if state.ended is not None and state.ended != "failed":
-                raise finished(state, f"is {state.ended}")
-            call = state.open_call(call_id)
-            has_begun = (
-                call is None or call.status != "proposed" or call.in_doubt or call.questions or call.slept
-            )
-            if call is None or has_begun or call.answers:
-                raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
-            self._check_arguments(state, call, arguments, "edit_call")
-            owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
+        task_id = await self._existing(task)
+
+        async def edit() -> None:
+            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+                state, inbox = owned.state, await self._commands.note(owned, command_id)
+                if state.ended is not None and state.ended != "failed":
+                    raise finished(state, f"is {state.ended}")
+                call = state.open_call(call_id)
+                has_begun = (
+                    call is None or call.status != "proposed" or call.in_doubt or call.questions or call.slept
+                )
+                if call is None or has_begun or call.answers:
+                    raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
+                self._check_arguments(state, call, arguments, "edit_call")
+                edited = e.CallEdited(call.step, call_id, arguments, call.arguments, by, inbox)
+                owned.writer.record(edited, inbox)
+
+        await self._commands.once(task_id, command_id, (e.CallEdited,), edit, self._commands.was_done)
 
     def _check_arguments(
         self, state: TaskState, call: CallState | Check, arguments: dict[str, Json], verb: str
@@ -160,58 +233,112 @@ class ControlVerbs(ViewVerbs):
             raise ConfigurationError(why) from error
 
     @verb
-    async def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
+    async def skip_step(
+        self,
+        task: Ref,
+        *,
+        step: str | None = None,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """Give up a failed step, on record; the task goes on with the next one.
 
         Args:
             task: the task, or its id.
             step: id of the step, if several failed; by default the first.
+            expect: the last event that the caller saw, `Task.head`: nothing is skipped unless it still is the last.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again skips nothing again.
 
         Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
             StepNotFound: the task's next step has not failed.
             TaskFinished: it has, beside others, and the task was ended nevertheless.
             UndoUnfinished: an undo has begun and not ended.
         """
-        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
-            state = owned.state
-            failed = [
-                each for each in state.under_way() if each.status == "failed" and step in (None, each.id)
-            ]
-            if not failed:
-                which = "no failed step" if step is None else f"no failed step {step!r}"
-                raise StepNotFound(f"task {state.task_id} has {which} to skip")
-            if state.ended is not None and state.ended != "failed":
-                raise finished(state, f"is {state.ended}")
-            if state.ended is not None:
-                await reopen(self._store, owned, "skip_step", by)
-            owned.writer.record(e.StepSkipped(failed[0].id, by))
+        task_id = await self._existing(task)
+
+        async def skip() -> None:
+            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+                state, inbox = owned.state, await self._commands.note(owned, command_id)
+                failed = [
+                    each for each in state.under_way() if each.status == "failed" and step in (None, each.id)
+                ]
+                if not failed:
+                    which = "no failed step" if step is None else f"no failed step {step!r}"
+                    raise StepNotFound(f"task {state.task_id} has {which} to skip")
+                if state.ended is not None and state.ended != "failed":
+                    raise finished(state, f"is {state.ended}")
+                if state.ended is not None:
+                    await reopen(self._store, owned, "skip_step", by)
+                owned.writer.record(e.StepSkipped(failed[0].id, by, inbox), inbox)
+
+        await self._commands.once(task_id, command_id, (e.StepSkipped,), skip, self._commands.was_done)
 
     @verb
     async def pause(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Let running calls end and start nothing new; returns when the task is paused, or has ended before."""
-        return await self._control(task, "pause", reason, by)
+        """Let running calls end and start nothing new; returns when the task is paused, or has ended before.
+
+        Args:
+            task: the task, or its id.
+            reason: why, for the record and for `pending`.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again does not pause a task that went on.
+        """
+        return await self._control(task, "pause", reason, by, command_id)
 
     @verb
     async def interrupt(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Stop what runs now; the task can be resumed. Returns when it has stopped."""
-        return await self._control(task, "interrupt", reason, by)
+        """Stop what runs now; the task can be resumed. Returns when it has stopped.
+
+        Args:
+            task: the task, or its id.
+            reason: why, for the record and for `pending`.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again does not stop a task that went on.
+        """
+        return await self._control(task, "interrupt", reason, by, command_id)
 
     @verb
     async def cancel(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended."""
-        return await self._control(task, "cancel", reason, by)
+        """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended.
 
-    async def _control(self, task: Ref, kind: StopKind, reason: str | None, by: str | None) -> RunResult:
+        Args:
+            task: the task, or its id.
+            reason: why, for the record.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again does not cancel a later attempt.
+        """
+        return await self._control(task, "cancel", reason, by, command_id)
+
+    async def _control(
+        self, task: Ref, kind: StopKind, reason: str | None, by: str | None, command_id: str | None
+    ) -> RunResult:
         task_id = id_of(task)
         row = await self._cache.row(task_id)
-        state = await self._stopper.stop(task_id, kind, {"reason": reason, "by": by})
+        state = await self._stopper.stop(task_id, kind, {"reason": reason, "by": by}, command_id)
         result = await self._result_of(state, results.resting_word(state))
         if row.parent is not None and row.state not in END_STATES and kind == "cancel":
             await self._commands.tell_parents(row)
@@ -219,7 +346,14 @@ class ControlVerbs(ViewVerbs):
 
     @verb
     async def settle(
-        self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+        self,
+        task: Ref,
+        request_id: str,
+        verdict: Happened | NotHappened,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """Settle whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
 
@@ -227,14 +361,41 @@ class ControlVerbs(ViewVerbs):
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it, of this task before one of a task below it.
             verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
+            expect: the last event that the caller saw of the task that made the call: nothing is settled unless it
+                still is the last.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again settles nothing again.
 
         Raises:
+            TaskMoved: the journal of the task that made the call does not end with the event in `expect`.
             CallNotFound: nothing is to be settled under this id.
             AlreadyDecided: it was settled differently.
             ConfigurationError: several tasks below this one have such a call.
         """
-        states = [state async for state in self._tree(id_of(task))]
+        task_id = id_of(task)
+
+        async def settled(event: e.Event) -> None:
+            if isinstance(event, e.CommandRejected):
+                await self._check_settled(await self._maker_of(task_id, request_id), request_id, verdict)
+
+        await self._commands.once(
+            task_id,
+            command_id,
+            (e.OutcomeSettled, e.CommandRejected),
+            lambda: self._settle(task_id, request_id, verdict, expect, by, command_id),
+            settled,
+        )
+
+    async def _settle(
+        self,
+        task_id: str,
+        request_id: str,
+        verdict: Happened | NotHappened,
+        expect: int | None,
+        by: str | None,
+        command_id: str | None,
+    ) -> None:
+        states = await self._tree_for(task_id, command_id)
         pending = [
             (state, item)
             for state in states
@@ -242,27 +403,42 @@ class ControlVerbs(ViewVerbs):
             if item.kind == "settlement" and item.request_id == request_id
         ]
         if not pending:
-            await self._check_settled(await self._maker_of(id_of(task), request_id), request_id, verdict)
+            await self._check_settled(await self._maker_of(task_id, request_id), request_id, verdict)
             return
         state = pending[0][0]
         if len(pending) > 1 and state is not states[0]:
             raise several_pending("settle", [item for _, item in pending], request_id)
+        check_unmoved(state.task_id, state.seq, expect)
         happened = isinstance(verdict, Happened)
         data: dict[str, Json] = {
             "request_id": request_id,
             "verdict": "happened" if happened else "not_happened",
         }
         data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
+        if expect is not None:
+            data["expect"] = expect
         seq = state.seq
-        item_id = await self._commands.send(state.task_id, "settle", data)
+        item_id = await self._commands.send(state.task_id, "settle", data, command_id=command_id)
         # It is durable: the driver of the task reads it in time.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(answer, e.CommandRejected):  # another settlement was first
+            if isinstance(answer, e.CommandRejected):  # another settlement was first, or the task has moved
+                check_unmoved(state.task_id, answer.seq - 1, expect)
                 await self._check_settled(await self._state(state.task_id), request_id, verdict)
         if state.parent is not None:
             await self._commands.tell_parents(await self._cache.row(state.task_id))
+
+    async def _tree_for(self, task_id: str, command_id: str | None) -> list[TaskState]:
+        """Return the states of a task and of those below it that have not ended, for a decision on one of them.
+
+        Raises `CarriedOut` if a task of several had a command of this id: now it might reach another of them.
+        """
+        states = [state async for state in self._tree(task_id)]
+        if command_id is not None and states[0].children:
+            tree = [state.task_id async for state in self._tree(task_id, all_below=True)]
+            await self._commands.check_new_in(tree, command_id)
+        return states
 
     async def _maker_of(self, task_id: str, request_id: str) -> TaskState:
         """Return the task that made a call: this one, else the one below it that did, else this one all the same."""

@@ -12,9 +12,11 @@ from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
+from treadle.drivers.commands import CarriedOut
 from treadle.drivers.continuing import check_not_a_child, lift_stop, reopen
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.ownership import check_unmoved
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.options import RunOptions, from_json
@@ -49,6 +51,7 @@ class StepVerbs(ViewVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> Task[OutputT]:
         """Create a task without running anything; the same task id with the same arguments gives the same task.
 
@@ -61,11 +64,12 @@ class StepVerbs(ViewVerbs):
                 may change it. A known task keeps what it has.
             options: how to run.
             context: never stored; instructions that are a function are called with it now.
+            by: the name of the caller, for the record.
 
         Raises:
             TaskConflict: the task id is known with another agent, input or thread.
         """
-        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
         owned = await self._create_or_none(new, context, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
@@ -84,6 +88,8 @@ class StepVerbs(ViewVerbs):
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
+        by: str | None = None,
     ) -> TaskStepOutput[OutputT]:
         """Run exactly one step and return what it did.
 
@@ -93,13 +99,16 @@ class StepVerbs(ViewVerbs):
             step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
             context: handed to tools; never stored.
+            expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
+            by: the name of the caller, for the record: with the input, and where the step takes up a task again.
 
         Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
             StepFailed: the step failed and the policy says fail; the next `run_step` takes it up again.
             TaskParked: the task is paused, or waits for something.
             TaskFinished: the task has answered (finalize it) or ended.
         """
-        return await self._step(id_of(task), input, step, agent, context)
+        return await self._step(id_of(task), input, step, agent, context, expect=expect, by=by)
 
     async def _step(
         self,
@@ -109,27 +118,32 @@ class StepVerbs(ViewVerbs):
         agent: Agent[Any] | None,
         context: Any,
         only: frozenset[str] | None = None,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
     ) -> TaskStepOutput[Any]:
         parts = parts_of(input) if input is not None else ()
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
         registered = self._agents.of(row.agent, agent, task_id)
-        async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
+        async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=expect) as owned:
             code = self._agents.with_task(owned.state, registered, agent)
             if owned.state.ended in (None, "failed"):
                 await self._agents.check_prices(code, owned.state)
                 check_version(owned.state, code, from_json(owned.state.options))
                 context = await self._driver.contexts.of_drive(owned, code, context)
-            await self._ready_for_a_step(owned, bool(parts), step)
+            await self._ready_for_a_step(owned, bool(parts), step, by)
             if parts:
-                owned.writer.record(e.InputReceived(self._load_parts(parts)))
+                owned.writer.record(e.InputReceived(self._load_parts(parts), by=by))
             if code.function_worker is not None and only is None:
                 next_steps = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(next_steps) or None
             drive = await self._driver.drive(owned, "step", code, context, only)
         return _outcome_of_step(owned.state, drive, only, code.typed)
 
-    async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
+    async def _ready_for_a_step(
+        self, owned: OwnedTask, has_input: bool, step: str | None, by: str | None
+    ) -> None:
         state = owned.state
         if step is not None and step not in _may_run(state):
             raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
@@ -140,8 +154,8 @@ class StepVerbs(ViewVerbs):
         if state.pausing:
             raise _parked(state, "paused")
         if state.ended is not None:
-            await reopen(self._store, owned, "run_step")
-        lift_stop(owned)
+            await reopen(self._store, owned, "run_step", by)
+        lift_stop(owned, by)
 
     @on_instances
     def stream_step(
@@ -151,28 +165,44 @@ class StepVerbs(ViewVerbs):
         input: Input | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
+        by: str | None = None,
         raw: bool = False,
     ) -> StepStream[OutputT]:
         """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
         task_id = id_of(task)
         return StepStream(
-            self._owned, task_id, lambda: self._step(task_id, input, None, agent, context), raw=raw
+            self._owned,
+            task_id,
+            lambda: self._step(task_id, input, None, agent, context, expect=expect, by=by),
+            raw=raw,
         )
 
     @verb
-    async def run_ready_steps(self, task: Ref[OutputT], *, context: Any = None) -> StepOutputs[OutputT]:
+    async def run_ready_steps(
+        self, task: Ref[OutputT], *, context: Any = None, expect: int | None = None, by: str | None = None
+    ) -> StepOutputs[OutputT]:
         """Run every step that is ready, beside each other, and return what each did, in order.
 
         Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
         was taken back meanwhile is left out.
+
+        Args:
+            task: the task, or its id.
+            context: handed to tools; never stored.
+            expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
         """
         task_id = id_of(task)
         state = await self._state(task_id)
         ready = _may_run(state)
         if len(ready) < 2:
-            return StepOutputs([await self._step(task_id, None, None, None, context)])
+            return StepOutputs([await self._step(task_id, None, None, None, context, expect=expect, by=by)])
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
-            await self._step(task_id, None, None, None, context, frozenset(ready))
+            await self._step(task_id, None, None, None, context, frozenset(ready), expect=expect, by=by)
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
@@ -182,17 +212,48 @@ class StepVerbs(ViewVerbs):
         return StepOutputs(outputs)
 
     @verb
-    async def finalize(self, task: Ref[OutputT]) -> RunResult[OutputT]:
+    async def finalize(
+        self,
+        task: Ref[OutputT],
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> RunResult[OutputT]:
         """End a task that has answered: its messages are added to its thread in the same transaction. Idempotent.
+
+        Args:
+            task: the task, or its id.
+            expect: the last event that the caller saw, `Task.head`: the task ends only if it still is the last.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again does not end a task that went on
+                since.
 
         Raises:
             TaskUnfinished: the task has not answered.
+            TaskMoved: the task's journal does not end with the event in `expect`.
         """
         task_id = id_of(task)
+
+        async def finalized(event: e.Event) -> RunResult[Any]:
+            return await self.result(task_id)
+
+        return await self._commands.once(
+            task_id,
+            command_id,
+            (e.AnswerFinalized,),
+            lambda: self._finalize(task_id, expect, by, command_id),
+            finalized,
+        )
+
+    async def _finalize(
+        self, task_id: str, expect: int | None, by: str | None, command_id: str | None
+    ) -> RunResult[Any]:
         row = await self._cache.row(task_id)
         if row.state in ("completed", "degraded"):
+            check_unmoved(task_id, row.head, expect)
             return await self.result(task_id)
-        async with self._ownership.acquire_outside_undo(task_id) as owned:
+        async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return await self._result_of(state, state.ended)
@@ -203,6 +264,13 @@ class StepVerbs(ViewVerbs):
             agent, context = self._agents.reviewer_of(state), None
             if agent is not None:
                 context = await self._driver.contexts.of_drive(owned, agent, None, needed=False)
+            try:
+                inbox = await self._commands.note(owned, command_id)
+                if by is not None or inbox is not None:
+                    owned.writer.record(e.AnswerFinalized(by=by, inbox=inbox), inbox)
+            except CarriedOut as before:
+                if before.event.seq < state.steps[-1].ended_seq:
+                    raise  # it was about an earlier answer
             await self._driver.drive(owned, "finalize", agent, context)
         return await self._result_of(state, results.resting_word(state))
 

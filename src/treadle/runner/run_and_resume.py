@@ -10,21 +10,24 @@ from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.events import END_STATES
 from treadle.core.messages import Json
-from treadle.drivers.agent_version import check_version
+from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
+from treadle.drivers.continuing import change_options, check_not_a_child, reopen, take_from_inbox
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.drivers.terminal import check_interaction
 from treadle.engine import results
 from treadle.engine.options import RunOptions, from_json
-from treadle.engine.results import RunResult
+from treadle.engine.results import RunResult, Task
 from treadle.engine.thread_queue import ENCLOSING_TASKS
-from treadle.errors import Fenced, TaskBusy
-from treadle.ports import ContextT, InboxItem, OutputT, TaskRow
+from treadle.errors import ConfigurationError, Fenced, TaskBusy
+from treadle.ports import AT_ONCE, ContextT, InboxItem, OutputT, TaskRow
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.create_and_step import StepVerbs
 from treadle.runner.stream import EventStream
@@ -49,6 +52,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> RunResult[OutputT]:
         """Run an agent on an input until the task stops, and return how it stands then.
 
@@ -63,11 +67,12 @@ class RunVerbs(StepVerbs):
                 may change it. A known task keeps what it has.
             options: how to run; what it leaves open is taken from the runner's.
             context: handed to tools and instructions; never stored, never shown to a model.
+            by: the name of the caller, for the record.
 
         Raises:
             TaskConflict: the task id is known with another agent, input or thread.
         """
-        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
         return await self._run(new, context)
 
     @on_instances
@@ -81,6 +86,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> RunResult[OutputT]:
         """Run like `run`, without asyncio; works also inside a running event loop."""
         work = self.run(
@@ -91,6 +97,7 @@ class RunVerbs(StepVerbs):
             extra_state=extra_state,
             options=options,
             context=context,
+            by=by,
         )
         return BRIDGE.run(work)
 
@@ -114,7 +121,7 @@ class RunVerbs(StepVerbs):
         except Fenced as refusal:
             row = await self._commands.stopped_elsewhere(owned, refusal)
             if await self._is_to_be_driven_on(row):
-                return await self._drive_on(row.task_id, agent, context, again=False)
+                return await self._drive_on(row.task_id, agent, context, _Resume(again=False))
             return await self.result(row.task_id)
         return await self._result_of(owned.state, results.resting_word(owned.state))
 
@@ -124,7 +131,10 @@ class RunVerbs(StepVerbs):
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
         if results.word_of(row) in (*UNFINISHED, "interrupted"):
-            return await self._drive_on(task_id, new.agent, context, new.options, again=False)
+            # Under a ceiling they are never None, and in place of the task's they might raise its limits.
+            keeps_its_own = self.scope is not None and self.scope.ceiling is not None
+            how = _Resume(None if keeps_its_own else new.options, new.by, again=False)
+            return await self._drive_on(task_id, new.agent, context, how)
         return await self.result(task_id)
 
     @on_instances
@@ -138,6 +148,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
         raw: bool = False,
     ) -> EventStream[OutputT]:
         """Run like `run`, with the events on the way: `async with ... as stream: async for event in stream`.
@@ -146,7 +157,7 @@ class RunVerbs(StepVerbs):
         afterwards `stream.result` is what `run` would have returned.
         """
         unused_id = new_id() if task_id is None else task_id
-        new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state)
+        new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state, by=by)
 
         async def work() -> RunResult[Any]:
             if task_id is not None:
@@ -154,7 +165,7 @@ class RunVerbs(StepVerbs):
             # The id was made here, so no other task can have it.
             self._driver.contexts.check_given(agent, context)
             owned = await self._creator.create(
-                NewRun(agent, new.input, thread_id, None, options, extra_state), new.task_id
+                NewRun(agent, new.input, thread_id, None, options, extra_state, by=by), new.task_id
             )
             return await self._drive_to_end(owned, agent, context)
 
@@ -171,6 +182,55 @@ class RunVerbs(StepVerbs):
         )
 
     @verb
+    async def submit(
+        self,
+        agent: Agent[ContextT, OutputT],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
+        options: RunOptions | None = None,
+        context: ContextT | None = None,
+        by: str | None = None,
+    ) -> Task[OutputT]:
+        """Create a task for a driver that adopts tasks, in any process, and return it at once; nothing runs here.
+
+        Args:
+            agent: what is to run; the driver that adopts the task has to be given an agent of this name.
+            input: text or content parts.
+            thread_id: the conversation to go on with; a new one by default.
+            task_id: an id of your own. A known one never runs twice: if nothing of it ran yet it is to be driven, else
+                it is left as it is.
+            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
+                may change it. A known task keeps what it has.
+            options: how to run; what it leaves open is taken from this runner's.
+            context: never stored; instructions that are a function are called with it now.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TaskConflict: the task id is known with another agent, input or thread.
+        """
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
+        owned = await self._create_or_none(new, context, drives=False)
+        if owned is None:
+            return await self._submit_existing(new)
+        async with self._ownership.releasing(owned):
+            if context is not None:
+                await record_agent(owned, agent, context, from_json(owned.state.options))
+            await owned.writer.durable()
+            owned.wanted = AT_ONCE
+        return await self.get_task(owned.state.task_id)
+
+    async def _submit_existing(self, new: NewRun) -> Task[Any]:
+        task_id = str(new.task_id)
+        row = await self._cache.row(task_id)
+        # A task that ran is left as it is: the request may be an old one, and a person may have stopped the task since.
+        if row.word == "created" and not row.wanted:
+            await self._hand_on(task_id, _Resume(by=new.by, again=False))
+        return await self.get_task(task_id)
+
+    @verb
     async def resume(
         self,
         task: Ref[OutputT],
@@ -178,7 +238,10 @@ class RunVerbs(StepVerbs):
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
         options: RunOptions | None = None,
+        drive: bool = True,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
         """Drive a task from where it stands to its next stop, and return how it stands then.
 
@@ -186,50 +249,104 @@ class RunVerbs(StepVerbs):
         completed or cancelled task, and a degraded one without new options, is left as it is. For a task driven
         elsewhere it waits, and drives the task on here if that driver crashes or is shut down.
 
+        Args:
+            task: the task, or its id.
+            agent: the task's agent, if this runner was not given it.
+            context: handed to tools and instructions; never stored.
+            options: other options, such as raised limits.
+            drive: False to leave the driving to a driver that adopts tasks, in any process: then the task is returned
+                as it stands, and this runner needs no agent.
+            expect: the last event that the caller saw, `Task.head`: the task goes on only if it still is the last.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again waits for what the first one began,
+                and does not resume a task that was stopped since.
+
         Raises:
             AgentUnknown: this runner was not given the task's agent.
             ChildTask: the task is a child: it goes on with its parent.
+            TaskBusy: with `drive=False`, other options were given for a task that is being driven.
+            TaskMoved: the task's journal does not end with the event in `expect`.
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
-        await self._cache.row(task_id)
-        before = [item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")]
-        return await self._drive_on(task_id, agent, context, options, by, before)
+        if not drive and (agent is not None or context is not None):
+            raise ConfigurationError(
+                "resume: agent= and context= are for the process that drives the task, and with drive=False that "
+                "is another: leave them out"
+            )
+
+        async def go_on() -> RunResult[Any]:
+            row = await self._cache.row(task_id)
+            check_unmoved(task_id, row.head, expect)
+            before = [
+                item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")
+            ]
+            how = _Resume(options, by, before, expect, command_id)
+            return await (
+                self._drive_on(task_id, agent, context, how) if drive else self._hand_on(task_id, how)
+            )
+
+        async def went_on(event: e.Event) -> RunResult[Any]:
+            if drive and await self._is_to_be_driven_on(await self._commands.stopped(task_id)):
+                return await self._drive_on(task_id, agent, context, _Resume(again=False))
+            return await self.result(task_id)
+
+        return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
+
+    async def _hand_on(self, task_id: str, how: _Resume) -> RunResult[Any]:
+        """Have a driver that adopts tasks drive a task to its next stop; return how it stands now."""
+        while True:
+            row = await self._cache.row(task_id)
+            if how.leaves(row.state):
+                return await self.result(task_id)
+            check_not_a_child(task_id, row.parent)
+            if self._owned.is_driven(row):
+                if how.options is not None:
+                    message = f"task {task_id} is being driven: give other options once it has stopped"
+                    raise TaskBusy(message, task_id=task_id, state="running")
+                # Its driver may be about to leave it at rest, as one of a single step does.
+                data: dict[str, Json] = {"by": how.by, "wanted": True}
+                await self._commands.send(task_id, "resume", data, row=row, command_id=how.command_id)
+                return await self.result(task_id)
+            try:
+                async with self._ownership.acquire_outside_undo(task_id, expect=how.expect) as owned:
+                    if not how.leaves(owned.state.ended, pausing=owned.state.pausing):
+                        await self._record_resume(owned, how)
+                        owned.wanted = AT_ONCE
+                return await self.result(task_id)
+            except TaskBusy:
+                if not await self._was_faster(row):
+                    raise
 
     async def _drive_on(
         self,
         task_id: str,
         agent: Agent[Any] | None,
         context: Any,
-        options: RunOptions | None = None,
-        by: str | None = None,
-        before: Sequence[InboxItem] = (),
-        *,
-        again: bool = True,
+        how: _Resume,
     ) -> RunResult[Any]:
-        """Drive a task to its next stop; the stops in `before` are recorded first, and lifted.
-
-        With `again`, a task that has ended may be taken up in a new attempt, and one that is paused goes on.
-        """
+        """Drive a task to its next stop."""
+        expect = how.expect
         while True:
             row = await self._cache.row(task_id)
             if self._owned.is_driven(row):
+                expect = None  # its driver moves it from here on
                 is_here = self._owned.is_owned(task_id)
-                paused = await self._commands.paused_below(task_id) if again else set[tuple[str, int]]()
-                row = await self._resumed_elsewhere(task_id, by)
+                paused = await self._commands.paused_below(task_id) if how.again else set[tuple[str, int]]()
+                row = await self._resumed_elsewhere(task_id, how)
                 if not await self._is_to_be_driven_on(row, is_here=is_here, paused=paused):
                     return await self.result(task_id)
-            if _stays(row.state, options, again=again):
+            if how.leaves(row.state):
                 return await self.result(task_id)
             check_not_a_child(task_id, row.parent)
             registered = self._agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
-                    if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
+                async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=expect) as owned:
+                    if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
                         return await self._result_of(owned.state, results.resting_word(owned.state))
-                    return await self._resume(owned, registered, agent, context, options, by, before)
+                    return await self._resume(owned, registered, agent, context, how)
             except Fenced as refusal:
                 if owned is None:
                     continue
@@ -237,10 +354,13 @@ class RunVerbs(StepVerbs):
                 if not await self._is_to_be_driven_on(row):
                     return await self.result(task_id)
             except TaskBusy:
-                now = await self._cache.row(task_id)
-                if now.epoch == row.epoch and not self._owned.is_driven(now):
+                if not await self._was_faster(row):
                     raise
-                # Another driver was faster, and may have owned it for a moment only.
+
+    async def _was_faster(self, row: TaskRow) -> bool:
+        """Whether another driver owned a task since its row was read; it may have owned it for a moment only."""
+        now = await self._cache.row(row.task_id)
+        return now.epoch != row.epoch or self._owned.is_driven(now)
 
     async def _is_to_be_driven_on(
         self, row: TaskRow, *, is_here: bool = False, paused: Set[tuple[str, int]] = frozenset()
@@ -258,12 +378,13 @@ class RunVerbs(StepVerbs):
             return (await self._cache.load(row.task_id, row)).state.shutdown
         return bool(paused) and not paused.isdisjoint(await self._commands.paused_below(row.task_id))
 
-    async def _resumed_elsewhere(self, task_id: str, by: str | None) -> TaskRow:
+    async def _resumed_elsewhere(self, task_id: str, how: _Resume) -> TaskRow:
         """Return the row of a task once its driver stops; a stop that was requested before is lifted."""
         state = (await self._cache.load(task_id)).state
         kinds = [item.kind for item in await self._store.inbox(task_id)]
-        if state.pausing or state.interrupting or "pause" in kinds or "interrupt" in kinds:
-            await self._commands.send(task_id, "resume", {"by": by})
+        is_stopped = state.pausing or state.interrupting or "pause" in kinds or "interrupt" in kinds
+        if is_stopped or how.command_id is not None:
+            await self._commands.send(task_id, "resume", {"by": how.by}, command_id=how.command_id)
         return await self._commands.stopped(task_id)
 
     async def _resume(
@@ -272,11 +393,9 @@ class RunVerbs(StepVerbs):
         registered: Agent[Any],
         agent: Agent[Any] | None,
         context: Any,
-        options: RunOptions | None,
-        by: str | None,
-        before: Sequence[InboxItem],
+        how: _Resume,
     ) -> RunResult[Any]:
-        state = owned.state
+        state, options = owned.state, how.options
         code = self._agents.with_task(state, registered, agent)
         await self._agents.check_prices(code, state, options)
         stored = from_json(state.options)
@@ -284,18 +403,48 @@ class RunVerbs(StepVerbs):
         check_version(state, code, effective)
         check_interaction(effective)
         context = await self._driver.contexts.of_drive(owned, code, context)
-        if before and state.ended is None:
-            await take_from_inbox(self._store, owned, before)
-        if state.ended is not None:
-            await reopen(self._store, owned, "resume", by)
-        change_options(owned, options)
-        lift_stop(owned, by)
+        await self._record_resume(owned, how)
         await self._driver.drive(owned, "end", code, context)
         return await self._result_of(state, results.resting_word(state))
 
+    async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
+        """Record that a task goes on: in another attempt if it has ended, under other options, with no stop."""
+        inbox = await self._commands.note(owned, how.command_id)
+        is_new_attempt = owned.state.ended is not None
+        if is_new_attempt:
+            await reopen(self._store, owned, "resume", how.by)
+        elif how.before:
+            await take_from_inbox(self._store, owned, how.before)
+        is_stopped = owned.state.pausing or owned.state.interrupting
+        change_options(owned, how.options)
+        if is_stopped or inbox is not None or (how.by is not None and not is_new_attempt):
+            owned.writer.record(e.Resumed(how.by, inbox), inbox)
 
-def _stays(state: str | None, options: RunOptions | None, *, again: bool) -> bool:
-    """Whether a task in this state has ended and is left as it is."""
-    if state == "degraded" and again:
-        return options is None
-    return state in END_STATES if not again else state in ("completed", "cancelled")
+
+@frozen
+class _Resume:
+    """How a task is to go on.
+
+    Args:
+        options: other options.
+        by: the name of the caller.
+        before: stops in its inbox that are recorded first, and lifted.
+        expect: the last event of its journal, if it is at rest.
+        command_id: the id of the command, if the caller gave one.
+        again: whether a task that has ended may be taken up in a new attempt, and one that is paused goes on.
+    """
+
+    options: RunOptions | None = None
+    by: str | None = None
+    before: Sequence[InboxItem] = ()
+    expect: int | None = None
+    command_id: str | None = None
+    again: bool = True
+
+    def leaves(self, state: str | None, *, pausing: bool = False) -> bool:
+        """Whether a task in this state has ended, or is pausing, and is left as it is."""
+        if not self.again:
+            return pausing or state in END_STATES
+        if state == "degraded":
+            return self.options is None
+        return state in ("completed", "cancelled")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from copy import copy
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,13 +19,18 @@ from treadle.drivers.arguments import parts_of
 from treadle.drivers.driver import Dependencies
 from treadle.drivers.new_task import NewRun
 from treadle.engine.abandoned import still_running
+from treadle.engine.agent_info import AgentInfo, agent_info
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult
+from treadle.engine.results import RunResult, TaskSummary
 from treadle.engine.vault import HidesSecrets
+from treadle.errors import ConfigurationError, MisusedVerb
 from treadle.ports import ContextT, OutputT
+from treadle.runner.changes import Changes, TaskChanges
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
+from treadle.runner.scope import Scope
+from treadle.runner.subscription import in_event_loop
 from treadle.runner.threads import ThreadVerbs
 from treadle.runner.verbs import on_instances, refuses, verb
 from treadle.runner.views import Input, Ref, id_of
@@ -45,10 +51,63 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
 
         self._adopter: Adopter | None = None
 
+    @on_instances
+    def scoped(self, *, tenant: str = "", by: str | None = None, options: RunOptions | None = None) -> Self:
+        """Return a runner with the same verbs in one tenant, for one principal, under a ceiling of options.
+
+        Tenants share a store and see nothing of each other: an id of another tenant is not found, and may be given to
+        a task or thread of one's own. The runner itself works in the tenant whose name is empty. The scoped one shares
+        all else that this runner has, and is as cheap to make as a call: a server makes one for each request. What it
+        drives is driven by this runner, which has to stay open; closing the scoped one closes nothing.
+
+        Args:
+            tenant: whose tasks, threads and grants the verbs see and make: a text of 1 to 100 printable characters
+                without quotes and backslashes. A scoped runner makes others of its own tenant.
+            by: the name that each command and decision records. A caller that gives another `by` is refused.
+            options: a ceiling: of two numbers, such as limits, the smaller counts, also of `resume(options=)`; all else
+                that it sets cannot be set otherwise. A resume without options leaves a task those it has, and so
+                does a run of a known task.
+
+        Raises:
+            ConfigurationError: an argument is not valid, or this runner is scoped to another tenant or principal.
+        """
+        if tenant != "":
+            arguments.tenant("scoped: tenant", tenant)
+        elif self.scope is not None:
+            tenant = self.scope.tenant
+        if by is not None:
+            arguments.identifier("scoped: by", by)
+        if options is not None:
+            arguments.options("scoped: options", options)
+        outer = self.scope if self.scope is not None else Scope(tenant, defaults=self._options)
+        view = copy(self)
+        view.scope = outer.narrowed(tenant, by, options)
+        view._use(self._drivers.of(tenant))  # noqa: SLF001  it is of this class
+        return view
+
+    @on_instances
+    def changes(self) -> AsyncGenerator[TaskSummary, None]:
+        """Yield each task that changes from now on, as lists show it: one that was created, driven on, stopped, ended.
+
+        Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told, and
+        no deletion. After a gap, such as a lost connection of the store, what changed meanwhile is told.
+        """
+        if not in_event_loop():
+            raise MisusedVerb(
+                "runner.changes() needs an event loop: without asyncio, write runner.sync.changes()"
+            )
+        changes = Changes(self._owned, self._clock)
+        return TaskChanges(changes.summaries(), changes.leave)
+
     @property
     def abandoned(self) -> tuple[AbandonedCall, ...]:
         """The calls of this process that ignored two cancellations, were abandoned, and still run."""
         return still_running()
+
+    @verb
+    async def get_agents(self) -> tuple[AgentInfo, ...]:
+        """Return the agents that this runner can drive, by name: those it was given, and those that they reach."""
+        return tuple([agent_info(agent) for agent in self._agents.registered()])
 
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
@@ -70,7 +129,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         return {tool: tuple([str(layer) for layer in each]) for tool, each in layers.items()}
 
     async def __aenter__(self) -> Self:
-        await self._cache.open(again=True)
+        if self.scope is None:
+            await self._drivers.open()
+        else:
+            await self._cache.open()
         return self
 
     async def __aexit__(
@@ -82,10 +144,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it.
 
         Observers are told the rest, for at most 2 seconds. From then on verbs raise `StoreUnavailable`, until another
-        `async with` opens the runner again.
+        `async with` opens the runner again. Of a scoped runner nothing is closed.
         """
+        if self.scope is not None:
+            return
         await self.drain()
-        await self._driver.close()
+        await self._drivers.close()
         await self._store.close()
         if self._driver.observers is not None:
             await self._driver.observers.aclose()
@@ -100,27 +164,40 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
         """
         arguments.seconds("drain: grace", grace)
+        self._check_whole("drain")
         stopping = [
-            self._driver.stop(owned, grace)
-            for owned in list(self._owned.tasks.values())
-            if self._owned.is_owned(owned.state.task_id)
+            driver.stop(owned, grace)
+            for driver in self._drivers.all()
+            for owned in list(driver.owned.tasks.values())
+            if driver.owned.is_owned(owned.state.task_id)
         ]
         if self._adopter is not None:
             stopping.append(self._adopter.stop(grace))
         await asyncio.gather(*stopping)
 
-    def begin_adopting(self, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
-        """Adopt tasks that need a driver and have none, in the running event loop, until `drain` or `aclose`.
+    def begin_adopting(
+        self, *, at_most: int = AT_MOST, per_tenant: int | None = None, tell: Tell = log
+    ) -> None:
+        """Adopt tasks of all tenants that need a driver and have none, in the running event loop, until `drain`.
 
         Tasks are driven with the agents this runner was given, and the options they were begun with.
 
         Args:
             at_most: how many are driven at the same time.
+            per_tenant: how many of these may be of one tenant, so that none keeps the others waiting; None for all.
             tell: is called with what the adopter did or met, in the event loop; by default it goes to the log
                 `treadle.adopting`.
         """
         arguments.count("begin_adopting: at_most", at_most)
-        self._adopter = Adopter(self._driver, at_most=at_most, tell=tell)
+        if per_tenant is not None:
+            arguments.count("begin_adopting: per_tenant", per_tenant)
+        self._check_whole("begin_adopting")
+        self._adopter = Adopter(self._drivers, at_most=at_most, per_tenant=per_tenant, tell=tell)
+
+    def _check_whole(self, verb: str) -> None:
+        """Raise `ConfigurationError` for what concerns all that this process drives, on a scoped runner."""
+        if self.scope is not None:
+            raise ConfigurationError(f"{verb}: call it on the runner that this one was scoped from")
 
     @verb
     async def start(
@@ -133,9 +210,13 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> RunHandle[OutputT]:
-        """Start a task and return a handle at once; it is driven in this event loop and ends with it."""
-        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
+        """Start a task and return a handle at once; it is driven in this event loop and ends with it.
+
+        The arguments are those of `run`.
+        """
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
         owned = await self._create_or_none(new, context)
         if owned is None:
             work = self._in_background(self._run_existing(new, context, detached=True))

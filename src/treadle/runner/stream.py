@@ -3,230 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
-from treadle.core.events import (
-    AgentChanged,
-    CallOccurrence,
-    CallRequested,
-    Ephemeral,
-    Event,
-    EventOrigin,
-    ModelReturned,
-    RawChunk,
-    Rewound,
-    RouteChosen,
-    ToolStarted,
-    explain_names,
-)
-from treadle.core.ids import base_call_id, content_name, undone_call
-from treadle.core.journal import events_with_epochs
+from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json
-from treadle.core.team import AgentTrack
 from treadle.core.unknown_names import explains_names
-from treadle.core.withheld import for_watchers
 from treadle.drivers.owned_tasks import OwnedTasks
-from treadle.engine.broadcast import Stopped, Watcher
+from treadle.engine.broadcast import Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
-from treadle.ports import JournalStore, OutputT_co, TaskRow
+from treadle.ports import OutputT_co
 from treadle.runner.verbs import refuses
+from treadle.runner.watching import watch
 
 if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-async def watch(
-    tasks: OwnedTasks,
-    task_id: str,
-    watcher: Watcher | None = None,
-    *,
-    after: int,
-    deltas: bool,
-    raw: bool = False,
-    over: Callable[[bool], Awaitable[bool]],
-) -> AsyncGenerator[Event | Ephemeral, None]:
-    """Yield a task's events after a sequence number, each once and in order, until it is over.
-
-    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher
-    is not shown is read from the journal. Without a watcher it makes one at the first event that is asked for, and
-    reads earlier events from the journal too. `over` is called when the task may have stopped, with whether it is known
-    to have been released here.
-    """
-    behind = watcher is None
-    watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
-    last = after
-    held: deque[Ephemeral] = deque()
-    stopped, final = False, None
-    stored: StoredEvents | None = None
-    try:
-        while True:
-            ended = False
-            if watcher.look or stopped:
-                watcher.look = False
-                ended = await over(stopped and final is not None)
-            stopped = False
-            for item in watcher.take():
-                if isinstance(item, Ephemeral):
-                    if not watcher.raw and isinstance(item, RawChunk):
-                        continue
-                    if deltas and item.after == last:
-                        yield item
-                    elif deltas and item.after > last:
-                        held.append(item)
-                    continue  # of a delta before `last`, what it announced was read from the journal already
-                if isinstance(item, Stopped):
-                    stopped, final = True, item.seq
-                elif item.seq == last + 1:
-                    last = item.seq
-                    yield item
-                elif item.seq > last:
-                    behind = True
-                while held and held[0].after <= last:
-                    yield held.popleft()
-            if behind or watcher.missed or (ended and last != final):
-                watcher.missed = behind = False
-                stored = stored or StoredEvents(tasks.store, task_id)
-                for event in await stored.after(last):
-                    last = event.seq
-                    yield event
-                while held and held[0].after <= last:
-                    delta = held.popleft()
-                    if delta.after == last:  # the events that earlier deltas announced were yielded
-                        yield delta
-            if ended:
-                return
-            if not stopped:
-                await watcher.wait(tasks.patience(task_id))
-    finally:
-        tasks.channels.unsubscribe(task_id, watcher)
-
-
-@refuses(
-    iter="write `async for event in handle.events()`; without asyncio, "
-    "`for event in runner.sync.handle(task).events()`",
-    await_="write `async for event in handle.events()`",
-)
-class WatchedEvents(AsyncGenerator[Event | Ephemeral, None]):
-    """The events that `watch` yields."""
-
-    __slots__ = ("_events",)
-
-    def __init__(self, events: AsyncGenerator[Event | Ephemeral, None]) -> None:
-        self._events = events
-
-    def __anext__(self) -> Coroutine[Any, Any, Event | Ephemeral]:
-        return self._events.__anext__()
-
-    def asend(self, value: None) -> Coroutine[Any, Any, Event | Ephemeral]:
-        return self._events.asend(value)
-
-    def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> Coroutine[Any, Any, Event | Ephemeral]:
-        return self._events.athrow(typ if val is None else val)
-
-    def aclose(self) -> Coroutine[Any, Any, None]:
-        return self._events.aclose()
-
-
-class StoredEvents:
-    """Reads a task's events from its journal, and says of each which task, agents and tool it tells of.
-
-    Args:
-        store: where the journal is.
-        task_id: the task.
-    """
-
-    def __init__(self, store: JournalStore, task_id: str) -> None:
-        explain_names()
-        self._store = store
-        self._task_id = task_id
-        self._origin: EventOrigin | None = None
-        self._track = AgentTrack()
-        self._names: dict[str, str] = {}
-        """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
-
-    async def after(self, seq: int) -> Sequence[Event]:
-        """Return the events after a sequence number; none if the task was never made: its creator raises the error."""
-        try:
-            events = await self._read(seq)
-            if events and self._origin is None:
-                self._origin = await self._found_origin(seq)
-        except TaskNotFound:
-            return []
-        for event in events:
-            if self._origin is not None:
-                event.origin = self._at(self._origin, event)
-            call = self._call_of(event)
-            if call is None:
-                continue
-            if (content := content_name(call)) is not None:
-                event.tool_name = content
-                continue
-            if call not in self._names:
-                for earlier in await self._read(0, event.seq):
-                    self._note_names(earlier)
-            event.tool_name = self._names.get(call, "")
-        return events
-
-    async def _read(self, seq: int, upto: int | None = None) -> Sequence[Event]:
-        records = await self._store.read(self._task_id, after=seq, upto=upto)
-        found = events_with_epochs(self._task_id, records, after=seq, previous=None if seq else b"")
-        return for_watchers([event for _, event in found])
-
-    def _call_of(self, event: Event) -> str | None:
-        """Return which call an event tells of; None if of none. What an answer asks for is noted."""
-        if not isinstance(event, CallOccurrence):
-            self._note_names(event)
-            return None
-        undoes = event.undoes if isinstance(event, ToolStarted) else None
-        return base_call_id(undoes or undone_call(event.call))
-
-    def _note_names(self, event: Event) -> None:
-        if isinstance(event, (ModelReturned, RouteChosen)) and event.message is not None:
-            self._names.update({call.id: call.name for call in event.message.tool_calls})
-        elif isinstance(event, CallRequested):
-            self._names[event.call] = event.name
-
-    def _at(self, origin: EventOrigin, event: Event) -> EventOrigin:
-        """Return where an event comes from, by the agent that the task was with then; events come in order."""
-        before, agent = self._track.agent, self._track.note(event)
-        if type(event) is Rewound:
-            agent = before
-        if agent in ("", origin.agent_path[-1]):
-            return origin
-        return EventOrigin(origin.task_id, (*origin.agent_path[:-1], agent))
-
-    async def _found_origin(self, seq: int) -> EventOrigin:
-        """Return the task with the agents on the path to it, as the rows of its parents tell.
-
-        Where the conversation of a parent moved, its journal tells whose call the task below it is.
-        """
-        row = await self._store.row(self._task_id)
-        if seq and row.format >= AgentChanged.since:
-            for event in await self._read(0, seq):
-                self._track.note(event)
-        path = [row.agent]
-        with suppress(TaskNotFound):  # a parent was deleted
-            while row.parent is not None:
-                child, row = row, await self._store.row(row.parent)
-                moved = row.format >= AgentChanged.since
-                path.insert(0, await self._caller(row, child.task_id) if moved else row.agent)
-        return EventOrigin(self._task_id, tuple(path))
-
-    async def _caller(self, row: TaskRow, child: str) -> str:
-        """Return the agent of a task that called a task below it."""
-        track = AgentTrack()
-        for _, event in events_with_epochs(row.task_id, await self._store.read(row.task_id)):
-            track.note(event)
-            if isinstance(event, ToolStarted) and event.child == child:
-                return track.agent
-        return row.agent
 
 
 _OPENING = "write `async with runner.run_stream(...) as stream`, then `async for event in stream`"
@@ -283,7 +79,7 @@ class TaskStream(Generic[R_co]):
         """Return where the task's journal ends before this stream drives it on."""
         return 0
 
-    async def _over(self, released: bool) -> bool:
+    async def _over(self) -> bool:
         return self._task is not None and self._task.done()
 
     def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, TypeVar, cast, overload
@@ -15,7 +15,9 @@ from treadle.core.permits import StandingGrant
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
 from treadle.drivers.adoption import AT_MOST, Tell, log
+from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
+from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
 from treadle.engine.results import (
     CompactionReport,
     Difference,
@@ -131,6 +133,11 @@ class SyncTaskPage(TaskPage):
         return one_by_one(aiter(self))
 
 
+def _sync_lineage(lineage: Lineage) -> Lineage:
+    pages = (SyncTaskPage.of(lineage.children), SyncTaskPage.of(lineage.forks))
+    return Lineage(lineage.task, lineage.parent, lineage.forked_from, *pages)
+
+
 class SyncThreadPage(ThreadPage):
     """Some threads, by id; a plain `for` goes over these and those of all later pages."""
 
@@ -142,6 +149,34 @@ class SyncThreadPage(ThreadPage):
         return cls(page.items, page.cursor).followed_by(page.turn)
 
     def __iter__(self) -> Iterator[ThreadSummary]:
+        return one_by_one(aiter(self))
+
+
+class SyncEventPage(EventPage):
+    """Some events of a task, in order; a plain `for` goes over these and those of all later pages."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, page: EventPage) -> Self:
+        """Return a page of the runner as one of `runner.sync`."""
+        return cls(page.items, page.cursor, page.head).followed_by(page.turn)
+
+    def __iter__(self) -> Iterator[Event]:
+        return one_by_one(aiter(self))
+
+
+class SyncStepPage(StepPage[OutputT_co], Generic[OutputT_co]):
+    """Some steps of a task, in order; a plain `for` goes over these and those of all later pages."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, page: StepPage[OutputT_co]) -> Self:
+        """Return a page of the runner as one of `runner.sync`."""
+        return cls(page.items, page.cursor).followed_by(page.turn)
+
+    def __iter__(self) -> Iterator[TaskStepOutput[OutputT_co]]:
         return one_by_one(aiter(self))
 
 
@@ -159,10 +194,14 @@ class SyncHandle(Generic[OutputT_co]):
         return f"SyncHandle({self.task_id!r})"
 
     def events(
-        self, *, after: int = 0, deltas: bool = True, raw: bool = False
+        self, *, after: int = 0, deltas: bool = True, raw: bool = False, follow: bool = False
     ) -> Iterator[Event | Ephemeral]:
         """See `RunHandle.events`."""
-        return one_by_one(self._handle.events(after=after, deltas=deltas, raw=raw))
+
+        async def opened() -> AsyncIterator[Event | Ephemeral]:
+            return self._handle.events(after=after, deltas=deltas, raw=raw, follow=follow)
+
+        return one_by_one(BRIDGE.run(opened()))
 
     @overload
     def partials(self, *, checked: Literal[True]) -> Iterator[OutputT_co]: ...
@@ -176,13 +215,33 @@ class SyncHandle(Generic[OutputT_co]):
         """See `RunHandle.result`."""
         return BRIDGE.run(self._handle.result())
 
+    def get_events(
+        self, *, after: int = 0, limit: int = 100, kinds: str | Collection[str] | None = None
+    ) -> SyncEventPage:
+        """See `Runner.get_events`."""
+        return SyncEventPage.of(BRIDGE.run(self._handle.get_events(after=after, limit=limit, kinds=kinds)))
+
+    def get_steps(self, *, after: int = 0, limit: int = 100) -> SyncStepPage[OutputT_co]:
+        """See `Runner.get_steps`."""
+        return SyncStepPage[OutputT_co].of(BRIDGE.run(self._handle.get_steps(after=after, limit=limit)))
+
+    def get_request(self, step: str | int, *, call: str | None = None) -> PastRequest:
+        """See `Runner.get_request`."""
+        return BRIDGE.run(self._handle.get_request(step, call=call))
+
+    def get_lineage(self, *, limit: int = 100) -> Lineage:
+        """See `Runner.get_lineage`."""
+        return _sync_lineage(BRIDGE.run(self._handle.get_lineage(limit=limit)))
+
     def get_artifact(self, artifact_id: str) -> File:
         """See `Runner.get_artifact`."""
         return BRIDGE.run(self._handle.get_artifact(artifact_id))
 
-    def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
+    def pause(
+        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> RunResult[OutputT_co]:
         """See `Runner.pause`."""
-        return BRIDGE.run(self._handle.pause(reason=reason, by=by))
+        return BRIDGE.run(self._handle.pause(reason=reason, by=by, command_id=command_id))
 
     def resume(
         self,
@@ -190,26 +249,53 @@ class SyncHandle(Generic[OutputT_co]):
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
         options: RunOptions | None = None,
+        drive: bool = True,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT_co]:
         """See `Runner.resume`."""
-        return BRIDGE.run(self._handle.resume(agent=agent, context=context, options=options, by=by))
+        return BRIDGE.run(
+            self._handle.resume(
+                agent=agent,
+                context=context,
+                options=options,
+                drive=drive,
+                expect=expect,
+                by=by,
+                command_id=command_id,
+            )
+        )
 
-    def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
+    def interrupt(
+        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> RunResult[OutputT_co]:
         """See `Runner.interrupt`."""
-        return BRIDGE.run(self._handle.interrupt(reason=reason, by=by))
+        return BRIDGE.run(self._handle.interrupt(reason=reason, by=by, command_id=command_id))
 
-    def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult[OutputT_co]:
+    def cancel(
+        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> RunResult[OutputT_co]:
         """See `Runner.cancel`."""
-        return BRIDGE.run(self._handle.cancel(reason=reason, by=by))
+        return BRIDGE.run(self._handle.cancel(reason=reason, by=by, command_id=command_id))
 
-    def send(self, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+    def send(
+        self, message: Input, *, role: Role = "user", by: str | None = None, command_id: str | None = None
+    ) -> None:
         """See `Runner.send`."""
-        BRIDGE.run(self._handle.send(message, role=role, by=by))
+        BRIDGE.run(self._handle.send(message, role=role, by=by, command_id=command_id))
 
-    def settle(self, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None) -> None:
+    def settle(
+        self,
+        request_id: str,
+        verdict: Happened | NotHappened,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.settle`."""
-        BRIDGE.run(self._handle.settle(request_id, verdict, by=by))
+        BRIDGE.run(self._handle.settle(request_id, verdict, expect=expect, by=by, command_id=command_id))
 
     def list_pending(self) -> tuple[Pending, ...]:
         """See `Runner.list_pending`. Of this task and of those below it."""
@@ -222,9 +308,12 @@ class SyncHandle(Generic[OutputT_co]):
         arguments: dict[str, Json] | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.approve`."""
-        BRIDGE.run(self._handle.approve(request_id, arguments=arguments, scope=scope, by=by))
+        BRIDGE.run(
+            self._handle.approve(request_id, arguments=arguments, scope=scope, by=by, command_id=command_id)
+        )
 
     def deny(
         self,
@@ -233,25 +322,37 @@ class SyncHandle(Generic[OutputT_co]):
         reason: str | None = None,
         stop: bool = False,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.deny`."""
-        BRIDGE.run(self._handle.deny(request_id, reason=reason, stop=stop, by=by))
+        BRIDGE.run(self._handle.deny(request_id, reason=reason, stop=stop, by=by, command_id=command_id))
 
-    def answer(self, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
+    def answer(
+        self,
+        request_id: str | None = None,
+        *,
+        value: Any,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.answer`."""
-        BRIDGE.run(self._handle.answer(request_id, value=value, by=by))
+        BRIDGE.run(self._handle.answer(request_id, value=value, by=by, command_id=command_id))
 
-    def complete(self, ticket: str, value: Json = None, *, by: str | None = None) -> None:
+    def complete(
+        self, ticket: str, value: Json = None, *, by: str | None = None, command_id: str | None = None
+    ) -> None:
         """See `Runner.complete`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.complete(ticket, value, by=by))
+        BRIDGE.run(self._handle.complete(ticket, value, by=by, command_id=command_id))
 
-    def fail(self, ticket: str, error: str, *, by: str | None = None) -> None:
+    def fail(self, ticket: str, error: str, *, by: str | None = None, command_id: str | None = None) -> None:
         """See `Runner.fail`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.fail(ticket, error, by=by))
+        BRIDGE.run(self._handle.fail(ticket, error, by=by, command_id=command_id))
 
-    def progress(self, ticket: str, value: Json, *, by: str | None = None) -> None:
+    def progress(
+        self, ticket: str, value: Json, *, by: str | None = None, command_id: str | None = None
+    ) -> None:
         """See `Runner.progress`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.progress(ticket, value, by=by))
+        BRIDGE.run(self._handle.progress(ticket, value, by=by, command_id=command_id))
 
     def undo_step(
         self,
@@ -259,13 +360,26 @@ class SyncHandle(Generic[OutputT_co]):
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
+        dry_run: bool = False,
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> UndoReport:
         """See `Runner.undo_step`."""
         return BRIDGE.run(
-            self._handle.undo_step(to=to, step=step, force=force, agent=agent, context=context, by=by)
+            self._handle.undo_step(
+                to=to,
+                step=step,
+                force=force,
+                dry_run=dry_run,
+                agent=agent,
+                context=context,
+                expect=expect,
+                by=by,
+                command_id=command_id,
+            )
         )
 
     @overload
@@ -274,10 +388,15 @@ class SyncHandle(Generic[OutputT_co]):
         *,
         agent: Agent[Any, OutputT],
         at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
         input: Input | None = ...,
         replace: dict[str, Json] | None = ...,
         thread_id: str | None = ...,
+        task_id: str | None = ...,
         options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
     ) -> Task[OutputT]: ...
     @overload
     def fork(
@@ -285,30 +404,45 @@ class SyncHandle(Generic[OutputT_co]):
         *,
         agent: None = ...,
         at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
         input: Input | None = ...,
         replace: dict[str, Json] | None = ...,
         thread_id: str | None = ...,
+        task_id: str | None = ...,
         options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
     ) -> Task[OutputT_co]: ...
     def fork(
         self,
         *,
         at: str | int | None = None,
         agent: Agent[Any] | None = None,
+        instructions: str | None = None,
+        model: str | None = None,
         input: Input | None = None,
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
+        task_id: str | None = None,
         options: RunOptions | None = None,
+        expect: int | None = None,
+        by: str | None = None,
     ) -> Task[Any]:
         """See `Runner.fork`."""
         return BRIDGE.run(
             self._handle.fork(
                 at=at,
                 agent=cast("Agent[Any]", agent),
+                instructions=instructions,
+                model=model,
                 input=input,
                 replace=replace,
                 thread_id=thread_id,
+                task_id=task_id,
                 options=options,
+                expect=expect,
+                by=by,
             )
         )
 
@@ -335,11 +469,19 @@ class SyncRunner:
     ) -> None:
         self.close()
 
-    def begin_adopting(self, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+    def scoped(
+        self, *, tenant: str = "", by: str | None = None, options: RunOptions | None = None
+    ) -> SyncRunner:
+        """See `Runner.scoped`."""
+        return SyncRunner(self._runner.scoped(tenant=tenant, by=by, options=options))
+
+    def begin_adopting(
+        self, *, at_most: int = AT_MOST, per_tenant: int | None = None, tell: Tell = log
+    ) -> None:
         """See `Runner.begin_adopting`; `tell` is called in the bridge's thread."""
 
         async def begin() -> None:
-            self._runner.begin_adopting(at_most=at_most, tell=tell)
+            self._runner.begin_adopting(at_most=at_most, per_tenant=per_tenant, tell=tell)
 
         BRIDGE.run(begin())
 
@@ -361,6 +503,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.run`."""
         return BRIDGE.run(
@@ -372,6 +515,7 @@ class SyncRunner:
                 extra_state=extra_state,
                 options=options,
                 context=context,
+                by=by,
             )
         )
 
@@ -385,6 +529,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
         raw: bool = False,
     ) -> SyncRun[OutputT]:
         """See `Runner.run_stream`; here it is a plain `with` and a plain `for`."""
@@ -394,6 +539,7 @@ class SyncRunner:
             "extra_state": extra_state,
             "options": options,
             "context": context,
+            "by": by,
             "raw": raw,
         }
         return SyncRun(self._runner.run_stream(agent, input, **how))
@@ -405,10 +551,16 @@ class SyncRunner:
         input: Input | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
+        by: str | None = None,
         raw: bool = False,
     ) -> SyncStep[OutputT]:
         """See `Runner.stream_step`."""
-        return SyncStep(self._runner.stream_step(task, input=input, agent=agent, context=context, raw=raw))
+        return SyncStep(
+            self._runner.stream_step(
+                task, input=input, agent=agent, context=context, expect=expect, by=by, raw=raw
+            )
+        )
 
     def start(
         self,
@@ -420,6 +572,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> SyncHandle[OutputT]:
         """See `Runner.start`; the task is driven in a thread of Treadle's own and ends with the process."""
         how: dict[str, Any] = {
@@ -428,12 +581,47 @@ class SyncRunner:
             "extra_state": extra_state,
             "options": options,
             "context": context,
+            "by": by,
         }
         return SyncHandle(BRIDGE.run(self._runner.start(agent, input, **how)))
+
+    def changes(self) -> Iterator[TaskSummary]:
+        """See `Runner.changes`."""
+
+        async def opened() -> AsyncIterator[TaskSummary]:
+            return self._runner.changes()
+
+        return one_by_one(BRIDGE.run(opened()))
 
     def handle(self, task: Ref[OutputT]) -> SyncHandle[OutputT]:
         """See `Runner.handle`."""
         return SyncHandle(self._runner.handle(task))
+
+    def submit(
+        self,
+        agent: Agent[ContextT, OutputT],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        extra_state: dict[str, Json] | None = None,
+        options: RunOptions | None = None,
+        context: ContextT | None = None,
+        by: str | None = None,
+    ) -> Task[OutputT]:
+        """See `Runner.submit`."""
+        return BRIDGE.run(
+            self._runner.submit(
+                agent,
+                input,
+                thread_id=thread_id,
+                task_id=task_id,
+                extra_state=extra_state,
+                options=options,
+                context=context,
+                by=by,
+            )
+        )
 
     def resume(
         self,
@@ -442,14 +630,28 @@ class SyncRunner:
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
         options: RunOptions | None = None,
+        drive: bool = True,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.resume`."""
-        return BRIDGE.run(self._runner.resume(task, agent=agent, context=context, options=options, by=by))
+        return BRIDGE.run(
+            self._runner.resume(
+                task,
+                agent=agent,
+                context=context,
+                options=options,
+                drive=drive,
+                expect=expect,
+                by=by,
+                command_id=command_id,
+            )
+        )
 
-    def result(self, task: Ref[OutputT]) -> RunResult[OutputT]:
+    def result(self, task: Ref[OutputT], *, at: int | None = None) -> RunResult[OutputT]:
         """See `Runner.result`."""
-        return BRIDGE.run(self._runner.result(task))
+        return BRIDGE.run(self._runner.result(task, at=at))
 
     def create_task(
         self,
@@ -461,6 +663,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        by: str | None = None,
     ) -> Task[OutputT]:
         """See `Runner.create_task`."""
         return BRIDGE.run(
@@ -472,6 +675,7 @@ class SyncRunner:
                 extra_state=extra_state,
                 options=options,
                 context=context,
+                by=by,
             )
         )
 
@@ -483,21 +687,48 @@ class SyncRunner:
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
+        by: str | None = None,
     ) -> TaskStepOutput[OutputT]:
         """See `Runner.run_step`."""
-        return BRIDGE.run(self._runner.run_step(task, input=input, step=step, agent=agent, context=context))
+        return BRIDGE.run(
+            self._runner.run_step(
+                task, input=input, step=step, agent=agent, context=context, expect=expect, by=by
+            )
+        )
 
-    def run_ready_steps(self, task: Ref[OutputT], *, context: Any = None) -> StepOutputs[OutputT]:
+    def run_ready_steps(
+        self, task: Ref[OutputT], *, context: Any = None, expect: int | None = None, by: str | None = None
+    ) -> StepOutputs[OutputT]:
         """See `Runner.run_ready_steps`."""
-        return BRIDGE.run(self._runner.run_ready_steps(task, context=context))
+        return BRIDGE.run(self._runner.run_ready_steps(task, context=context, expect=expect, by=by))
 
-    def finalize(self, task: Ref[OutputT]) -> RunResult[OutputT]:
+    def finalize(
+        self,
+        task: Ref[OutputT],
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> RunResult[OutputT]:
         """See `Runner.finalize`."""
-        return BRIDGE.run(self._runner.finalize(task))
+        return BRIDGE.run(self._runner.finalize(task, expect=expect, by=by, command_id=command_id))
 
-    def get_task(self, task: Ref[OutputT]) -> Task[OutputT]:
+    def get_agents(self) -> tuple[AgentInfo, ...]:
+        """See `Runner.get_agents`."""
+        return BRIDGE.run(self._runner.get_agents())
+
+    def get_task(self, task: Ref[OutputT], *, at: int | None = None) -> Task[OutputT]:
         """See `Runner.get_task`."""
-        return BRIDGE.run(self._runner.get_task(task))
+        return BRIDGE.run(self._runner.get_task(task, at=at))
+
+    def get_request(self, task: Ref, step: str | int, *, call: str | None = None) -> PastRequest:
+        """See `Runner.get_request`."""
+        return BRIDGE.run(self._runner.get_request(task, step, call=call))
+
+    def get_lineage(self, task: Ref, *, limit: int = 100) -> Lineage:
+        """See `Runner.get_lineage`."""
+        return _sync_lineage(BRIDGE.run(self._runner.get_lineage(task, limit=limit)))
 
     def list_tasks(
         self,
@@ -511,6 +742,8 @@ class SyncRunner:
         until: Moment = None,
         labels: dict[str, str] | None = None,
         search: str | None = None,
+        roots: bool = False,
+        updated_since: Moment = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> SyncTaskPage:
@@ -527,6 +760,8 @@ class SyncRunner:
                     until=until,
                     labels=labels,
                     search=search,
+                    roots=roots,
+                    updated_since=updated_since,
                     limit=limit,
                     cursor=cursor,
                 )
@@ -545,6 +780,8 @@ class SyncRunner:
         until: Moment = None,
         labels: dict[str, str] | None = None,
         search: str | None = None,
+        roots: bool = False,
+        updated_since: Moment = None,
     ) -> TaskTotals:
         """See `Runner.count_tasks`."""
         return BRIDGE.run(
@@ -558,8 +795,22 @@ class SyncRunner:
                 until=until,
                 labels=labels,
                 search=search,
+                roots=roots,
+                updated_since=updated_since,
             )
         )
+
+    def usage(
+        self,
+        *,
+        since: Moment = None,
+        until: Moment = None,
+        by: str = "agent",
+        agent: str | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> UsageReport:
+        """See `Runner.usage`."""
+        return BRIDGE.run(self._runner.usage(since=since, until=until, by=by, agent=agent, labels=labels))
 
     def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
         """See `Runner.get_upcoming_steps`."""
@@ -572,6 +823,23 @@ class SyncRunner:
     def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
         """See `Runner.get_step`."""
         return BRIDGE.run(self._runner.get_step(task, step))
+
+    def get_events(
+        self,
+        task: Ref,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        kinds: str | Collection[str] | None = None,
+    ) -> SyncEventPage:
+        """See `Runner.get_events`."""
+        return SyncEventPage.of(
+            BRIDGE.run(self._runner.get_events(task, after=after, limit=limit, kinds=kinds))
+        )
+
+    def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> SyncStepPage[OutputT]:
+        """See `Runner.get_steps`."""
+        return SyncStepPage[OutputT].of(BRIDGE.run(self._runner.get_steps(task, after=after, limit=limit)))
 
     def get_artifact(self, task: Ref, artifact_id: str) -> File:
         """See `Runner.get_artifact`."""
@@ -593,21 +861,29 @@ class SyncRunner:
         agent: Agent[Any] | None = None,
         model: str | Model | None = None,
         context_tokens: int = 32_000,
+        by: str | None = None,
     ) -> CompactionReport:
         """See `Runner.compact_thread`."""
         return BRIDGE.run(
             self._runner.compact_thread(
-                thread_id, keep=keep, agent=agent, model=model, context_tokens=context_tokens
+                thread_id, keep=keep, agent=agent, model=model, context_tokens=context_tokens, by=by
             )
         )
 
-    def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
+    def import_thread(
+        self,
+        thread_id: str,
+        messages: Sequence[Message],
+        *,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> str:
         """See `Runner.import_thread`."""
-        return BRIDGE.run(self._runner.import_thread(thread_id, messages))
+        return BRIDGE.run(self._runner.import_thread(thread_id, messages, by=by, command_id=command_id))
 
-    def delete_thread(self, thread_id: str) -> None:
+    def delete_thread(self, thread_id: str, *, by: str | None = None) -> None:
         """See `Runner.delete_thread`."""
-        BRIDGE.run(self._runner.delete_thread(thread_id))
+        BRIDGE.run(self._runner.delete_thread(thread_id, by=by))
 
     def prune(
         self,
@@ -616,9 +892,12 @@ class SyncRunner:
         states: Sequence[str] = END_STATES,
         labels: dict[str, str] | None = None,
         dry_run: bool = False,
+        by: str | None = None,
     ) -> PruneReport:
         """See `Runner.prune`."""
-        return BRIDGE.run(self._runner.prune(older_than, states=states, labels=labels, dry_run=dry_run))
+        return BRIDGE.run(
+            self._runner.prune(older_than, states=states, labels=labels, dry_run=dry_run, by=by)
+        )
 
     def verify(self, task: Ref | None = None) -> VerifyReport:
         """See `Runner.verify`."""
@@ -632,51 +911,108 @@ class SyncRunner:
         """See `Runner.import_tasks`."""
         return BRIDGE.run(self._runner.import_tasks(source))
 
-    def delete_task(self, task: Ref) -> None:
+    def delete_task(self, task: Ref, *, by: str | None = None) -> None:
         """See `Runner.delete_task`."""
-        BRIDGE.run(self._runner.delete_task(task))
+        BRIDGE.run(self._runner.delete_task(task, by=by))
 
-    def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+    def send(
+        self,
+        task: Ref,
+        message: Input,
+        *,
+        role: Role = "user",
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.send`."""
-        BRIDGE.run(self._runner.send(task, message, role=role, by=by))
+        BRIDGE.run(self._runner.send(task, message, role=role, by=by, command_id=command_id))
 
-    def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
+    def edit_step(
+        self,
+        task: Ref,
+        input: Input,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> StepInfo:
         """See `Runner.edit_step`."""
-        return BRIDGE.run(self._runner.edit_step(task, input, by=by))
+        return BRIDGE.run(self._runner.edit_step(task, input, expect=expect, by=by, command_id=command_id))
 
     def edit_call(
-        self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
+        self,
+        task: Ref,
+        call_id: str,
+        arguments: dict[str, Json],
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.edit_call`."""
-        BRIDGE.run(self._runner.edit_call(task, call_id, arguments, by=by))
+        BRIDGE.run(
+            self._runner.edit_call(task, call_id, arguments, expect=expect, by=by, command_id=command_id)
+        )
 
-    def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
+    def skip_step(
+        self,
+        task: Ref,
+        *,
+        step: str | None = None,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.skip_step`."""
-        BRIDGE.run(self._runner.skip_step(task, step=step, by=by))
+        BRIDGE.run(self._runner.skip_step(task, step=step, expect=expect, by=by, command_id=command_id))
 
     def pause(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.pause`."""
-        return BRIDGE.run(self._runner.pause(task, reason=reason, by=by))
+        return BRIDGE.run(self._runner.pause(task, reason=reason, by=by, command_id=command_id))
 
     def interrupt(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.interrupt`."""
-        return BRIDGE.run(self._runner.interrupt(task, reason=reason, by=by))
+        return BRIDGE.run(self._runner.interrupt(task, reason=reason, by=by, command_id=command_id))
 
     def cancel(
-        self, task: Ref[OutputT], *, reason: str | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.cancel`."""
-        return BRIDGE.run(self._runner.cancel(task, reason=reason, by=by))
+        return BRIDGE.run(self._runner.cancel(task, reason=reason, by=by, command_id=command_id))
 
     def settle(
-        self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+        self,
+        task: Ref,
+        request_id: str,
+        verdict: Happened | NotHappened,
+        *,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.settle`."""
-        BRIDGE.run(self._runner.settle(task, request_id, verdict, by=by))
+        BRIDGE.run(
+            self._runner.settle(task, request_id, verdict, expect=expect, by=by, command_id=command_id)
+        )
 
     def list_pending(self, task: Ref | None = None, *, thread_id: str | None = None) -> tuple[Pending, ...]:
         """See `Runner.list_pending`."""
@@ -690,9 +1026,14 @@ class SyncRunner:
         arguments: dict[str, Json] | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.approve`."""
-        BRIDGE.run(self._runner.approve(task, request_id, arguments=arguments, scope=scope, by=by))
+        BRIDGE.run(
+            self._runner.approve(
+                task, request_id, arguments=arguments, scope=scope, by=by, command_id=command_id
+            )
+        )
 
     def deny(
         self,
@@ -702,13 +1043,24 @@ class SyncRunner:
         reason: str | None = None,
         stop: bool = False,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.deny`."""
-        BRIDGE.run(self._runner.deny(task, request_id, reason=reason, stop=stop, by=by))
+        BRIDGE.run(
+            self._runner.deny(task, request_id, reason=reason, stop=stop, by=by, command_id=command_id)
+        )
 
-    def answer(self, task: Ref, request_id: str | None = None, *, value: Any, by: str | None = None) -> None:
+    def answer(
+        self,
+        task: Ref,
+        request_id: str | None = None,
+        *,
+        value: Any,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.answer`."""
-        BRIDGE.run(self._runner.answer(task, request_id, value=value, by=by))
+        BRIDGE.run(self._runner.answer(task, request_id, value=value, by=by, command_id=command_id))
 
     def list_grants(
         self, *, thread_id: str | None = None, revoked: bool = False
@@ -721,18 +1073,40 @@ class SyncRunner:
         BRIDGE.run(self._runner.revoke(grant_id, by=by))
 
     def complete(
-        self, ticket: str, value: Json = None, *, task: Ref | None = None, by: str | None = None
+        self,
+        ticket: str,
+        value: Json = None,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> None:
         """See `Runner.complete`."""
-        BRIDGE.run(self._runner.complete(ticket, value, task=task, by=by))
+        BRIDGE.run(self._runner.complete(ticket, value, task=task, by=by, command_id=command_id))
 
-    def fail(self, ticket: str, error: str, *, task: Ref | None = None, by: str | None = None) -> None:
+    def fail(
+        self,
+        ticket: str,
+        error: str,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.fail`."""
-        BRIDGE.run(self._runner.fail(ticket, error, task=task, by=by))
+        BRIDGE.run(self._runner.fail(ticket, error, task=task, by=by, command_id=command_id))
 
-    def progress(self, ticket: str, value: Json, *, task: Ref | None = None, by: str | None = None) -> None:
+    def progress(
+        self,
+        ticket: str,
+        value: Json,
+        *,
+        task: Ref | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> None:
         """See `Runner.progress`."""
-        BRIDGE.run(self._runner.progress(ticket, value, task=task, by=by))
+        BRIDGE.run(self._runner.progress(ticket, value, task=task, by=by, command_id=command_id))
 
     def undo_step(
         self,
@@ -741,13 +1115,27 @@ class SyncRunner:
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
+        dry_run: bool = False,
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> UndoReport:
         """See `Runner.undo_step`."""
         return BRIDGE.run(
-            self._runner.undo_step(task, to=to, step=step, force=force, agent=agent, context=context, by=by)
+            self._runner.undo_step(
+                task,
+                to=to,
+                step=step,
+                force=force,
+                dry_run=dry_run,
+                agent=agent,
+                context=context,
+                expect=expect,
+                by=by,
+                command_id=command_id,
+            )
         )
 
     @overload
@@ -757,10 +1145,15 @@ class SyncRunner:
         *,
         agent: Agent[Any, OutputT],
         at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
         input: Input | None = ...,
         replace: dict[str, Json] | None = ...,
         thread_id: str | None = ...,
+        task_id: str | None = ...,
         options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
     ) -> Task[OutputT]: ...
     @overload
     def fork(
@@ -769,10 +1162,15 @@ class SyncRunner:
         *,
         agent: None = ...,
         at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
         input: Input | None = ...,
         replace: dict[str, Json] | None = ...,
         thread_id: str | None = ...,
+        task_id: str | None = ...,
         options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
     ) -> Task[OutputT]: ...
     def fork(
         self,
@@ -780,10 +1178,15 @@ class SyncRunner:
         *,
         at: str | int | None = None,
         agent: Agent[Any] | None = None,
+        instructions: str | None = None,
+        model: str | None = None,
         input: Input | None = None,
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
+        task_id: str | None = None,
         options: RunOptions | None = None,
+        expect: int | None = None,
+        by: str | None = None,
     ) -> Task[Any]:
         """See `Runner.fork`."""
         return BRIDGE.run(
@@ -791,10 +1194,15 @@ class SyncRunner:
                 task,
                 at=at,
                 agent=cast("Agent[Any]", agent),
+                instructions=instructions,
+                model=model,
                 input=input,
                 replace=replace,
                 thread_id=thread_id,
+                task_id=task_id,
                 options=options,
+                expect=expect,
+                by=by,
             )
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from textwrap import fill
-from threading import Lock
 from typing import Final
 
 from treadle.core.display import clean, exact_text
@@ -14,11 +14,11 @@ from treadle.engine.results import Pending
 from treadle.runner.approvals import ApprovalVerbs
 from treadle.runner.deciding import Dialogue, Part, cells
 
-_TURN: Final = Lock()
-"""Held while a person is asked: a process has one terminal, and maybe several runners and event loops."""
+_QUEUE: Final = deque[object]()
+"""The questions of this process, in order, of all runners and event loops; the first has the terminal."""
 
 _POLL: Final = 0.05
-"""Seconds between two attempts to be the next to ask."""
+"""Seconds between two looks of a question for its turn."""
 
 
 class _Terminal:
@@ -43,13 +43,15 @@ class _Terminal:
 
 async def ask_at_terminal(verbs: ApprovalVerbs, item: Pending) -> None:
     """Ask a person about a call that waits, and record the decision; one question at a time."""
-    while not _TURN.acquire(blocking=False):  # noqa: ASYNC110 - a lock of all loops cannot be awaited
-        await asyncio.sleep(_POLL)
+    place = object()
+    _QUEUE.append(place)
     try:
+        while _QUEUE[0] is not place:  # noqa: ASYNC110 - a queue of all loops cannot be awaited
+            await asyncio.sleep(_POLL)
         terminal = _Terminal()
         await Dialogue(verbs, terminal, terminal.line, width=columns).decide([item])
     finally:
-        _TURN.release()
+        _QUEUE.remove(place)
 
 
 def _write(text: str) -> None:

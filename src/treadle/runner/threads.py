@@ -8,18 +8,21 @@ from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core import ids
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Message
 from treadle.drivers import arguments
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
+from treadle.drivers.new_task import NewRun
 from treadle.drivers.random_ids import new_id
 from treadle.engine import results
 from treadle.engine.journal_writer import encode_record
-from treadle.engine.results import CompactionReport, PruneReport, ThreadPage, ThreadSummary
+from treadle.engine.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
-from treadle.ports import Commit, Model, NewTask, TaskFilter, TaskRow, ThreadChange, ThreadMoved
+from treadle.ports import Commit, Model, NewTask, TaskExists, TaskFilter, TaskRow, ThreadChange, ThreadMoved
+from treadle.runner import audit
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.verbs import verb
 
@@ -50,6 +53,7 @@ class ThreadVerbs(RunVerbs):
         agent: Agent[Any] | None = None,
         model: str | Model | None = None,
         context_tokens: int = 32_000,
+        by: str | None = None,
     ) -> CompactionReport:
         """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all messages.
 
@@ -62,24 +66,37 @@ class ThreadVerbs(RunVerbs):
             agent: the agent that summarises, with instructions of its own; by default one is made.
             model: the model of the agent that is made; by default that of the thread's newest agent this runner knows.
             context_tokens: how much is summarised with one model call; a longer thread takes several.
+            by: the name of the caller, for the record.
 
         Raises:
             ThreadNotFound: no task was finalized in it.
         """
-        request = CompactionRequest(thread_id, keep, context_tokens, agent, model)
+        request = CompactionRequest(thread_id, keep, context_tokens, agent, model, by)
         await self._cache.open()
-        compactor = ThreadCompactor(
-            self._store, self._cache, self._agents, self._memory, lambda new: self._run(new, None)
-        )
+        compactor = ThreadCompactor(self._store, self._cache, self._agents, self._memory, self._summarise)
         return await compactor.compact(request)
 
+    async def _summarise(self, new: NewRun) -> RunResult[Any]:
+        if self.scope is not None:
+            new.options = self.scope.options_of("compact_thread", new.agent, new.options)
+        return await self._run(new, None)
+
     @verb
-    async def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
+    async def import_thread(
+        self,
+        thread_id: str,
+        messages: Sequence[Message],
+        *,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> str:
         """Add messages from elsewhere to the end of a thread; return the id of the task that holds them.
 
         Args:
             thread_id: the thread; it may be new.
             messages: whole turns: each tool call is followed by its result.
+            by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again adds nothing again to that thread.
 
         Raises:
             ConfigurationError: the messages are not well-formed; the text says which.
@@ -88,10 +105,12 @@ class ThreadVerbs(RunVerbs):
         await self._cache.open()
         version, _ = await self._store.thread(thread_id)
         task_id, now = new_id(), self._clock()
+        if command_id is not None:
+            task_id = ids.imported_task_id(thread_id, command_id)
         while True:
             new = NewTask(task_id, IMPORTED, thread_id, now)
             events: list[e.Event] = [
-                e.TaskCreated(IMPORTED, (), thread_id),
+                e.TaskCreated(IMPORTED, (), thread_id, by=by),
                 e.MessagesImported(conversation),
                 e.TaskEnded("completed", thread_version=version + 1),
             ]
@@ -106,13 +125,20 @@ class ThreadVerbs(RunVerbs):
             except ThreadMoved as moved:
                 version = moved.version
                 continue
+            except TaskExists:
+                if command_id is None:
+                    raise
             return task_id
 
     @verb
-    async def delete_thread(self, thread_id: str) -> None:
+    async def delete_thread(self, thread_id: str, *, by: str | None = None) -> None:
         """Delete a thread with all its tasks and their children, in one transaction.
 
         A prefix that forks in other threads share is retained, unlisted, until the last of them is deleted.
+
+        Args:
+            thread_id: the thread.
+            by: the name of the caller, for the log `treadle.audit`.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -127,6 +153,7 @@ class ThreadVerbs(RunVerbs):
             self._cache.forget(row.task_id)
         await self._store.delete_thread(thread_id)
         self._cache.history.forget(thread_id)
+        audit.tell("delete_thread", by, self.scope, thread_id=thread_id, tasks=len(rows))
 
     @verb
     async def prune(
@@ -136,6 +163,7 @@ class ThreadVerbs(RunVerbs):
         states: Sequence[str] = END_STATES,
         labels: dict[str, str] | None = None,
         dry_run: bool = False,
+        by: str | None = None,
     ) -> PruneReport:
         """Delete tasks that ended long ago: whole threads of them, and tasks without messages in their thread.
 
@@ -147,13 +175,15 @@ class ThreadVerbs(RunVerbs):
             states: the states of tasks to delete; also of tasks that have not ended.
             labels: only tasks with all of these.
             dry_run: return what would be deleted, and delete nothing.
+            by: the name of the caller, for the log `treadle.audit`, which names each thread and task that is deleted.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         arguments.seconds("prune: older_than", seconds)
         arguments.labels("prune: labels", labels)
         arguments.task_states("prune: states", states)
         await self._cache.open()
-        before = self._clock() - int(seconds * 1e6)
+        now = self._clock()
+        before = now - int(min(seconds, now / 1e6) * 1e6)  # nothing is older than the clock
         threads: dict[str, list[TaskRow]] = {}
         for row in await self._rows_of(None):
             threads.setdefault(row.thread_id, []).append(row)
@@ -163,11 +193,18 @@ class ThreadVerbs(RunVerbs):
                 continue
             rows = await self._rows_of(thread_id)  # a task may have begun in it since all were listed
             old = [row for row in rows if await self._is_old(row, before, states, labels or {})]
-            gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run)
+            gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run, by=by)
         return gone
 
     async def _prune_thread(
-        self, thread_id: str, rows: list[TaskRow], old: list[TaskRow], gone: PruneReport, *, dry_run: bool
+        self,
+        thread_id: str,
+        rows: list[TaskRow],
+        old: list[TaskRow],
+        gone: PruneReport,
+        *,
+        dry_run: bool,
+        by: str | None,
     ) -> PruneReport:
         whole = len(old) == len(rows)
         if not whole:
@@ -178,9 +215,9 @@ class ThreadVerbs(RunVerbs):
             return gone
         try:
             if whole and not dry_run:
-                await self.delete_thread(thread_id)
+                await self.delete_thread(thread_id, by=by)
             for row in old if not whole and not dry_run else ():
-                await self.delete_task(row.task_id)
+                await self.delete_task(row.task_id, by=by)
         except (TaskBusy, TaskNotFound, ThreadNotFound):
             return gone  # it was driven on, or deleted, meanwhile
         ids = tuple([row.task_id for row in old])

@@ -1,31 +1,31 @@
-"""Undo with compensation, forks, and the first difference between two tasks."""
+"""Undo with compensation, and the first difference between two tasks."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, overload
+from dataclasses import replace as with_fields
+from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.conversation import may_leave_thread
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES
-from treadle.core.journal import check_format, check_known, unfold
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import fork_point
-from treadle.drivers.arguments import parts_of
-from treadle.drivers.commit import commit
-from treadle.drivers.continuing import lift_stop, options_of_fork, reopen
-from treadle.drivers.random_ids import new_id
+from treadle.drivers.commands import CarriedOut
+from treadle.drivers.continuing import lift_stop, reopen
+from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.ownership import check_unmoved
 from treadle.engine import undo_plan
-from treadle.engine.journal_writer import encode_record
-from treadle.engine.options import RunOptions
-from treadle.engine.results import Difference, Task, UndoReport
-from treadle.errors import ChildTask, TaskBusy, TaskFinished, TaskStateError
-from treadle.ports import Commit, ContextT, NewTask, OutputT, TaskRow
+from treadle.engine.results import Difference, UndoReport
+from treadle.errors import AlreadyFinalized, ChildTask, TaskBusy, TaskFinished, TaskStateError
+from treadle.ports import ContextT, TaskRow
+from treadle.runner.forking import ForkVerbs
 from treadle.runner.verbs import verb
-from treadle.runner.views import Input, Ref, ViewVerbs, id_of
+from treadle.runner.views import Ref, id_of
 
 
 @frozen
@@ -36,6 +36,8 @@ class _UndoRequest:
     step: int | str | None
     force: bool
     by: str | None
+    expect: int | None
+    command_id: str | None
 
     def plan(self, state: TaskState) -> undo_plan.UndoPlan:
         """Return what to record for it."""
@@ -43,11 +45,12 @@ class _UndoRequest:
 
     def document(self) -> dict[str, Json]:
         """Return it as the data of a command."""
-        return {"to": self.to, "step": self.step, "force": self.force, "by": self.by}
+        data: dict[str, Json] = {"to": self.to, "step": self.step, "force": self.force, "by": self.by}
+        return data if self.expect is None else {**data, "expect": self.expect}
 
 
-class UndoForkVerbs(ViewVerbs):
-    """The verbs that undo steps, and fork and compare tasks."""
+class UndoForkVerbs(ForkVerbs):
+    """The verbs that undo steps, fork tasks and compare them."""
 
     @verb
     async def undo_step(
@@ -57,9 +60,12 @@ class UndoForkVerbs(ViewVerbs):
         to: int | str | None = None,
         step: int | str | None = None,
         force: bool = False,
+        dry_run: bool = False,
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
+        expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> UndoReport:
         """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
 
@@ -71,11 +77,16 @@ class UndoForkVerbs(ViewVerbs):
             to: index (from 1) or id of the last step to keep; 0 for none.
             step: index or id of the step to take back, with what came of it: its siblings stay.
             force: rewind also what cannot be compensated, and say so.
+            dry_run: change nothing, and report what the undo would do: `complete` says that nothing would stop it but a
+                compensation that fails, else `problem` says what would.
             agent: the task's agent, if compensations run and this runner was not given it.
             context: handed to compensations.
+            expect: the last event that the caller saw, `Task.head`: nothing is undone unless it still is the last.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again undoes nothing more.
 
         Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
             IrreversibleStep: a step holds effectful calls without `undo=`.
             StepNotFound: there is no such step, or none to take back.
             TaskFinished: the task was cancelled.
@@ -83,7 +94,49 @@ class UndoForkVerbs(ViewVerbs):
             ChildTask: the task is a child, and a step of its parent has its answer: undo that step first.
         """
         task_id = id_of(task)
-        request = _UndoRequest(to, step, force, by)
+        if dry_run:
+            return await self._forecast(task_id, to, step, force, expect)
+        request = _UndoRequest(to, step, force, by, expect, command_id)
+
+        async def undone(event: e.Event) -> UndoReport:
+            assert isinstance(event, e.UndoRequested), "no other kind is asked for"
+            await self._commands.stopped(task_id)
+            return await self._report_of(task_id, event)
+
+        return await self._commands.once(
+            task_id,
+            command_id,
+            (e.UndoRequested,),
+            lambda: self._undo(task_id, request, agent, context),
+            undone,
+        )
+
+    async def _forecast(
+        self, task_id: str, to: int | str | None, step: int | str | None, force: bool, expect: int | None
+    ) -> UndoReport:
+        """Return what an undo would do; the errors are those of `undo_step`."""
+        row = await self._cache.row(task_id)
+        state = (await self._cache.load(task_id, row)).state
+        check_unmoved(task_id, state.seq, expect)
+        if state.ended is not None:
+            await self._awaited_by(row)
+        if state.ended == "cancelled":
+            raise _cancelled(task_id)
+        report = undo_plan.forecast(state, to, force=force, driven=self._owned.is_driven(row), step=step)
+        if state.thread_version:
+            _, members = await self._store.thread(state.thread)
+            at = next((at for at, each in enumerate(members) if each.task_id == task_id), len(members))
+            later = [each.covers for each in members[at + 1 :]]
+            if not may_leave_thread(state.thread_version, state.covers, later):
+                raise AlreadyFinalized(
+                    f"newer messages follow those of task {task_id} in thread {state.thread!r}: fork it instead",
+                    task_id=task_id,
+                )
+        return report
+
+    async def _undo(
+        self, task_id: str, request: _UndoRequest, agent: Agent[Any] | None, context: Any
+    ) -> UndoReport:
         while True:
             row = await self._cache.row(task_id)
             awaited_by = await self._awaited_by(row)
@@ -100,6 +153,8 @@ class UndoForkVerbs(ViewVerbs):
             report = await self._undo_by_its_driver(row, request)
             if report is not None:
                 return report
+            if (await self._state(task_id)).undo is not None:
+                request = with_fields(request, expect=None)  # its driver has begun the undo
 
     async def _awaited_by(self, row: TaskRow) -> str | None:
         """Return the parent that waits for a child; None for a task without one, or with one that has given it up.
@@ -126,11 +181,13 @@ class UndoForkVerbs(ViewVerbs):
         self, row: TaskRow, request: _UndoRequest, agent: Agent[Any] | None, context: Any
     ) -> UndoReport:
         task_id = row.task_id
-        async with self._ownership.acquire(task_id) as owned:
+        async with self._ownership.acquire(task_id, expect=request.expect) as owned:
             state = owned.state
             if state.ended == "cancelled":  # just before it was acquired here
                 raise _cancelled(task_id)
+            inbox = await self._note(owned, request)
             plan = request.plan(state)
+            plan.event.inbox = inbox
             code = None
             if plan.needs_agent:
                 registered = self._agents.of(row.agent, agent, task_id)
@@ -140,19 +197,47 @@ class UndoForkVerbs(ViewVerbs):
             if state.ended is not None:
                 await reopen(self._store, owned, "undo", request.by, alone=False)
             lift_stop(owned, request.by)
-            owned.writer.record(plan.event)
+            owned.writer.record(plan.event, inbox)
             await self._driver.drive(owned, "undo", code, context)
         report = undo_plan.report(state, plan.event)
         if not report.complete and owned.state.ended == "cancelled":
             raise _cancelled(task_id)
         return report
 
+    async def _note(self, owned: OwnedTask, request: _UndoRequest) -> str | None:
+        """Note the id of an undo's command; raises `CarriedOut` if it was carried out before, to its end."""
+        try:
+            return await self._commands.note(owned, request.command_id)
+        except CarriedOut:
+            if owned.state.undo is None:
+                raise
+            return None  # it has begun, and goes on
+
+    async def _report_of(self, task_id: str, request: e.UndoRequested) -> UndoReport:
+        """Return the report on an undo that may have ended a while ago."""
+        state = await self._state(task_id)
+        records = await self._store.read(task_id, after=request.seq)
+        for _, event in events_with_epochs(task_id, records, after=request.seq, previous=None):
+            if isinstance(event, e.Rewound):
+                state = await self._cache.state_at(task_id, event.seq)
+                break
+        return undo_plan.report(state, request)
+
     async def _undo_by_its_driver(self, row: TaskRow, request: _UndoRequest) -> UndoReport | None:
         """Have a task's driver undo; None if it has left, or lacks the code of a compensation."""
         task_id = row.task_id
-        item_id = await self._commands.send(task_id, "undo", request.document(), row=row)
+        try:
+            item_id = await self._commands.send(
+                task_id, "undo", request.document(), row=row, command_id=request.command_id
+            )
+        except CarriedOut:
+            await self._commands.stopped(task_id)
+            if (await self._state(task_id)).undo is None:
+                raise
+            return None  # it has begun, and goes on
         answer = await self._commands.answer(task_id, item_id, after=row.head)
         if isinstance(answer, e.CommandRejected):
+            check_unmoved(task_id, answer.seq - 1, request.expect)
             before = await fork_point.state_at(self._store, task_id, answer.seq - 1)
             if before.cancelling:
                 raise _cancelled(task_id)
@@ -164,99 +249,6 @@ class UndoForkVerbs(ViewVerbs):
             return None
         report = undo_plan.report(await self._state(task_id), answer)
         return report if report.complete or report.problem is not None else None
-
-    @overload
-    async def fork(
-        self,
-        task: Ref,
-        *,
-        agent: Agent[Any, OutputT],
-        at: str | int | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        options: RunOptions | None = ...,
-    ) -> Task[OutputT]: ...
-    @overload
-    async def fork(
-        self,
-        task: Ref[OutputT],
-        *,
-        agent: None = ...,
-        at: str | int | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        options: RunOptions | None = ...,
-    ) -> Task[OutputT]: ...
-    @verb
-    async def fork(
-        self,
-        task: Ref,
-        *,
-        at: str | int | None = None,
-        agent: Agent[Any] | None = None,
-        input: Input | None = None,
-        replace: dict[str, Json] | None = None,
-        thread_id: str | None = None,
-        options: RunOptions | None = None,
-    ) -> Task[Any]:
-        """Create a task that shares another's journal up to a point and runs nothing of it again.
-
-        Args:
-            task: the task to fork, or its id; it is not touched.
-            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
-                fork that has completed none, how it was made.
-            agent: another agent, for another model or prompt.
-            input: a user's message to go on with.
-            replace: other results for calls of one step, by call id; the fork begins at that step's end.
-            thread_id: the thread the fork belongs to; a new one by default.
-            options: other options.
-
-        Raises:
-            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background.
-            TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
-            StepNotFound, CallNotFound: there is no such place.
-        """
-        task_id = id_of(task)
-        row = await self._cache.row(task_id)
-        check_format(task_id, row.format)
-        state = (await self._cache.load(task_id)).state
-        check_known(state)
-        replaced = replace or {}
-        point = await fork_point.fork_point(self._store, state, at, replaced)
-        seq = point.seq
-        if isinstance(at, int) or state.tickets:
-            await fork_point.check_rest(self._store, task_id, seq)
-        if agent is not None:
-            self._agents.register(agent)
-        name = agent.name if agent is not None else row.agent
-        # After handoffs, the fork goes on with the agent that the task was with at that point.
-        same = "" if state.versions else state.fingerprint
-        fingerprint = agent.fingerprint if agent is not None else same
-        thread = thread_id or new_id()
-        kept = options_of_fork(state, options)
-        first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
-        first += point.then
-        for call_id, value in replaced.items():
-            call = state.find_call(call_id)
-            first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
-        if input is not None:
-            first.append(e.InputReceived(self._load_parts(parts_of(input))))
-        fork_id = await self._write_fork(row, seq, thread, name, first)
-        return await self.get_task(fork_id)
-
-    async def _write_fork(self, row: TaskRow, seq: int, thread: str, agent: str, first: list[e.Event]) -> str:
-        """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
-        cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
-        ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
-        now = max(shared[-1].time, self._clock())  # the clock may have been set back since
-        new = NewTask(new_id(), agent, thread, now, base=row.task_id, base_seq=seq, labels=row.labels)
-        for offset, event in enumerate(first, 1):
-            event.seq, event.time = seq + offset, now
-        record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
-        await commit(self._store, Commit(new.task_id, 1, record, new, "created", release=True))
-        return new.task_id
 
     @verb
     async def diff(self, a: Ref, b: Ref) -> Difference:

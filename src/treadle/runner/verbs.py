@@ -85,12 +85,13 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
         )
 
 
-_SYNC: Final = {"runner": "runner.sync", "handle": "runner.sync.handle(task)"}
+_SYNC: Final = {"runner": "runner.sync", "handle": "runner.sync.handle(task)", "client": "client.sync"}
 """What has the same verbs without asyncio."""
 
 _INSTANCES: Final = {
     "runner": "make a runner first, `Runner()",
     "runner.sync": "make a runner first, `Runner().sync",
+    "client": "make a client first, `Client(url)",
     "handle": "make a handle first, `runner.handle(task)",
     "runner.sync.handle(task)": "make a handle first, `runner.sync.handle(task)",
 }
@@ -160,6 +161,10 @@ def on_instances(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", _Method(function))
 
 
+_OF_SCOPE: Final = frozenset(("by", "options"))
+"""The keyword arguments that the scope of a runner has a say in; see `runner.scope`."""
+
+
 class _Method:
     """A function as Python and its tools see one, bound to its instance when it is taken from one.
 
@@ -173,8 +178,16 @@ class _Method:
         self.receiver = receiver
         self._function = function
         self._checks = ArgumentChecks(function) if receiver == "runner" else None
+        code = function.__code__
+        keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        is_in_scope = (
+            receiver == "runner" and "tenant" not in keywords
+        )  # what takes a tenant makes a scope itself
+        defaults = function.__kwdefaults__ or {}
+        of_scope = [name for name in keywords if name in _OF_SCOPE and defaults.get(name, "") is None]
+        self._of_scope = frozenset(of_scope if is_in_scope else ())  # `usage(by="day")` has another meaning
         update_wrapper(cast("Callable[..., Any]", self), function)
-        self.__code__ = function.__code__
+        self.__code__ = code
         self.__defaults__ = function.__defaults__
         self.__kwdefaults__ = function.__kwdefaults__
 
@@ -186,6 +199,8 @@ class _Method:
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self._checks is not None:
             self._checks.check(args, kwargs)
+        if self._of_scope and instance.scope is not None:
+            kwargs = instance.scope.stamped(self.__name__, self._of_scope, args, kwargs)
         try:
             return self._function(instance, *args, **kwargs)
         except TypeError:
@@ -203,6 +218,8 @@ class _Verb(_Method):
         try:
             if self._checks is not None:
                 self._checks.check(args, kwargs)
+            if self._of_scope and instance.scope is not None:
+                kwargs = instance.scope.stamped(self.__name__, self._of_scope, args, kwargs)
         except TreadleError as refusal:
             return Awaited(_refused(refusal), self)
         try:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from itertools import chain
+from typing import Final, Literal, TypeAlias
 
 from treadle.core.events import END_STATES
 from treadle.core.graph import Graph
@@ -16,9 +17,12 @@ from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
+from treadle.drivers.fork_point import no_event
+from treadle.drivers.tenant_drivers import TenantDrivers
 from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
 from treadle.engine.figures import figures_of, folded
+from treadle.engine.read_results import Lineage, UsageReport, usage_report
 from treadle.engine.results import (
     RunResult,
     StepInfo,
@@ -29,7 +33,9 @@ from treadle.engine.results import (
     TaskSummary,
     TaskTotals,
     ThreadMessages,
+    ToolExecution,
 )
+from treadle.engine.time_slice import in_slices
 from treadle.errors import (
     JournalCorrupt,
     StepNotFound,
@@ -40,6 +46,8 @@ from treadle.errors import (
     ThreadNotFound,
 )
 from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
+from treadle.runner import audit
+from treadle.runner.scope import Scope
 from treadle.runner.verbs import verb
 
 Input = str | Content | Sequence[str | Content]
@@ -52,6 +60,10 @@ Moment = int | datetime | None
 """A datetime, or microseconds since 1970, UTC; None for no bound."""
 
 
+LONG: Final = 200
+"""How many steps a task has whose result takes long to make."""
+
+
 def id_of(task: Ref) -> str:
     """Return the id of a task named by itself or by its id."""
     return task if isinstance(task, str) else task.task_id
@@ -61,11 +73,20 @@ class ViewVerbs:
     """The verbs that read, and the parts of the driver that every group of verbs uses."""
 
     def __init__(self, parts: Dependencies) -> None:
-        self._driver = driver = TaskDriver(parts)
-        self._store = parts.store
+        self.scope: Scope | None = None
+        """what all calls of this runner have in common, if it was made by `scoped`"""
+
         self._clock = parts.clock
         self._load_parts = parts.load_parts
         self._memory = parts.memory
+        self._options = parts.options
+        self._drivers = TenantDrivers(parts)
+        self._use(self._drivers.first)
+
+    def _use(self, driver: TaskDriver) -> None:
+        """Work on the tasks of a driver."""
+        self._driver = driver
+        self._store = driver.store
         self._cache = driver.cache
         self._owned = driver.owned
         self._ownership = driver.ownership
@@ -80,20 +101,35 @@ class ViewVerbs:
         return self._store
 
     @verb
-    async def result(self, task: Ref[OutputT]) -> RunResult[OutputT]:
-        """Return how a task stands now, from its journal, without driving it."""
+    async def result(self, task: Ref[OutputT], *, at: int | None = None) -> RunResult[OutputT]:
+        """Return how a task stands now, from its journal, without driving it; or how it stood.
+
+        Args:
+            task: the task, or its id.
+            at: the sequence number of an event: how the task stood just after it. What the tasks of the agents that it
+                called did is left out then, but for what its own journal tells.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            StepNotFound: it has no event `at`.
+        """
         task_id = id_of(task)
         row = await self._cache.row(task_id)
-        loaded = await self._cache.load(task_id, row)
+        if at is not None:
+            past = await self._state_at(row, at)
+            typed, calls = self._agents.output_type_of(past), await _executions(past, {})
+            return results.run_result(past, results.resting_word(past), typed, calls=calls)
         driven = row.driver is not None and row.driver.alive
-        return await self._result_of(loaded.state, results.word_of(row), driven=driven)
+        async with self._cache.reading(task_id, row) as state:
+            return await self._result_of(state, results.word_of(row), driven=driven)
 
     async def _result_of(
         self, state: TaskState, word: results.StateWord, *, driven: bool = False
     ) -> RunResult:
         below: dict[str, TaskState] = {}
         await self._load_below(state, below)
-        return results.run_result(state, word, self._agents.output_type_of(state), below, driven=driven)
+        typed, calls = self._agents.output_type_of(state), await _executions(state, below)
+        return results.run_result(state, word, typed, below, driven=driven, calls=calls)
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
         """Add the tasks of the agents that a task called, and those below them; what cannot be read is left out."""
@@ -118,11 +154,23 @@ class ViewVerbs:
                     yield below
 
     @verb
-    async def get_task(self, task: Ref[OutputT]) -> Task[OutputT]:
-        """Return a snapshot of a task; raises `TaskNotFound`."""
+    async def get_task(self, task: Ref[OutputT], *, at: int | None = None) -> Task[OutputT]:
+        """Return a snapshot of a task as it stands now, or as it stood.
+
+        Args:
+            task: the task, or its id.
+            at: the sequence number of an event: the snapshot shows the task just after it.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            StepNotFound: it has no event `at`.
+        """
         task_id = id_of(task)
         row = await self._cache.row(task_id)
-        return results.snapshot((await self._cache.load(task_id, row)).state, row)
+        if at is not None:
+            return results.past_snapshot(await self._state_at(row, at), row)
+        async with self._cache.reading(task_id, row) as state:
+            return results.snapshot(state, row)
 
     @verb
     async def list_tasks(
@@ -137,6 +185,8 @@ class ViewVerbs:
         until: Moment = None,
         labels: dict[str, str] | None = None,
         search: str | None = None,
+        roots: bool = False,
+        updated_since: Moment = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
@@ -155,6 +205,9 @@ class ViewVerbs:
             until: created before that.
             labels: labels that a task has, all of them.
             search: text in the beginning (500 characters each) of the input, the answer or the error, capital or small.
+            roots: only tasks that are not children of others.
+            updated_since: created, stopped or taken up then or later, or driven now: a datetime, or microseconds since
+                1970, UTC.
             limit: the most tasks of a page, 1 to 1,000.
             cursor: the `cursor` of the page before.
 
@@ -166,6 +219,7 @@ class ViewVerbs:
             _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
         wanted.labels, wanted.limit, wanted.cursor = labels, limit, cursor
+        wanted.roots, wanted.updated_since = roots, _microseconds(updated_since)
         wanted.search = None if search is None else folded(search)
         return await self._task_page(wanted)
 
@@ -201,6 +255,8 @@ class ViewVerbs:
         until: Moment = None,
         labels: dict[str, str] | None = None,
         search: str | None = None,
+        roots: bool = False,
+        updated_since: Moment = None,
     ) -> TaskTotals:
         """Return how many tasks match, in which states, and what they spent; the arguments are those of `list_tasks`.
 
@@ -212,7 +268,66 @@ class ViewVerbs:
             _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
         wanted.labels, wanted.search = labels, None if search is None else folded(search)
+        wanted.roots, wanted.updated_since = roots, _microseconds(updated_since)
         return results.totals(await self._store.sums(wanted))
+
+    @verb
+    async def usage(
+        self,
+        *,
+        since: Moment = None,
+        until: Moment = None,
+        by: str = "agent",
+        agent: str | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> UsageReport:
+        """Return what tasks spent, in sums by agent, day or label.
+
+        What running tasks spent counts as of when they were created, stopped or last went on.
+
+        Args:
+            since: of tasks created then or later: a datetime, or microseconds since 1970, UTC.
+            until: of tasks created before that.
+            by: `agent`, `day` (of their creation, UTC), or `label:NAME`.
+            agent: only of tasks of the agent of this name.
+            labels: only of tasks that have all of these labels.
+
+        Raises:
+            ConfigurationError: an argument cannot be what its name says.
+        """
+        arguments.usage_key("usage: by", by)
+        await self._cache.open()
+        wanted = TaskFilter(agent=agent, since=_microseconds(since), until=_microseconds(until))
+        wanted.labels = labels
+        return usage_report(by, await self._store.usage(wanted, by))
+
+    @verb
+    async def get_lineage(self, task: Ref, *, limit: int = 100) -> Lineage:
+        """Return where a task comes from and what came of it: its parent, its children, and its forks.
+
+        Args:
+            task: the task, or its id.
+            limit: the most children and the most forks of the first page, 1 to 1,000.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        arguments.page("get_lineage", limit, None)
+        row = await self._cache.row(id_of(task))
+        above = [
+            await self._cache.row_or_none(task_id) if task_id is not None else None
+            for task_id in (row.parent, row.base)
+        ]
+        parent, base = [results.summary(each) if each is not None else None for each in above]
+        children = await self._task_page(TaskFilter(parent=row.task_id, limit=limit))
+        forks = await self._task_page(TaskFilter(base=row.task_id, limit=limit))
+        return Lineage(results.summary(row), parent, base, children, forks)
+
+    async def _state_at(self, row: TaskRow, at: int) -> TaskState:
+        """Return the state of a task just after an event."""
+        if not 1 <= at <= row.head:
+            raise no_event(row.task_id, row.head, at)
+        return await self._cache.state_at(row.task_id, at)
 
     async def _state(self, task: Ref) -> TaskState:
         row = await self._cache.row(id_of(task))
@@ -226,9 +341,11 @@ class ViewVerbs:
     @verb
     async def get_completed_steps(self, task: Ref[OutputT]) -> StepOutputs[OutputT]:
         """Return what each completed step of the present branch did, in order."""
-        state = await self._state(task)
-        word, typed = results.resting_word(state), self._agents.output_type_of(state)
-        return StepOutputs([results.step_output(state, step, word, (), typed) for step in state.steps])
+        row = await self._cache.row(id_of(task))
+        async with self._cache.reading(row.task_id, row) as state:
+            word, typed = results.resting_word(state), self._agents.output_type_of(state)
+            each = (results.step_output(state, step, word, (), typed) for step in state.steps)
+            return StepOutputs(await in_slices(each))
 
     @verb
     async def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
@@ -275,17 +392,24 @@ class ViewVerbs:
             raise ThreadNotFound(f"{thread_id} is a task, not a thread; its thread is {row.thread_id}")
 
     @verb
-    async def delete_task(self, task: Ref) -> None:
+    async def delete_task(self, task: Ref, *, by: str | None = None) -> None:
         """Delete a task with its children; a prefix that other forks share is retained.
 
         What it said in its thread stays there, also when it was the thread's last task: `delete_thread` deletes that.
-        Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
+
+        Args:
+            task: the task, or its id.
+            by: the name of the caller, for the log `treadle.audit`.
+
+        Raises:
+            TaskBusy: it is driven, or is a child that its parent has not done with.
         """
         task_id = id_of(task)
         await self._check_not_awaited(await self._cache.row(task_id))
         await self._ownership.release_again(task_id)
         await self._store.delete(task_id)
         self._cache.forget(task_id)
+        audit.tell("delete_task", by, self.scope, task_id=task_id)
 
     async def _check_not_awaited(self, row: TaskRow) -> None:
         """Raise `TaskBusy` for a child that its parent has not done with: without it, it would be begun anew."""
@@ -304,6 +428,19 @@ class ViewVerbs:
 def driver_of(verbs: ViewVerbs) -> TaskDriver:
     """Return what drives the tasks of a runner: for handles, and for commands that watch what they drive."""
     return verbs._driver  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its users have no use for it
+
+
+async def _executions(state: TaskState, below: dict[str, TaskState]) -> tuple[ToolExecution, ...] | None:
+    """Return the executions of a long task, made in slices; None for a short one."""
+    if len(state.steps) < LONG:
+        return None
+    parts = (results.executions(state, (step,), below) for step in results.all_steps(state))
+    return tuple(chain.from_iterable(await in_slices(parts)))
+
+
+def drivers_of(verbs: ViewVerbs) -> list[TaskDriver]:
+    """Return what drives the tasks of a runner, of each tenant that it works on now."""
+    return verbs._drivers.all()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  as above
 
 
 def _states(state: States) -> tuple[str, ...] | None:

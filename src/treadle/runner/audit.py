@@ -1,0 +1,48 @@
+"""The log `treadle.audit`: who deleted what.
+
+What happens to a task is an event of its journal, which names the caller. A deletion leaves no journal: it is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from treadle.core.display import one_line
+from treadle.runner.scope import Scope
+
+_LOG: Final = logging.getLogger("treadle.audit")
+
+
+def tell(
+    verb: str,
+    by: str | None,
+    scope: Scope | None,
+    *,
+    task_id: str | None = None,
+    thread_id: str | None = None,
+    tasks: int = 1,
+) -> None:
+    """Log that a verb was carried out, as one record of level INFO; its attributes are these arguments, and `tenant`.
+
+    Args:
+        verb: its name.
+        by: the name of the caller, None if it gave none.
+        scope: that of the runner; its tenant is the owner of the task or thread.
+        task_id: the task.
+        thread_id: the thread.
+        tasks: how many tasks it was about.
+    """
+    tenant = scope.tenant if scope is not None else ""
+    what = f"task {one_line(task_id)}" if task_id is not None else f"thread {one_line(str(thread_id))}"
+    whose = f" of tenant {one_line(tenant)}" if tenant else ""
+    who = one_line(by) if by is not None else "a caller without by="
+    facts = {
+        "verb": verb,
+        "by": by,
+        "tenant": tenant,
+        "task_id": task_id,
+        "thread_id": thread_id,
+        "tasks": tasks,
+    }
+    _LOG.info("%s: %s%s, by %s", verb, what, whose, who, extra=facts)

@@ -1,0 +1,134 @@
+"""Changes of the tasks of a store, as their rows tell: told once for each, coalesced, and never again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from treadle.core.changed_tasks import ChangedTasks
+from treadle.drivers.owned_tasks import OwnedTasks
+from treadle.engine import results
+from treadle.engine.results import TaskSummary
+from treadle.errors import TaskNotFound
+from treadle.ports import TaskFilter, TaskRow
+from treadle.runner.subscription import Subscription
+from treadle.runner.verbs import refuses
+
+PAUSE_SECONDS: Final = 0.2
+"""Seconds between two looks at what changed: a task that changes more often is told of once in that time."""
+
+ROWS_AT_ONCE: Final = 16
+"""How many rows are read before other work of the event loop gets its turn."""
+
+REMEMBERED: Final = 2_000
+"""Of how many tasks it is remembered what was told of them."""
+
+PAGE: Final = 200
+"""How many rows are read at once where it is not known what changed."""
+
+SLACK: Final = 60_000_000
+"""Microseconds by which the clocks of processes that write may differ."""
+
+
+@refuses(
+    iter="write `async for task in runner.changes()`; without asyncio, `for task in runner.sync.changes()`",
+    await_="write `async for task in runner.changes()`",
+)
+class TaskChanges(Subscription[TaskSummary]):
+    """The tasks of a store that change, each as it stands then."""
+
+
+class Changes:
+    """Collects in an event loop which tasks changed, from its making on.
+
+    Args:
+        tasks: tell what changes, here and in other processes.
+        clock: microseconds since 1970, UTC.
+    """
+
+    def __init__(self, tasks: OwnedTasks, clock: Callable[[], int]) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._began = self._since = clock()
+        """from when on changes were not looked for by name"""
+
+        self._has_gap = False
+        """whether other tasks than those that are noted may have changed since then"""
+
+        self._loop = asyncio.get_running_loop()
+        self._changed = ChangedTasks()
+        self._news = asyncio.Event()
+        self._stop: Callable[[], None] = tasks.on_changes(self._note_soon)
+
+    def leave(self) -> None:
+        """Collect no more."""
+        self._stop()
+
+    def _note_soon(self, task_ids: Collection[str] | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and its caller gone
+            self._loop.call_soon_threadsafe(self._note, task_ids)
+
+    def _note(self, task_ids: Collection[str] | None) -> None:
+        if task_ids is None:
+            self._has_gap = True
+        else:
+            self._changed.add(task_ids)
+        self._news.set()
+
+    async def summaries(self) -> AsyncGenerator[TaskSummary, None]:
+        """Yield each task that changed, as it stands when that is looked at."""
+        told: OrderedDict[str, Any] = OrderedDict()
+        try:
+            await self._tasks.cache.open()
+            self._tasks.watch_store()
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                for row in await self._changed_rows():
+                    seen = _shown(row)
+                    if told.get(row.task_id) == seen:
+                        continue
+                    told[row.task_id] = seen
+                    told.move_to_end(row.task_id)
+                    if len(told) > REMEMBERED:
+                        told.popitem(last=False)
+                    yield results.summary(row)
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self.leave()
+
+    async def _changed_rows(self) -> list[TaskRow]:
+        changed, has_gap, now = self._changed.take(), self._has_gap, self._clock()
+        rows = await self._rows(changed or ())
+        if has_gap or changed is None:
+            self._has_gap = False
+            rows += await self._newer(self._since)
+            self._since = max(self._began, now - SLACK)  # what was told since then is not told again
+        return rows
+
+    async def _rows(self, task_ids: Collection[str]) -> list[TaskRow]:
+        """Return the rows of tasks, as far as they are there."""
+        rows: list[TaskRow] = []
+        for number, task_id in enumerate(task_ids, 1):
+            with suppress(TaskNotFound):  # it was deleted
+                rows.append(await self._tasks.store.row(task_id))
+            if number % ROWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return rows
+
+    async def _newer(self, since: int) -> list[TaskRow]:
+        """Return the rows of tasks with an event since a time, or a driver."""
+        wanted, rows = TaskFilter(updated_since=since, limit=PAGE), list[TaskRow]()
+        while page := await self._tasks.store.rows(wanted):
+            rows += page
+            wanted.cursor = page[-1].cursor
+        return rows
+
+
+def _shown(row: TaskRow) -> Any:
+    """Return what tells a change of a row: not the lease of its driver, which is renewed all the time."""
+    return replace(results.summary(row), driver=None), row.driver and row.driver.driver_id

@@ -1,0 +1,244 @@
+"""Forks: a new task that shares another's journal up to a point, and goes its own way from there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, overload
+
+from treadle.agents.agent import Agent
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.journal import check_format, check_known, events_with_epochs, unfold
+from treadle.core.messages import Content, Json
+from treadle.core.state import TaskState
+from treadle.drivers import fork_point
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.commit import commit
+from treadle.drivers.continuing import options_of_fork
+from treadle.drivers.ownership import check_unmoved
+from treadle.drivers.random_ids import new_id
+from treadle.engine.journal_writer import encode_record
+from treadle.engine.options import RunOptions
+from treadle.engine.results import Task
+from treadle.errors import TaskConflict
+from treadle.ports import Commit, NewTask, OutputT, TaskExists, TaskRow
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, ViewVerbs, id_of
+
+
+class ForkVerbs(ViewVerbs):
+    """The verb that forks tasks."""
+
+    @overload
+    async def fork(
+        self,
+        task: Ref,
+        *,
+        agent: Agent[Any, OutputT],
+        at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        task_id: str | None = ...,
+        options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
+    ) -> Task[OutputT]: ...
+    @overload
+    async def fork(
+        self,
+        task: Ref[OutputT],
+        *,
+        agent: None = ...,
+        at: str | int | None = ...,
+        instructions: str | None = ...,
+        model: str | None = ...,
+        input: Input | None = ...,
+        replace: dict[str, Json] | None = ...,
+        thread_id: str | None = ...,
+        task_id: str | None = ...,
+        options: RunOptions | None = ...,
+        expect: int | None = ...,
+        by: str | None = ...,
+    ) -> Task[OutputT]: ...
+    @verb
+    async def fork(
+        self,
+        task: Ref,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        instructions: str | None = None,
+        model: str | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        options: RunOptions | None = None,
+        expect: int | None = None,
+        by: str | None = None,
+    ) -> Task[Any]:
+        """Create a task that shares another's journal up to a point and runs nothing of it again.
+
+        Args:
+            task: the task to fork, or its id; it is not touched.
+            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
+                fork that has completed none, how it was made.
+            agent: another agent.
+            instructions: text in place of the agent's instructions, kept with the fork: it needs no code, and stays
+                when the code of the agent changes.
+            model: `provider:model` in place of the agent's model, kept likewise.
+            input: a user's message to go on with.
+            replace: other results for calls of one step, by call id; the fork begins at that step's end.
+            thread_id: the thread the fork belongs to; a new one by default.
+            task_id: an id of your own for the fork: the same one again is the same fork.
+            options: other options.
+            expect: the last event that the caller saw, `Task.head`: there is no fork unless it still is the last.
+            by: the name of the caller, for the record.
+
+        Raises:
+            TaskMoved: the task's journal does not end with the event in `expect`.
+            TaskConflict: the id in `task_id` is that of another task.
+            ModelUnknown: no provider answers to the name in `model`.
+            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background.
+            TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
+            StepNotFound, CallNotFound: there is no such place.
+        """
+        request = _ForkRequest(
+            at,
+            agent,
+            e.AgentOverride("", instructions, model),
+            self._load_parts(parts_of(input)) if input is not None else None,
+            replace or {},
+            thread_id,
+            task_id,
+            options,
+            expect,
+            by,
+        )
+        row = await self._cache.row(id_of(task))
+        if task_id is None:
+            return await self.get_task(await self._fork(row, request))
+        if await self._cache.row_or_none(task_id) is None:
+            with suppress(TaskExists):
+                return await self.get_task(await self._fork(row, request))
+        return await self._same_fork(row, request, task_id)
+
+    async def _fork(self, row: TaskRow, request: _ForkRequest) -> str:
+        """Make a fork and return its id; raises `TaskExists` if there is a task of that id."""
+        parent_id, at, agent = row.task_id, request.at, request.agent
+        check_format(parent_id, row.format)
+        state = (await self._cache.load(parent_id)).state
+        check_unmoved(parent_id, state.seq, request.expect)
+        check_known(state)
+        point = await fork_point.fork_point(self._store, state, at, request.replace)
+        if isinstance(at, int) or state.tickets:
+            await fork_point.check_rest(self._store, parent_id, point.seq)
+        if agent is not None:
+            self._agents.register(agent)
+        if request.override.model is not None:
+            self._agents.model_named(request.override.model)
+        name = agent.name if agent is not None else row.agent
+        # After handoffs, the fork goes on with the agent that the task was with at that point.
+        same = "" if state.versions else state.fingerprint
+        fingerprint = agent.fingerprint if agent is not None else same
+        thread = request.thread_id or new_id()
+        kept = options_of_fork(state, request.options)
+        override = request.override_over(state)
+        first: list[e.Event] = [
+            e.TaskForked(parent_id, name, thread, fingerprint, kept, request.by, override)
+        ]
+        first += point.then
+        for call_id, value in request.replace.items():
+            call = state.find_call(call_id)
+            first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
+        if request.input is not None:
+            first.append(e.InputReceived(request.input, by=request.by))
+        labels = row.labels if request.options is None else {**row.labels, **request.options.labels}
+        new = NewTask(request.task_id or new_id(), name, thread, self._clock(), labels=labels)
+        new.base, new.base_seq = parent_id, point.seq
+        await self._write_fork(row, new, first)
+        return new.task_id
+
+    async def _same_fork(self, row: TaskRow, request: _ForkRequest, task_id: str) -> Task[Any]:
+        """Return the fork that was made under an id before; raises `TaskConflict` if it is another task."""
+        if await self._cache.row_or_none(task_id) is None:
+            message = (
+                f"task id {task_id} belonged to a task that was deleted and is read by others; take another"
+            )
+            raise TaskConflict(message, task_id=task_id, field="task_id")
+        state = (await self._cache.load(task_id)).state
+        seq = state.fork_seq
+        records = await self._store.read(task_id, after=seq, upto=seq + 1)
+        first = [event for _, event in events_with_epochs(task_id, records, after=seq, previous=None)]
+        inputs = [event.parts for event in first if isinstance(event, e.InputReceived)]
+        results = {event.call: event.output for event in first if isinstance(event, e.ResultReplaced)}
+        agent, at, made = request.agent, request.at, state.override or e.AgentOverride()
+        fits = {
+            "task_id": state.forked_from == row.task_id,
+            "at": not isinstance(at, int) or seq == at,
+            "agent": state.created_for == (row.agent if agent is None else agent.name),
+            "thread": request.thread_id in (None, state.thread),
+            "input": inputs[:1] == ([] if request.input is None else [request.input]),
+            "replace": results == request.replace,
+            "instructions": request.override.instructions in (None, made.instructions),
+            "model": request.override.model in (None, made.model),
+        }
+        for field, same in fits.items():
+            if not same:
+                what = "is no fork of this task" if field == "task_id" else f"exists with another {field}"
+                message = f"task {task_id} {what}; give another task_id, or none"
+                raise TaskConflict(message, task_id=task_id, field=field)
+        return await self.get_task(task_id)
+
+    async def _write_fork(self, row: TaskRow, new: NewTask, first: list[e.Event]) -> None:
+        """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
+        seq = new.base_seq
+        cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
+        ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
+        new.created = max(shared[-1].time, new.created)  # the clock may have been set back since
+        for offset, event in enumerate(first, 1):
+            if (hide := self._driver.vault.hide_in) is not None:
+                hide(event)
+            event.seq, event.time = seq + offset, new.created
+        record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
+        made = Commit(new.task_id, 1, record, new, "created", release=True)
+        made.format = max(row.format, *[event.format for event in first])
+        await commit(self._store, made)
+
+
+@frozen
+class _ForkRequest:
+    """What a caller asks for; see `ForkVerbs.fork`."""
+
+    at: str | int | None
+    agent: Agent[Any] | None
+    override: e.AgentOverride
+    input: tuple[Content, ...] | None
+    replace: dict[str, Json]
+    thread_id: str | None
+    task_id: str | None
+    options: RunOptions | None
+    expect: int | None
+    by: str | None
+
+    def override_over(self, state: TaskState) -> e.AgentOverride | None:
+        """Return what the fork has in place of what its agent says: what the caller says, else what its parent has."""
+        asked, kept = self.override, state.override
+        nothing = e.AgentOverride()
+        if kept is not None and self.agent is None:
+            if asked == nothing:
+                return kept
+            if (
+                kept.agent == state.agent
+            ):  # else a handoff came between, and the caller means the present agent
+                asked = replace(
+                    kept,
+                    instructions=kept.instructions if asked.instructions is None else asked.instructions,
+                    model=kept.model if asked.model is None else asked.model,
+                )
+        return None if asked == nothing else asked

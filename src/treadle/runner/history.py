@@ -1,0 +1,153 @@
+"""Views of one task's history, a page at a time: its events and its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from treadle.core.events import EVENTS, Event, ModelStarted
+from treadle.core.state import TaskState
+from treadle.core.unknown_names import near_name
+from treadle.drivers import arguments
+from treadle.engine import results
+from treadle.engine.read_results import EventPage, PastRequest, StepPage
+from treadle.engine.results import TaskStepOutput
+from treadle.engine.time_slice import in_slices
+from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound
+from treadle.ports import OutputT, TaskRow
+from treadle.runner.stored_events import StoredEvents, events_that_mention
+from treadle.runner.verbs import verb
+from treadle.runner.views import Ref, ViewVerbs, id_of
+
+SCANNED: Final = 5_000
+"""How many events of a journal a page of certain kinds looks through at most."""
+
+
+class HistoryVerbs(ViewVerbs):
+    """The verbs that read what happened to a task."""
+
+    @verb
+    async def get_events(
+        self,
+        task: Ref,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        kinds: str | Collection[str] | None = None,
+    ) -> EventPage:
+        """Return a page of the events of a task, which begin with those that a fork shares with its parent.
+
+        `for` goes over the events of the page, `async for` also over those of later pages. Those of `runner.sync` are a
+        plain `for`, over all pages.
+
+        Args:
+            task: the task, or its id.
+            after: sequence number of the last event already seen.
+            limit: the most events of a page, 1 to 1,000.
+            kinds: only events of this kind, such as `tool_ended`, or of these.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            JournalCorrupt: an event of the page cannot be read.
+            ConfigurationError: an argument cannot be what its name says.
+        """
+        arguments.page("get_events", limit, None)
+        wanted = _known_kinds(kinds)
+        row = await self._cache.row(id_of(task))
+        stored = StoredEvents(self._store, row.task_id, await self._state_or_none(row) if after else None)
+        items, last = list[Event](), after
+        window = limit if wanted is None else arguments.MAX_PAGE
+        while len(items) < limit and last < row.head and last - after < SCANNED:
+            upto = min(last + window, row.head)
+            for event in await stored.after(last, upto):
+                if wanted is None or event.kind in wanted:
+                    items.append(event)
+            last = upto
+        if len(items) > limit:
+            del items[limit:]
+            last = items[-1].seq
+        cursor = last if last < row.head else None
+        page = EventPage(tuple(items), cursor, row.head)
+        return page.followed_by(
+            lambda seen: self.get_events(row.task_id, after=seen, limit=limit, kinds=wanted)
+        )
+
+    async def _state_or_none(self, row: TaskRow) -> TaskState | None:
+        """Return the state of a task; None if its journal cannot be read to its end."""
+        try:
+            return (await self._cache.load(row.task_id, row)).state
+        except JournalCorrupt:
+            return None
+
+    @verb
+    async def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> StepPage[OutputT]:
+        """Return a page of the steps of a task's present branch that have begun, in order.
+
+        `for` goes over the steps of the page, `async for` also over those of later pages. Those of `runner.sync` are a
+        plain `for`, over all pages.
+
+        Args:
+            task: the task, or its id.
+            after: how many steps come before the page.
+            limit: the most steps of a page, 1 to 1,000.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            ConfigurationError: an argument cannot be what its name says.
+        """
+        arguments.page("get_steps", limit, None)
+        row = await self._cache.row(id_of(task))
+        task_id, end = row.task_id, after + limit
+        async with self._cache.reading(task_id, row) as state:
+            steps = results.all_steps(state)
+            word, typed = results.resting_word(state), self._agents.output_type_of(state)
+            each = (results.step_output(state, step, word, (), typed) for step in steps[after:end])
+            items: list[TaskStepOutput[OutputT]] = await in_slices(each)
+        page = StepPage[OutputT](tuple(items), end if end < len(steps) else None)
+        return page.followed_by(lambda seen: self.get_steps(task_id, after=seen, limit=limit))
+
+    @verb
+    async def get_request(self, task: Ref, step: str | int, *, call: str | None = None) -> PastRequest:
+        """Return the last request to the model in a step as the model saw it: messages, instructions, tools, settings.
+
+        The agent's code, if this runner was given it, makes it again from the journal; `PastRequest.exact` tells
+        whether it is the version that made the request.
+
+        Args:
+            task: the task, or its id.
+            step: the step: its index on the present branch, from 1, or its id; also that of a step that was undone.
+            call: of a step that is a function: the id of one of its requests, as `model_started` names it.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            StepNotFound: there is no such step, or it sent no such request.
+        """
+        row = await self._cache.row(id_of(task))
+        step_id = step if isinstance(step, str) else (await self.get_step(row.task_id, step)).step.step_id
+        started = None
+        for event in await events_that_mention(self._store, row.task_id, step_id):
+            if isinstance(event, ModelStarted) and event.step == step_id and call in (None, event.call):
+                started = event
+        if started is None:
+            what = f"no request {call!r}" if call is not None else "no request to a model"
+            raise StepNotFound(f"step {step_id!r} of task {row.task_id} sent {what}")
+        state = await self._cache.state_at(row.task_id, started.seq)
+        from treadle.drivers.past_requests import PastRequests
+
+        requests = PastRequests(self._agents, self._memory, self._driver.vault)
+        return await asyncio.to_thread(requests.made_again, state, started)
+
+
+def _known_kinds(kinds: str | Collection[str] | None) -> frozenset[str] | None:
+    """Return the kinds of events that a page is to hold; None for all. Raises `ConfigurationError`."""
+    if kinds is None:
+        return None
+    wanted = frozenset((kinds,) if isinstance(kinds, str) else kinds)
+    for kind in sorted(wanted - EVENTS.keys()):
+        near = near_name(kind, EVENTS)
+        hint = f", did you mean {near!r}?" if near is not None else ""
+        raise ConfigurationError(
+            f"get_events: kinds: {arguments.shown(kind)} is no kind of a stored event{hint}"
+        )
+    return wanted

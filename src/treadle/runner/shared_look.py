@@ -1,0 +1,186 @@
+"""One look at a task in the store for all its watchers in one event loop.
+
+Theory of operation
+-------------------
+
+A watcher of a task that is driven here is told of all that happens by the channel of the task. Of a task that another
+process drives only its store tells. Each watcher used to read it: with ten watchers of a task, ten reads for each of
+its events. So the watchers of a task in an event loop share a look:
+
+    the store names the task as changed  --+
+    the task was taken or released here  --+--> look_soon --> read the row --> new events? --> show them in the channel
+    time has passed (a driver may crash) --+                      |
+                                                                  +--> state or driver differ? --> wake the watchers
+
+What the journal holds behind `channel.shown`, the last event that the channel showed, is read once and shown to all
+watchers through the log of the channel, as a driver here would have shown it. A watcher that is further back, since it
+joined later or was slow, reads the journal by itself until it has caught up.
+
+Invariant: once a watcher has caught up (`caught_up`), every later event is in the log of the channel soon after it is
+durable, or the watcher is told by a gap in the numbers that it has to read the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from treadle.core.events import TaskStood
+from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
+from treadle.engine.broadcast import Channel, Watcher, call_in_loop
+from treadle.errors import TaskNotFound
+from treadle.runner.stored_events import StoredEvents
+
+REST_SECONDS: Final = 5.0
+"""Seconds between two looks at a task without a driver: the store tells of it, unless the telling process crashed."""
+
+
+class SharedLook:
+    """How a task stands, for its watchers in one event loop; use `of` to get it, and `leave` it in the end."""
+
+    def __init__(self, tasks: OwnedTasks, task_id: str, channel: Channel) -> None:
+        self._tasks = tasks
+        self._task_id = task_id
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._stored = StoredEvents(tasks.store, task_id)
+        self._users = 0
+        self._is_stale = True
+        """whether the task may have changed since the last look began"""
+
+        self._looking: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._created: int | None = None
+        """when the task was made, as its row says; None before it was read"""
+
+        self._made_here: OwnedTask | None = None
+        """the task if this process made it while there were watchers"""
+
+        self.generation = 0
+        """a number that changes when the task was deleted, or another task was made with its id"""
+
+        self._standing: TaskStood | None = None
+        self._failure: Exception | None = None
+
+    @classmethod
+    def of(cls, tasks: OwnedTasks, task_id: str, watcher: Watcher) -> SharedLook:
+        """Return the look of a watcher in this event loop, shared with those that are there."""
+        channel, loop = watcher.channel, asyncio.get_running_loop()
+        look = channel.looks.get(loop)
+        if not isinstance(look, SharedLook):
+            look = channel.looks[loop] = cls(tasks, task_id, channel)
+        look._users += 1
+        watcher.shares_look = True
+        return look
+
+    def leave(self) -> None:
+        """Note that a watcher has gone; the last one ends the look."""
+        self._users -= 1
+        if not self._users:
+            self._channel.looks.pop(self._loop, None)
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def stands(self) -> TaskStood:
+        """Return how the task stands; raises `TaskNotFound`, or the error of the store."""
+        if self._looking is not None and self._is_stale:
+            await asyncio.shield(self._looking)  # it began before what the caller was told of
+        self._begin()
+        if self._looking is not None:
+            await asyncio.shield(self._looking)
+        if self._failure is not None:
+            raise self._failure
+        assert self._standing is not None, "the task was looked at"
+        return self._standing
+
+    def caught_up(self, seq: int) -> None:
+        """Note that a watcher has read the journal up to an event, and is shown the later ones from now on."""
+        channel, stood = self._channel, self._standing
+        if channel.shown is None:  # the caller may wait for an event that is still to come
+            channel.shown = seq if stood is None else min(seq, stood.head)
+        if stood is not None and not stood.live and stood.head > channel.shown:
+            self.look_soon()  # they came while there was no watcher to show them to
+        elif self._timer is None and self._looking is None:
+            self._look_later()
+
+    def look_soon(self) -> None:
+        """Look at the task: it may have changed; from any thread."""
+        live = self._tasks.live_standing(self._task_id)
+        if live is not None:  # at once, so that watchers are told before the first delta
+            owned = self._tasks.tasks.get(self._task_id)
+            if owned is not None and owned.writer.is_new and owned is not self._made_here:
+                self._made_here = owned
+                self._begin_anew()
+            self._set(live, None)
+            return
+        self._is_stale = True
+        call_in_loop(self._loop, self._begin)
+
+    def _begin(self) -> None:
+        if self._is_stale and self._looking is None and self._users:
+            self._looking = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        self._is_stale, stood, failure = False, None, None
+        try:
+            stood = self._tasks.live_standing(self._task_id)
+            if stood is None:
+                row = await self._tasks.cache.row(self._task_id)
+                if row.created != self._created:
+                    if self._created is not None:
+                        self._begin_anew()
+                    self._created = row.created
+                await self._show(row.head)
+                # It may have been taken meanwhile.
+                stood = self._tasks.live_standing(self._task_id) or self._tasks.standing(row)
+        except Exception as error:  # noqa: BLE001  each watcher gets it
+            failure = error
+            if isinstance(error, TaskNotFound):
+                self._begin_anew()
+        finally:
+            self._looking = None
+        self._set(stood, failure)
+        self._look_later()
+        self._begin()
+
+    def _begin_anew(self) -> None:
+        """Forget the task that was watched: it is no more."""
+        self.generation += 1
+        self._created = self._channel.shown = None
+        self._stored = StoredEvents(self._tasks.store, self._task_id)
+
+    async def _show(self, head: int) -> None:
+        """Show the watchers what the journal holds behind what they were shown."""
+        shown = self._channel.shown
+        if shown is not None and head > shown:
+            self._channel.show(await self._stored.after(shown))
+
+    def _set(self, stood: TaskStood | None, failure: Exception | None) -> None:
+        before, self._standing, self._failure = self._standing, stood, failure
+        if failure is not None or differs(stood, before):
+            for watcher in list(self._channel.watchers):
+                if watcher.shares_look and watcher.wakeup.loop is self._loop:
+                    watcher.look_again()
+
+    def _look_later(self) -> None:
+        """Look again after a while: a driver that is killed, or whose event loop is closed, tells nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        patience = self._tasks.patience(self._task_id)
+        if patience is None or not self._users:
+            return
+        if self._standing is not None and not self._standing.driven:
+            patience = REST_SECONDS
+        self._timer = self._loop.call_later(patience, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer, self._is_stale = None, True
+        self._begin()
+
+
+def differs(stood: TaskStood | None, before: TaskStood | None) -> bool:
+    """Whether a task stands in another state, or has another kind of driver, than before."""
+    if stood is None or before is None:
+        return stood is not before
+    return (stood.state, stood.driven, stood.live) != (before.state, before.driven, before.live)

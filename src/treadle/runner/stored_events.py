@@ -1,0 +1,203 @@
+"""Events read from a journal, each with the task, the agents and the tool that it tells of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from treadle.core.codec import mentions
+from treadle.core.events import (
+    AgentChanged,
+    CallOccurrence,
+    CallRequested,
+    Event,
+    EventOrigin,
+    ModelReturned,
+    Rewound,
+    RouteChosen,
+    ToolStarted,
+    explain_names,
+)
+from treadle.core.ids import base_call_id, content_name, undone_call
+from treadle.core.journal import unfold
+from treadle.core.state import TaskState
+from treadle.core.team import AgentTrack
+from treadle.core.withheld import for_watchers
+from treadle.engine.time_slice import TimeSlice
+from treadle.errors import TaskNotFound
+from treadle.ports import JournalStore, Record, TaskRow
+
+_AGENT_OF_TASK: Final = ("task_created", "task_forked")
+"""The kinds of events that name the agent which a task begins with."""
+
+
+class StoredEvents:
+    """Reads a task's events from its journal, and says of each which task, agents and tool it tells of.
+
+    Long journals are read in slices: the event loop does its other work meanwhile.
+
+    Args:
+        store: where the journal is.
+        task_id: the task.
+        state: of the task, if the caller has it: it spares the search for what earlier events tell of later ones.
+    """
+
+    def __init__(self, store: JournalStore, task_id: str, state: TaskState | None = None) -> None:
+        explain_names()
+        self._store = store
+        self._task_id = task_id
+        self._state = state
+        self._origin: EventOrigin | None = None
+        self._track = AgentTrack()
+        self._names: dict[str, str] = {}
+        """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
+
+    async def after(self, seq: int, upto: int | None = None) -> Sequence[Event]:
+        """Return the events after a sequence number; none if the task was never made: its creator raises the error.
+
+        Args:
+            seq: the last event before; from one call to the next it only grows.
+            upto: the last event; None for all.
+        """
+        try:
+            records = await self._store.read(self._task_id, after=seq, upto=upto)
+            events = for_watchers(await self._decoded(records, seq, upto))
+            if events:
+                await self.origin_at(seq)
+        except TaskNotFound:
+            return []
+        for event in events:
+            if self._origin is not None:
+                event.origin = self._at(self._origin, event)
+            call = self._call_of(event)
+            if call is None:
+                continue
+            if (content := content_name(call)) is not None:
+                event.tool_name = content
+                continue
+            if call not in self._names:
+                await self._find_name(call, event.seq)
+            event.tool_name = self._names.get(call, "")
+        return events
+
+    async def origin_at(self, seq: int) -> EventOrigin:
+        """Return the task with the agents on the path to it, as they were when its events began to be read.
+
+        Args:
+            seq: the event behind which they are read, if none was read yet.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        if self._origin is None:
+            self._origin = await self._found_origin(seq)
+        return self._origin
+
+    async def _decoded(self, records: Sequence[Record], seq: int, upto: int | None = None) -> list[Event]:
+        """Return the events of records from after `seq` on, which are checked on the way."""
+        found: list[Event] = []
+        time_slice = TimeSlice()
+        for _, events in unfold(self._task_id, records, after=seq, previous=None if seq else b""):
+            found += events
+            if time_slice.is_over:
+                await time_slice.pause()
+        while upto is not None and found and found[-1].seq > upto:
+            found.pop()  # its record goes on after it
+        return found
+
+    async def _find_name(self, call: str, before: int) -> None:
+        """Note which tool a call names that was asked for before an event."""
+        known = self._state.find_call(call) if self._state is not None else None
+        if known is not None:
+            self._names[call] = known.name
+            return
+        for event in await events_that_mention(self._store, self._task_id, call, before):
+            self._note_names(event)
+
+    def _call_of(self, event: Event) -> str | None:
+        """Return which call an event tells of; None if of none. What an answer asks for is noted."""
+        if not isinstance(event, CallOccurrence):
+            self._note_names(event)
+            return None
+        undoes = event.undoes if isinstance(event, ToolStarted) else None
+        return base_call_id(undoes or undone_call(event.call))
+
+    def _note_names(self, event: Event) -> None:
+        if isinstance(event, (ModelReturned, RouteChosen)) and event.message is not None:
+            self._names.update({call.id: call.name for call in event.message.tool_calls})
+        elif isinstance(event, CallRequested):
+            self._names[event.call] = event.name
+
+    def _at(self, origin: EventOrigin, event: Event) -> EventOrigin:
+        """Return where an event comes from, by the agent that the task was with then; events come in order."""
+        before, agent = self._track.agent, self._track.note(event)
+        if type(event) is Rewound:
+            agent = before
+        if agent in ("", origin.agent_path[-1]):
+            return origin
+        return EventOrigin(origin.task_id, (*origin.agent_path[:-1], agent))
+
+    async def _found_origin(self, seq: int) -> EventOrigin:
+        """Return the task with the agents on the path to it, as the rows of its parents tell.
+
+        Where the conversation of a parent moved, its journal tells whose call the task below it is.
+        """
+        row = await self._store.row(self._task_id)
+        if seq and not self._never_moved():
+            for event in await _agents_in(self._store, row, seq):
+                self._track.note(event)
+        path = [row.agent]
+        with suppress(TaskNotFound):  # a parent was deleted
+            while row.parent is not None:
+                child, row = row, await self._store.row(row.parent)
+                path.insert(0, await self._caller(row, child.task_id))
+        return EventOrigin(self._task_id, tuple(path))
+
+    def _never_moved(self) -> bool:
+        """Whether the task is known to have been with one agent all the time."""
+        state = self._state
+        return state is not None and state.forked_from is None and not state.versions
+
+    async def _caller(self, row: TaskRow, child: str) -> str:
+        """Return the agent of a task that called a task below it."""
+        track, started = AgentTrack(), row.agent
+        for event in await _agents_in(self._store, row, None, child):
+            track.note(event)
+            if isinstance(event, ToolStarted) and event.child == child:
+                return track.agent or started
+        return row.agent
+
+
+async def _agents_in(store: JournalStore, row: TaskRow, upto: int | None, *mentioned: str) -> Iterable[Event]:
+    """Return the events by which an `AgentTrack` learns which agent a task was with, and those that mention a text."""
+    if row.format < AgentChanged.since and row.base is None:
+        return ()
+    records = await store.read(row.task_id, upto=upto)
+    if any(mentions(record.data, (AgentChanged.kind,)) for record in records):
+        return await _events_of(row.task_id, records, upto)
+    return await _events_of(
+        row.task_id, [each for each in records if mentions(each.data, (*_AGENT_OF_TASK, *mentioned))], upto
+    )
+
+
+async def events_that_mention(
+    store: JournalStore, task_id: str, name: str, upto: int | None = None
+) -> Sequence[Event]:
+    """Return the events, up to a sequence number, of the records that hold a certain text, such as an id."""
+    records = await store.read(task_id, upto=upto)
+    quoted = (json.dumps(name, ensure_ascii=False),)
+    return await _events_of(task_id, [each for each in records if mentions(each.data, quoted)], upto)
+
+
+async def _events_of(task_id: str, records: Sequence[Record], upto: int | None) -> list[Event]:
+    """Return the events of some records, each of which is trusted."""
+    found: list[Event] = []
+    time_slice = TimeSlice()
+    for record in records:
+        for _, events in unfold(task_id, (record,), previous=None):
+            found += events
+        if time_slice.is_over:
+            await time_slice.pause()
+    return [event for event in found if upto is None or event.seq <= upto]

@@ -1,0 +1,209 @@
+"""Watching a task: its events from a sequence number on, to its next rest or for as long as it is there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from dataclasses import replace
+
+from treadle.core.events import Ephemeral, Event, RawChunk, TaskStood
+from treadle.drivers.owned_tasks import OwnedTasks
+from treadle.engine.broadcast import Stopped, Watcher
+from treadle.errors import TaskNotFound
+from treadle.runner.shared_look import SharedLook, differs
+from treadle.runner.stored_events import StoredEvents
+from treadle.runner.subscription import Subscription
+from treadle.runner.verbs import refuses
+
+
+class _Place:
+    """How far a watcher has read the events of a task, and what follows.
+
+    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher is
+    not shown is read from the journal.
+
+    Args:
+        tasks: have the channel of the task.
+        task_id: the task.
+        watcher: takes from the channel.
+        after: sequence number of the last event that was read before.
+        deltas: whether deltas are yielded too.
+    """
+
+    def __init__(
+        self, tasks: OwnedTasks, task_id: str, watcher: Watcher, after: int, *, deltas: bool
+    ) -> None:
+        self._watcher = watcher
+        self._deltas = deltas
+        self._held: deque[Ephemeral] = deque()
+        self._stored = StoredEvents(tasks.store, task_id)
+        self.last = after
+        self.is_behind = False
+        """whether the journal holds events that the channel does not show"""
+
+        self.stopped = False
+        """whether this process was seen to release the task since this was last set to False"""
+
+        self.final: int | None = None
+        """the task's last event when this process released it, if there are no later ones yet"""
+
+    def take(self) -> Iterator[Event | Ephemeral]:
+        """Yield what the channel shows, as far as all before it was yielded."""
+        for item in self._watcher.take():
+            if isinstance(item, Ephemeral):
+                if not self._watcher.raw and isinstance(item, RawChunk):
+                    continue
+                if self._deltas and item.after == self.last:
+                    yield item
+                elif self._deltas and item.after > self.last:
+                    self._held.append(item)
+                continue  # of a delta before `last`, what it announced was read from the journal already
+            if isinstance(item, Stopped):
+                self.stopped, self.final = True, item.seq
+            elif item.seq == self.last + 1:
+                self.last = item.seq
+                yield item
+            elif item.seq > self.last:
+                self.is_behind = True
+            while self._held and self._held[0].after <= self.last:
+                yield self._held.popleft()
+
+    async def located(self, stood: TaskStood) -> TaskStood:
+        """Return how the task stands, with the task and the agents it tells of, for this watcher alone."""
+        own = replace(stood)
+        own.origin = await self._stored.origin_at(self.last)
+        return own
+
+    async def read(self, *, to_end: bool) -> AsyncGenerator[Event | Ephemeral, None]:
+        """Yield what the journal holds behind what was yielded; unless `to_end`, up to what the channel shows next."""
+        self._watcher.missed = self.is_behind = False
+        shown = None if to_end else self._watcher.next_seq()
+        upto = None if shown is None else shown - 1
+        for event in await self._stored.after(self.last, upto) if upto is None or upto > self.last else ():
+            self.last = event.seq
+            yield event
+        while self._held and self._held[0].after <= self.last:
+            delta = self._held.popleft()
+            if delta.after == self.last:  # the events that earlier deltas announced were yielded
+                yield delta
+
+
+async def watch(
+    tasks: OwnedTasks,
+    task_id: str,
+    watcher: Watcher,
+    *,
+    after: int,
+    deltas: bool,
+    over: Callable[[], Awaitable[bool]],
+) -> AsyncGenerator[Event | Ephemeral, None]:
+    """Yield what happens to a task after a sequence number, each event once and in order, until it is over.
+
+    Events from before the watcher was made are only yielded where others follow them. `over` is called when the task
+    may have stopped.
+    """
+    place, look = (
+        _Place(tasks, task_id, watcher, after, deltas=deltas),
+        SharedLook.of(tasks, task_id, watcher),
+    )
+    try:
+        while True:
+            ended = False
+            if watcher.look or place.stopped:
+                watcher.look = False
+                ended = await over()
+            place.stopped = False
+            for item in place.take():
+                yield item
+            if place.is_behind or watcher.missed or (ended and place.last != place.final):
+                async for item in place.read(to_end=True):
+                    yield item
+            if ended:
+                return
+            if not place.stopped:
+                look.caught_up(place.last)
+                await watcher.wait()
+    finally:
+        look.leave()
+        tasks.channels.unsubscribe(task_id, watcher)
+
+
+async def follow(
+    tasks: OwnedTasks,
+    task_id: str,
+    watcher: Watcher | None = None,
+    *,
+    after: int,
+    deltas: bool,
+    raw: bool = False,
+    to_rest: bool = False,
+) -> AsyncGenerator[Event | Ephemeral, None]:
+    """Yield a task's events after a sequence number, each once and in order, and how it stands when that changes.
+
+    A `TaskStood` of a task at rest comes behind the events up to that rest, every other one at once: before the deltas
+    of the driver that it tells of. It ends when the task is deleted; with `to_rest` at the first rest, and then no
+    `TaskStood` is yielded. Without a watcher it makes one at the first event that is asked for.
+    """
+    watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
+    place, look = (
+        _Place(tasks, task_id, watcher, after, deltas=deltas),
+        SharedLook.of(tasks, task_id, watcher),
+    )
+    place.is_behind = True
+    told: TaskStood | None = None
+    generation: int | None = None
+    try:
+        while True:
+            rest: TaskStood | None = None
+            if watcher.look or place.stopped:
+                released = place.final if place.stopped and not tasks.is_owned(task_id) else None
+                watcher.look = place.stopped = False
+                try:
+                    if to_rest and released is not None:
+                        stood = TaskStood("", driven=False, live=False, head=released)
+                    else:
+                        stood = await look.stands()
+                except TaskNotFound:
+                    if told is None or to_rest:
+                        raise
+                    return
+                if generation is None:
+                    generation = look.generation
+                elif generation != look.generation and not to_rest:
+                    return  # it was deleted, and another task was made with its id
+                if differs(stood, told):
+                    if stood.driven or (told is None and not to_rest):
+                        told = stood
+                        if not to_rest:
+                            yield await place.located(stood)
+                    else:
+                        rest = stood
+            if place.is_behind:
+                async for item in place.read(to_end=False):
+                    yield item
+            for item in place.take():
+                yield item
+            behind_rest = rest is not None and place.last < rest.head
+            if place.is_behind or watcher.missed or behind_rest:
+                async for item in place.read(to_end=True):
+                    yield item
+            if rest is not None and to_rest:
+                return
+            if rest is not None:
+                told = rest
+                yield await place.located(rest)
+            if not place.stopped:
+                look.caught_up(place.last)
+                await watcher.wait()
+    finally:
+        look.leave()
+        tasks.channels.unsubscribe(task_id, watcher)
+
+
+@refuses(
+    iter="write `async for event in handle.events()`; without asyncio, "
+    "`for event in runner.sync.handle(task).events()`",
+    await_="write `async for event in handle.events()`",
+)
+class WatchedEvents(Subscription[Event | Ephemeral]):
+    """The events of a task as a caller is given them."""

@@ -1,0 +1,134 @@
+"""Changes of tasks: each as a list shows it, in this process and in others, coalesced and never replayed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate, gate_agent, until
+from treadle import Agent, Runner, ScriptedModel
+from treadle.engine.results import TaskSummary
+from treadle.errors import MisusedVerb
+from treadle.llm.scripted import text
+
+pytestmark = pytest.mark.anyio
+
+
+class Told:
+    """The changes of a runner, collected in the background."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.tasks: list[TaskSummary] = []
+        self._changes = runner.changes()
+        self._collecting = asyncio.create_task(self._collect())
+
+    async def _collect(self) -> None:
+        async for task in self._changes:
+            self.tasks.append(task)
+
+    def states(self, task_id: str) -> list[str]:
+        return [task.state for task in self.tasks if task.task_id == task_id]
+
+    async def left(self) -> None:
+        self._collecting.cancel()
+        await asyncio.wait([self._collecting])
+
+
+def short_agent() -> Agent[Any]:
+    return Agent(ScriptedModel([text("Hello.")]), name="greeter")
+
+
+async def test_changes_tell_of_tasks_as_lists_show_them_and_nothing_from_before(runner: Runner) -> None:
+    before = (await runner.run(short_agent(), "Hi")).task_id
+    told = Told(runner)
+    gate = Gate(read_only=True)
+    handle = await runner.start(gate_agent(gate), "go")
+    await until(lambda: told.states(handle.task_id)[-1:] == ["running"])
+    await gate.entered.wait()
+    await handle.interrupt()
+    await until(lambda: told.states(handle.task_id)[-1:] == ["interrupted"])
+    gate.let_go.set()
+    await runner.resume(handle.task_id, agent=gate_agent(gate))
+    await until(lambda: told.states(handle.task_id)[-1:] == ["completed"])
+    await told.left()
+    assert told.states(before) == []
+    (listed,) = [task for task in (await runner.list_tasks()).items if task.task_id == handle.task_id]
+    assert told.tasks[-1] == listed
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_changes_tell_of_tasks_that_another_runner_drives(tmp_path: Any, shared: bool) -> None:
+    path = tmp_path / "journal.db"
+    async with Runner(path) as driver, Runner(driver.store if shared else path) as watcher:
+        told = Told(watcher)
+        await asyncio.sleep(0.3)
+        ids = [(await driver.run(short_agent(), "Hi")).task_id for _ in range(5)]
+        await until(lambda: all(told.states(task_id)[-1:] == ["completed"] for task_id in ids))
+        await told.left()
+
+
+async def test_a_task_that_changes_often_is_told_of_seldom(runner: Runner) -> None:
+    told = Told(runner)
+    task = await runner.create_task(Agent(ScriptedModel([text(f"{n}") for n in range(40)])), "Hi")
+    for n in range(20):
+        await runner.run_step(task, input=f"And {n}?")
+    await until(lambda: told.states(task.task_id)[-1:] == ["answered"])
+    await told.left()
+    assert len(told.tasks) < 20
+
+
+async def test_what_changed_while_the_store_was_not_heard_is_told_after_the_gap(runner: Runner) -> None:
+    """A store that lost its connection cannot name what changed: what is driven, or newest, is looked at."""
+    old = await runner.create_task(short_agent(), "Hi")
+    told = Told(runner)
+    await asyncio.sleep(0.05)
+    new = await runner.create_task(short_agent(), "Hi")
+    await until(lambda: told.states(new.task_id)[-1:] == ["created"])
+    told.tasks.clear()
+    runner._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+    await asyncio.sleep(0.3)
+    await told.left()
+    assert told.tasks == [], f"{old} did not change, and {new} was told before"
+
+
+async def test_what_other_processes_changed_in_a_gap_is_told_also_of_old_tasks(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    async with Runner(path) as driver, Runner(path) as watcher:
+        old = [await driver.create_task(short_agent(), "Hi") for _ in range(3)]
+        monkeypatch.setattr(watcher.store, "watch", lambda wake: lambda: None)  # it hears nothing
+        told = Told(watcher)
+        await asyncio.sleep(0.05)
+        await driver.resume(old[0], agent=short_agent())
+        await asyncio.sleep(0.3)
+        assert told.tasks == []
+        watcher._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+        await until(lambda: told.states(old[0].task_id) == ["completed"])
+        await asyncio.sleep(0.3)
+        watcher._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.3)
+        await told.left()
+    assert [(task.task_id, task.state) for task in told.tasks] == [(old[0].task_id, "completed")]
+
+
+def test_changes_without_asyncio(tmp_path: Any) -> None:
+    with Runner(tmp_path / "journal.db").sync as runner:
+        changes = runner.changes()
+        task_id = runner.run(short_agent(), "Hi").task_id
+        assert next(changes).task_id == task_id
+
+
+def test_changes_need_an_event_loop(tmp_path: Any) -> None:
+    with pytest.raises(MisusedVerb, match=r"runner\.sync\.changes\(\)"):
+        Runner(tmp_path / "journal.db").changes()
+
+
+async def test_changes_of_the_tenant_without_a_name_told_of_the_tasks_of_the_others(runner: Runner) -> None:
+    told = Told(runner)
+    await runner.scoped(tenant="acme").run(short_agent(), "Hi")
+    mine = (await runner.run(short_agent(), "Hi")).task_id
+    await until(lambda: told.states(mine)[-1:] == ["completed"])
+    await asyncio.sleep(0.3)
+    await told.left()
+    assert {task.task_id for task in told.tasks} == {mine}

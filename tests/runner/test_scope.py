@@ -1,0 +1,162 @@
+"""A scoped runner acts for one principal, and keeps the options of its calls under a ceiling."""
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import adder, calculator, sayer
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel
+from treadle.engine.options import from_json
+from treadle.errors import ConfigurationError
+from treadle.llm.scripted import text
+from treadle.runner.views import driver_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def kinds_by(runner: Runner, task_id: str) -> dict[str, Any]:
+    """Return who each event with a `by` names, by its kind."""
+    events = [event async for event in runner.handle(task_id).events()]
+    return {event.kind: vars_of["by"] for event in events if "by" in (vars_of := fields_of(event))}
+
+
+def fields_of(event: Any) -> dict[str, Any]:
+    return {field.name: getattr(event, field.name) for field in fields(event)}
+
+
+async def options_of(runner: Runner, task_id: str) -> RunOptions:
+    return from_json((await driver_of(runner).cache.load(task_id)).state.options)
+
+
+async def test_each_command_of_a_scoped_runner_records_for_whom_it_acts(store: Any) -> None:
+    async with Runner(store, agents=[adder()]) as runner:
+        anns = runner.scoped(by="ann")
+        task = await anns.create_task(adder(), "1 + 2?")
+        await anns.pause(task)
+        await anns.handle(task.task_id).send("quickly")
+        await anns.resume(task)
+        await anns.undo_step(task, to=0)
+        by = await kinds_by(runner, task.task_id)
+        for kind in ("pause_requested", "input_received", "resumed", "task_reopened", "undo_requested"):
+            assert by[kind] == "ann"
+
+
+async def test_a_caller_cannot_act_for_another_principal(store: Any) -> None:
+    async with Runner(store) as runner:
+        anns = runner.scoped(by="ann")
+        task = await anns.create_task(adder(), "1 + 2?")
+        with pytest.raises(
+            ConfigurationError, match="pause: by must be 'ann', for which this runner acts, got 'bob'"
+        ):
+            await anns.pause(task, by="bob")
+        with pytest.raises(ConfigurationError, match="by must be 'ann'"):
+            await anns.handle(task.task_id).cancel(by="bob")
+        with pytest.raises(ConfigurationError, match="scoped: this runner acts for 'ann'"):
+            anns.scoped(by="bob")
+        assert (await anns.pause(task, by="ann")).state == "paused"
+
+
+async def test_new_tasks_and_resumes_stay_under_the_ceiling(store: Any) -> None:
+    ceiling = RunOptions(limits=Limits(tool_calls=5), max_parallel_tools=2, interaction="headless")
+    async with Runner(store, options=RunOptions(limits=Limits(tokens=10_000))) as runner:
+        limited = runner.scoped(options=ceiling)
+        asked = RunOptions(
+            limits=Limits(tool_calls=50, steps=7), max_parallel_tools=10, interaction="external"
+        )
+        for given in (None, asked):
+            task = await limited.create_task(adder(), "1 + 2?", options=given)
+            kept = await options_of(runner, task.task_id)
+            assert kept.limits is not None
+            assert (kept.limits.tool_calls, kept.limits.tokens) == (5, 10_000)
+            assert kept.limits.steps == (7 if given else None)
+            assert (kept.max_parallel_tools, kept.interaction) == (2, "headless")
+        result = await limited.resume(
+            task, agent=adder(), options=RunOptions(limits=Limits(tool_calls=99), max_parallel_tools=9)
+        )
+        kept = await options_of(runner, result.task_id)
+        assert kept.limits is not None
+        assert (kept.limits.tool_calls, kept.max_parallel_tools) == (5, 2)
+
+
+async def test_a_fork_stays_under_the_ceiling_though_its_task_had_none(store: Any) -> None:
+    async with Runner(store) as runner:
+        result = await runner.run(adder(), "1 + 2?", options=RunOptions(labels={"team": "a", "for": "bob"}))
+        ceiling = RunOptions(limits=Limits(model_calls=1), labels={"for": "ann"})
+        fork = await runner.scoped(options=ceiling).fork(result.task_id, at=1)
+        kept = await options_of(runner, fork.task_id)
+        assert kept.limits == Limits(model_calls=1)
+        (row,) = (await runner.list_tasks(labels={"for": "ann"})).items
+        assert (row.task_id, row.labels) == (fork.task_id, {"team": "a", "for": "ann"})
+
+
+async def test_a_run_of_a_known_task_under_a_ceiling_does_not_loosen_its_limits(store: Any) -> None:
+    async with Runner(store) as runner:
+        strict = RunOptions(limits=Limits(steps=3))
+        task = await runner.create_task(sayer(), "Hi", task_id="known", options=strict)
+        limited = runner.scoped(options=RunOptions(limits=Limits(steps=100)))
+        for options in (None, RunOptions(limits=Limits(steps=50))):
+            await limited.run(sayer(), "Hi", task_id="known", options=options)
+            assert (await options_of(runner, task.task_id)).limits == Limits(steps=3)
+
+
+async def test_a_compaction_stays_under_the_ceiling(store: Any) -> None:
+    async with Runner(store, agents=[sayer()]) as runner:
+        for _ in range(3):
+            await runner.run(sayer(), "hi", thread_id="talk")
+        limited = runner.scoped(options=RunOptions(limits=Limits(tokens=77)))
+        await limited.compact_thread("talk", keep=1, agent=sayer("A summary.", name="summary"))
+        (summary,) = (await runner.list_tasks(agent="summary")).items
+        assert (await options_of(runner, summary.task_id)).limits == Limits(tokens=77)
+
+
+async def test_streams_and_synchronous_verbs_are_in_the_scope_too() -> None:
+    with Runner("memory:", agents=[calculator()]).sync as sync:
+        anns = sync.scoped(by="ann", options=RunOptions(limits=Limits(steps=2)))
+        with anns.run_stream(calculator(), "1 + 2?") as stream:
+            seen = [event.kind for event in stream]
+        assert "limit_reached" in seen
+        assert stream.result.state == "degraded"
+        assert anns.pause(anns.create_task(calculator(), "x")).state == "paused"
+
+
+async def test_a_scoped_runner_is_as_long_open_as_the_runner_it_was_made_of(store: Any) -> None:
+    slow = Agent(ScriptedModel([text("later", delay=30)]), name="slow")
+    async with Runner(store, agents=[slow]) as runner:
+        async with runner.scoped(by="ann") as anns:
+            handle = await anns.start(slow, "go")
+        assert (await runner.get_task(handle.task_id)).state == "running"
+        with pytest.raises(ConfigurationError, match="begin_adopting: call it on the runner"):
+            anns.begin_adopting()
+        with pytest.raises(ConfigurationError, match="drain: call it on the runner"):
+            await anns.drain()
+        assert (await anns.interrupt(handle.task_id)).state == "interrupted"
+        assert (await anns.run(sayer(), "hi")).final_text == "Hello."
+
+
+async def test_a_scope_within_a_scope_is_narrower() -> None:
+    runner = Runner("memory:")
+    inner = runner.scoped(options=RunOptions(limits=Limits(steps=5, tokens=100))).scoped(
+        by="ann", options=RunOptions(limits=Limits(steps=9, cost=1))
+    )
+    task = await inner.create_task(adder(), "1 + 2?")
+    assert (await options_of(runner, task.task_id)).limits == Limits(steps=5, tokens=100, cost=1)
+    assert (await inner.pause(task)).state == "paused"
+    assert (await kinds_by(runner, task.task_id))["pause_requested"] == "ann"
+
+
+def test_by_and_options_are_given_by_name_in_every_verb() -> None:
+    for name, member in inspect.getmembers(Runner("memory:"), inspect.ismethod):
+        if name.startswith("_"):
+            continue
+        for parameter in inspect.signature(member).parameters.values():
+            if parameter.name in ("by", "options"):
+                assert parameter.kind is parameter.KEYWORD_ONLY, f"{name}({parameter.name}=)"
+
+
+async def test_an_argument_by_that_names_no_caller_is_left_to_the_caller(store: Any) -> None:
+    async with Runner(store) as runner:
+        ann = runner.scoped(by="ann")
+        assert (await ann.usage(by="day")).by == "day"
+        assert (await ann.usage()).by == "agent"
