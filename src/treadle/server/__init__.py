@@ -1,0 +1,61 @@
+"""The HTTP server: every verb of the runner, and live streams of events, over any number of tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from treadle.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from treadle.server.application import Application, app
+    from treadle.server.limits import ServerLimits
+    from treadle.server.principals import (
+        ADMIN,
+        ALL,
+        OneToken,
+        Principal,
+        ProxyHeader,
+        TokenFile,
+        digest_of,
+        token_in,
+    )
+
+_HOMES = {
+    "Application": "application",
+    "app": "application",
+    "ServerLimits": "limits",
+    **dict.fromkeys(
+        ("ADMIN", "ALL", "OneToken", "Principal", "ProxyHeader", "TokenFile", "digest_of", "token_in"),
+        "principals",
+    ),
+}
+
+__all__ = [
+    "ADMIN",
+    "ALL",
+    "Application",
+    "OneToken",
+    "Principal",
+    "ProxyHeader",
+    "ServerLimits",
+    "TokenFile",
+    "app",
+    "digest_of",
+    "token_in",
+]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"treadle.server has no {name!r}")
+        from importlib import import_module
+
+        try:
+            home = import_module(f"treadle.server.{_HOMES[name]}")
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] != "starlette":
+                raise
+            raise MissingExtra("server", "The HTTP server") from None
+        return getattr(home, name)

@@ -1,0 +1,180 @@
+"""The ASGI application: every verb of a runner over HTTP. It holds no state of a task: several may serve one store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+
+from treadle.drivers import arguments
+from treadle.drivers.adoption import Adoption, Tell, log
+from treadle.engine.options import RunOptions
+from treadle.errors import ConfigurationError
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
+from treadle.server.calls import Service
+from treadle.server.driving import DrivingLoop
+from treadle.server.guard import Doors, Guard
+from treadle.server.limits import ServerLimits
+from treadle.server.principals import TOKEN_FILE, Authenticate, OneToken, token_in
+from treadle.server.problems import Problem
+from treadle.server.routes import routes
+
+STREAM_SECONDS: Final = 1.0
+"""Seconds in which streams have to end when the server does."""
+
+
+class Application(Starlette):
+    """The ASGI application of a runner.
+
+    `lifespan` opens the runner, adopts tasks, and gives them back at the end. An application that this one is mounted
+    in does not run it by itself: give it as `FastAPI(lifespan=api.lifespan)`. Without it every operation is served,
+    and only no task is adopted.
+    """
+
+    def __init__(self, service: Service, guard: Mapping[str, Any], *, drive: bool) -> None:
+        self.service = service
+        self._drive = drive
+        self._ended = False
+        self.tell: Tell = log
+        """is called with what the adopter did or met, in the loop in which tasks are driven"""
+
+        super().__init__(
+            routes=routes(service),
+            middleware=[Middleware(Guard, **guard)],
+            exception_handlers={HTTPException: _refuse},
+            lifespan=self.lifespan,
+        )
+        self.router.redirect_slashes = False
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
+        """Open the runner, and drive tasks if this server does, until the block ends."""
+        async with self.service.runner:
+            if self._drive:
+                await self.service.drives.run(self._adopt)
+            try:
+                yield
+            finally:
+                self.begin_leaving()
+                await self.end()
+
+    def begin_leaving(self) -> None:
+        """Take no new work: the server is not ready any more, and its streams end."""
+        self.service.draining = True
+        self.service.stop_waiting()
+        self.service.holds.leave()
+        self.service.streams.leave()
+
+    async def leave(self, grace: float = 0.0) -> None:
+        """Take no new work, end the streams, and give back the tasks that this process drives.
+
+        The same again, with a shorter grace, ends the grace of the first.
+
+        Args:
+            grace: seconds for which calls in flight may end.
+        """
+        self.begin_leaving()
+        service = self.service
+        drained = service.drives.run(lambda: service.runner.drain(grace))
+        await asyncio.gather(drained, service.streams.closed(STREAM_SECONDS))
+
+    async def end(self, grace: float = 0.0) -> None:
+        """Leave, and close the runner; the same again does nothing.
+
+        Args:
+            grace: seconds for which calls in flight may end.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        await self.leave(grace)
+        service = self.service
+        service.streams.stop()
+        await service.drives.run(service.runner.aclose)
+        await service.drives.close()
+
+    async def _adopt(self) -> None:
+        limits = self.service.limits
+        self.service.runner.begin_adopting(
+            at_most=limits.driven, per_tenant=limits.driven_per_tenant, tell=self._tell
+        )
+
+    def _tell(self, adoption: Adoption) -> None:
+        if adoption.kind == "adopted":
+            self.service.metrics.adopted += 1
+        self.tell(adoption)
+
+
+async def _refuse(request: Request, error: Exception) -> Any:
+    """Turn what the router refuses into a problem."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = getattr(error, "headers", None)
+    if status == 405:
+        raise Problem(405, "MethodRefused", f"{request.method} is no operation of this resource", headers)
+    raise Problem(404, "NoSuchOperation", "there is no operation of this path: see /v1/openapi.json")
+
+
+def app(
+    runner: TaskRunner,
+    *,
+    auth: Authenticate | None = None,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    public_url: str | None = None,
+    drive: bool = True,
+    ceiling: RunOptions | None = None,
+    models: Sequence[str] = (),
+    allow_urls: bool = False,
+    limits: ServerLimits | None = None,
+) -> Application:
+    """Return the ASGI application of a runner.
+
+    Args:
+        runner: whose verbs are served; its agents are those that requests may name.
+        auth: returns the `Principal` of a request, or None; may be async. By default the holder of the token in
+            `.treadle/server-token`, which is made if it is not there: no server is open to all. What its method
+            `secret_values()` returns, if it has one, is hidden in all that tasks record and the server tells.
+        hosts: the names by which clients call the server, besides those of loopback.
+        origins: the origins of other sites whose pages may call the server.
+        public_url: where the server is seen from outside, such as `https://agents.example/api`.
+        drive: whether this process drives tasks; without it, other processes do.
+        ceiling: above what no request may set options: of two limits the smaller counts.
+        models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
+        allow_urls: whether content of requests may name an address, which the model's provider fetches.
+        limits: what the server accepts.
+
+    Raises:
+        ConfigurationError: an argument is not valid; the text names it.
+    """
+    if not isinstance(runner, TaskRunner):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"app: the runner comes first: app(Runner(...), auth=...), got {runner!r:.80}"
+        )
+    if auth is None:
+        auth = OneToken(token_in(TOKEN_FILE))
+    if not callable(auth):
+        raise ConfigurationError(
+            "app: auth must be a function of a connection that returns a Principal or None"
+        )
+    secrets: Any = getattr(auth, "secret_values", frozenset[str])
+    driver_of(runner).vault.learn(secrets())
+    for name, listed in (("hosts", hosts), ("origins", origins), ("models", models)):
+        if isinstance(listed, str):
+            raise ConfigurationError(f"app: {name} must be a list of texts, got {listed!r:.80}")
+    if ceiling is not None:
+        arguments.options("app: ceiling", ceiling)
+    service = Service(runner, DrivingLoop(), limits or ServerLimits(), ceiling, tuple(models), allow_urls)
+    guard = {
+        "auth": auth,
+        "doors": Doors(hosts, origins, public_url),
+        "hide": service.hide,
+        "count": service.metrics.request,
+    }
+    return Application(service, guard, drive=drive)

@@ -1,0 +1,271 @@
+"""One call of an operation: who makes it, with which arguments, how long it waits, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from treadle.core.data import mutable
+from treadle.engine.ceiling import both
+from treadle.engine.options import RunOptions
+from treadle.errors import TreadleError
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
+from treadle.server.driving import DrivingLoop
+from treadle.server.feed import FeedSettings, rests
+from treadle.server.holding import Holds
+from treadle.server.limits import ServerLimits
+from treadle.server.metrics import Metrics
+from treadle.server.operations import Operation
+from treadle.server.principals import Principal, Scope
+from treadle.server.problems import log
+from treadle.server.quotas import TaskQuota
+from treadle.server.streams import Streams
+
+if TYPE_CHECKING:
+    from treadle.core.redaction import Secrets
+
+R = TypeVar("R")
+
+LEAST_WAIT = 0.1
+"""Seconds in which a verb that is not waited for may still be refused by its own response."""
+
+
+@mutable
+class Service:
+    """What all calls of one application share.
+
+    Args:
+        runner: whose verbs the operations call.
+        drives: runs what drives tasks.
+        limits: what the server accepts.
+        ceiling: above what no request may set options.
+        models: those that a fork may name.
+        allow_urls: whether content may name an address, which the model's provider fetches.
+    """
+
+    runner: TaskRunner
+    drives: DrivingLoop
+    limits: ServerLimits
+    ceiling: RunOptions | None = None
+    models: Sequence[str] = ()
+    allow_urls: bool = False
+    draining: bool = False
+    running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
+    """work for which no request waits any more"""
+
+    waits: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    """of requests that wait for a result"""
+
+    metrics: Metrics = field(default_factory=Metrics)
+    streams: Streams = field(default_factory=Streams)
+    """the open event streams"""
+
+    holds: Holds = field(default_factory=Holds)
+    """which tasks they hold"""
+
+    quota: TaskQuota = field(default_factory=lambda: TaskQuota(0))
+    """how many unfinished tasks a tenant may have"""
+
+    def __post_init__(self) -> None:
+        self.streams = Streams(self.limits, FeedSettings(self.metrics.lag, self._hide))
+        self.holds = Holds(self.limits.hold_seconds)
+        self.quota = TaskQuota(self.limits.unfinished_tasks)
+
+    @asynccontextmanager
+    async def waiting(self, seconds: float) -> AsyncGenerator[None]:
+        """Raise `TimeoutError` where a block takes longer than some seconds, or the server is about to end."""
+        async with asyncio.timeout(0 if self.draining else seconds) as wait:
+            self.waits.add(wait)
+            try:
+                yield
+            finally:
+                self.waits.discard(wait)
+
+    def stop_waiting(self) -> None:
+        """End all waits of requests, since the server is about to end."""
+        now = asyncio.get_running_loop().time()
+        for wait in self.waits:
+            if not wait.expired():
+                wait.reschedule(now)
+
+    def ended(self, work: asyncio.Future[Any]) -> None:
+        """Forget work that has ended; the log tells an error that is none of Treadle, which the journal tells."""
+        self.running.discard(work)
+        error = None if work.cancelled() else work.exception()
+        if error is not None and not isinstance(error, TreadleError):
+            log.error("work for which no request waited any more failed: %s", error, exc_info=error)
+
+    def scoped(self, principal: Principal) -> TaskRunner:
+        """Return the runner as a principal may use it: in one tenant, under their name, below the ceiling."""
+        options = principal.options or self.ceiling
+        if principal.options is not None and self.ceiling is not None:
+            options = both(principal.options, self.ceiling)
+        return self.runner.scoped(tenant=principal.tenant, by=principal.name, options=options)
+
+    def secrets(self) -> Secrets | None:
+        """Return the secrets that responses must not hold; None if none is known."""
+        vault = driver_of(self.runner).vault
+        return vault.known if vault.hide_in is not None else None
+
+    def _hide(self) -> Callable[[Any], Any] | None:
+        secrets = self.secrets()
+        return None if secrets is None else secrets.hide_data
+
+    def hide(self, message: str) -> str:
+        """Return a message for callers: without secrets, and without the place of the store."""
+        secrets = self.secrets()
+        message = message.replace(self.runner.store.url, "this store")
+        return message if secrets is None else secrets.hide(message, deep=True)
+
+
+@mutable
+class Answer:
+    """What an operation returns: a value in the wire form, or a whole response."""
+
+    value: Any = None
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    response: Response | None = None
+
+
+@mutable
+class Call:
+    """One call of an operation.
+
+    Args:
+        service: of the application.
+        operation: the row of the table.
+        request: as it came.
+        principal: its author; the operation is open if there is none.
+        arguments: from its path, query and body.
+        wait: seconds to wait for a result.
+        expect: the head that the task must have.
+        key: the key under which the request may be repeated.
+    """
+
+    service: Service
+    operation: Operation
+    request: Request
+    principal: Principal | None
+    arguments: dict[str, Any]
+    wait: float = 0.0
+    expect: int | None = None
+    key: str | None = None
+    _runner: TaskRunner | None = None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the author of the request."""
+        return self.principal.tenant if self.principal is not None else ""
+
+    @property
+    def scopes(self) -> Collection[Scope]:
+        """What the author of the request may do."""
+        return self.principal.scopes if self.principal is not None else ()
+
+    @property
+    def runner(self) -> TaskRunner:
+        """The runner as the author of the request may use it."""
+        if self._runner is None:
+            assert self.principal is not None, "the operation needs a principal"
+            self._runner = self.service.scoped(self.principal)
+        return self._runner
+
+    def url(self, path: str) -> str:
+        """Return the path of a resource, as a `Location` names it."""
+        return f"{self.request.scope.get('root_path', '')}/v1/{path}"
+
+    def task_url(self, task_id: str, rest: str = "") -> str:
+        """Return the path of a task, or of what is below it."""
+        return self.url(f"tasks/{quote(task_id, safe='')}{rest}")
+
+    def extras(self) -> dict[str, Any]:
+        """Return what headers add to the arguments of a verb."""
+        extras: dict[str, Any] = {}
+        if self.expect is not None:
+            extras["expect"] = self.expect
+        if self.key is not None and self.operation.repeats == "command":
+            extras["command_id"] = self._digest(self.key)  # of the operation: another one is another command
+        return extras
+
+    def new_task_id(self) -> str | None:
+        """Return the id that the key of the request gives to the task that it makes; the body may name one itself."""
+        if self.arguments.get("task_id") is not None or self.key is None:
+            return self.arguments.get("task_id")
+        return self._digest(self.key)
+
+    def _digest(self, key: str) -> str:
+        digest = hashlib.sha256(f"{self.operation.name}\x1f{self.tenant}\x1f{key}".encode())
+        return f"k{digest.hexdigest()[:40]}"
+
+    async def done(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a verb, in the loop in which tasks are driven if it may run code of agents; return what it returns."""
+        if self.operation.drives:
+            return await self.service.drives.run(work)
+        return await work()
+
+    async def in_time(self, work: Callable[[], Coroutine[Any, Any, R]]) -> tuple[bool, R | None]:
+        """Run a verb; return whether it was done in time, and what it returned.
+
+        What is not done in time goes on: no request has to stay open for it.
+        """
+        running = asyncio.ensure_future(self.done(work))
+        with suppress(TimeoutError):
+            async with self.service.waiting(max(self.wait, LEAST_WAIT)):
+                await asyncio.wait([running])
+        if running.done():
+            return True, running.result()
+        self.service.running.add(running)
+        running.add_done_callback(self.service.ended)
+        return False, None
+
+    async def accepted(self, task_id: str, rest: str = "/result") -> Answer:
+        """Return the answer to a call that is not done yet: the task, and where its result will be."""
+        task = await self.runner.get_task(task_id)
+        return Answer(task, 202, {"Location": self.task_url(task_id, rest)})
+
+
+async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:
+    """Return whether a task came to rest, or to what `until` asks for, within the seconds that the request waits.
+
+    A task that a driver is to adopt is not at rest, and neither is one whose driver crashed. A server that is about to
+    end waits no longer: the client goes on waiting at another one.
+    """
+    driver = driver_of(call.runner)
+    try:
+        async with call.service.waiting(call.wait):
+            with driver.owned.watching(task_id) as watch:
+                while True:
+                    watch.skip()
+                    row = await driver.cache.row(task_id)
+                    if rests(row, driver.clock()) and not driver.owned.is_owned(task_id):
+                        return True
+                    if await until():
+                        return True
+                    await watch.changed()
+    except TimeoutError:
+        return False
+
+
+async def never() -> bool:
+    """Say that nothing but rest is waited for."""
+    return False
+
+
+def page_link(call: Call, **after: Any) -> str:
+    """Return the `Link` to the next page of a list."""
+    query = QueryParams(
+        [(name, value) for name, value in call.request.query_params.multi_items() if name not in after]
+    )
+    quoted = "&".join(filter(None, [str(query), urlencode(after)]))
+    return f'<{quote(call.request.scope["path"], safe="/%")}?{quoted}>; rel="next"'

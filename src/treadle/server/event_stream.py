@@ -1,0 +1,275 @@
+"""Responses of `text/event-stream`: what one stream sends, how it waits, and how it ends.
+
+A stream begins with `retry` and how the task stands; then it tells every event behind the place that its reader names,
+once and in order, and beside them deltas, which have no id. It goes on over pauses, crashes and adoption, until its
+reader leaves, the task is deleted, the server leaves, or an hour has passed. A stream that ends says why in a frame
+`leaving`: only a connection that was lost ends without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from treadle.core.messages import Json
+from treadle.errors import TaskNotFound
+from treadle.server.audience import Waker
+from treadle.server.changes import ChangesReader
+from treadle.server.feed import Entry, Reader
+from treadle.server.frames import HEARTBEAT, cursor_of, event_frame, frame, retry
+from treadle.server.limits import ServerLimits
+
+RETRY_MS: Final = 1_000
+"""After how many milliseconds a lost stream is to be opened again."""
+
+LEAVING_MS: Final = (1_000, 3_000)
+"""From and to how many, at random, one that this server ended: not all readers come back at once."""
+
+HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx passes frames on as they come
+]
+
+Why = Literal["deleted", "error", "time", "shutdown"]
+Write = Callable[[bytes], Awaitable[None]]
+
+_LOG = logging.getLogger("treadle.server")
+
+
+class Stream(Response):
+    """A response that goes on: it sends what there is, waits to be woken, and ends with a frame that says why.
+
+    Args:
+        waker: wakes it.
+        limits: how long it waits for its reader, and how long it may go on.
+        closed: is called once, when it has ended, or was never begun.
+    """
+
+    def __init__(self, waker: Waker, limits: ServerLimits, closed: Callable[[], None]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = list(HEADERS)
+        loop = asyncio.get_running_loop()
+        self._waker = waker
+        self._limits = limits
+        self._closed: Callable[[], None] | None = closed
+        self._until = loop.time() + limits.stream_seconds * random.uniform(0.95, 1.0)  # noqa: S311  no secret
+        self._sent_at = loop.time()
+        self._is_quiet = False
+        self._gone = False
+        self._why: Why | None = None
+        self._error: BaseException | None = None
+        self._begin_by = loop.call_later(limits.send_seconds, self._close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._begin_by.cancel()
+        listening = asyncio.ensure_future(self._listen(receive))
+        try:
+            await self._send(
+                send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            if scope["method"] != "HEAD":
+                try:
+                    await self._run(lambda data: self._write(send, data))
+                except (TimeoutError, OSError):
+                    raise
+                except TaskNotFound:  # while a page of it was read
+                    self._why = "deleted"
+                except Exception as error:  # noqa: BLE001  after the head only a frame can tell of it
+                    _LOG.warning("an event stream failed: %s", error, exc_info=error)
+                    self._why, self._error = "error", error
+                if self._why is not None:
+                    await self._write(send, self._last_words(self._why))
+            if not self._gone:
+                await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        except (TimeoutError, OSError) as error:
+            _LOG.info("an event stream was closed: its reader takes nothing (%s)", type(error).__name__)
+        finally:
+            listening.cancel()
+            self._close()
+
+    def _close(self) -> None:
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed()
+
+    async def _listen(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._waker.wake()
+
+    async def _write(self, send: Send, data: bytes) -> None:
+        self._sent_at = asyncio.get_running_loop().time()
+        await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _send(self, send: Send, message: Any) -> None:
+        async with asyncio.timeout(self._limits.send_seconds):
+            await send(message)
+
+    def tick(self, now: float) -> None:
+        """Have the stream send a heartbeat, or end, if it is time for that."""
+        if now >= self._until:
+            self.end("time")
+        elif now - self._sent_at >= self._limits.heartbeat_seconds * 0.75:
+            self._is_quiet = True
+            self._waker.wake()
+
+    def end(self, why: Why) -> None:
+        """End the stream, after what is being sent; in its event loop."""
+        self._why = self._why or why
+        self._waker.wake()
+
+    def _last_words(self, why: Why) -> bytes:
+        data: dict[str, Json] = {"reason": why}
+        if why == "error":
+            data["error"] = type(self._error).__name__
+        milliseconds = random.randint(*LEAVING_MS)  # noqa: S311  no secret
+        return retry(milliseconds) + frame("leaving", data)
+
+    async def _run(self, write: Write) -> None:
+        """Send frames until the reader is gone, or `_why` is set, or all was told."""
+        raise NotImplementedError
+
+    async def _wait(self, write: Write) -> None:
+        """Wait for news, after a comment if it is time for one."""
+        if self._is_quiet:
+            self._is_quiet = False
+            await write(HEARTBEAT)
+        await self._waker.wait()
+
+
+class TaskStream(Stream):
+    """The events of one task.
+
+    Args:
+        reader: reads them from the feed of the task.
+        waker: wakes the stream; the feed has it.
+        limits: how long it waits for its reader, and how long it may go on.
+        closed: is called once, when it has ended, or was never begun.
+        until_rest: whether it ends when the task stands at rest.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        waker: Waker,
+        limits: ServerLimits,
+        closed: Callable[[], None],
+        *,
+        until_rest: bool,
+    ) -> None:
+        super().__init__(waker, limits, closed)
+        self._reader = reader
+        self._until_rest = until_rest
+        self._has_ended = False
+
+    async def _run(self, write: Write) -> None:
+        reader = self._reader
+        await write(retry(RETRY_MS))
+        while not (self._gone or self._has_ended) and self._why is None:
+            if (stood := reader.new_stood()) is not None:
+                await write(event_frame(stood))
+            elif entries := reader.ready():
+                await write(reader.joined(entries))
+            elif not await self._tell_stored(write):
+                await self._rest(write)
+
+    async def _tell_stored(self, write: Write) -> bool:
+        """Send a page of the journal, if the ring does not hold what follows; return whether there was one."""
+        page = await self._reader.stored()
+        for last, data in page.chunks(self._reader.cut) if page is not None else ():
+            if self._gone or self._why is not None:
+                break
+            await write(data)
+            self._reader.last = last
+        return page is not None and bool(page.entries)
+
+    async def _rest(self, write: Write) -> None:
+        """Wait for news, unless there will be none."""
+        feed = self._reader.feed
+        if feed.ended is not None:
+            self._why, self._error = feed.ended, feed.error
+        elif self._until_rest and self._reader.is_at_rest() and await feed.rests():
+            self._has_ended = True
+        else:
+            await self._wait(write)
+
+
+class SeveralStream(Stream):
+    """The events of some tasks, and the changes of all that its reader may see, in one stream.
+
+    Its ids say how far each task was read, so that one `Last-Event-ID` resumes them all.
+
+    Args:
+        readers: read the tasks from their feeds.
+        changes: reads the changes of all tasks; None if they are not wanted.
+        waker: wakes the stream; all feeds have it.
+        limits: how long it waits for its reader, and how long it may go on.
+        closed: is called once, when it has ended, or was never begun.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        changes: ChangesReader | None,
+        waker: Waker,
+        limits: ServerLimits,
+        closed: Callable[[], None],
+    ) -> None:
+        super().__init__(waker, limits, closed)
+        self._readers = {reader.feed.task_id: reader for reader in readers}
+        self._places = {task_id: reader.last for task_id, reader in self._readers.items()}
+        self._changes = changes
+
+    async def _run(self, write: Write) -> None:
+        await write(retry(RETRY_MS))
+        while not self._gone and self._why is None:
+            told = False
+            for reader in list(self._readers.values()):
+                told = await self._tell(reader, write) or told
+            if self._changes is not None:
+                if data := self._changes.take():
+                    await write(data)
+                    told = True
+                elif self._changes.feed.error is not None:
+                    self._why, self._error = "error", self._changes.feed.error
+            elif not self._readers:
+                self._why = "deleted"
+            if not told and self._why is None:
+                await self._wait(write)
+
+    async def _tell(self, reader: Reader, write: Write) -> bool:
+        """Send what there is of one task; return whether there was anything."""
+        if (stood := reader.new_stood()) is not None:
+            await write(event_frame(stood))
+            return True
+        entries = reader.ready()
+        if not entries:
+            page = await reader.stored()
+            entries = page.entries if page is not None else ()
+            reader.last = entries[-1].after if entries else reader.last
+        if entries:
+            await write(b"".join([self._frame(reader, entry) for entry in entries]))
+            return True
+        feed = reader.feed
+        if feed.ended == "deleted":
+            del self._readers[feed.task_id], self._places[feed.task_id]
+            await write(frame("gone", {"task_id": feed.task_id}))
+            return True
+        if feed.ended is not None:
+            self._why, self._error = feed.ended, feed.error
+        return False
+
+    def _frame(self, reader: Reader, entry: Entry) -> bytes:
+        if entry.seq is None:
+            return entry.frame(reader.cut)
+        self._places[reader.feed.task_id] = entry.seq
+        return b"id: %b\n%b" % (cursor_of(self._places.items()).encode(), entry.body(reader.cut))

@@ -1,0 +1,453 @@
+"""One feed for each followed task of a server process: it encodes each event once, for any number of streams.
+
+Theory of operation
+-------------------
+
+A feed follows its task with one `handle.events(follow=True)`, from the end of the journal on. What comes is appended to
+a *ring* of entries, bounded in number and bytes. A stream has a *reader*, which is a place in the ring and the sequence
+number of the last event that was read. Readers hold no events, so a reader that is slow, or stalled, costs nothing.
+
+    journal   1 2 3 4 5 6 7 8 9 . . . . . . . . . . . .
+    ring                  base = 5 | 6 d d 7 8 d 9 d d     d: deltas and other ephemeral items, `after` the event before
+                                         ^
+    reader                        last = 7, at the first item after it
+
+    reader.last < base     what it needs is not in the ring: a *page* of the journal is read, shared by all that ask
+    reader.last >= base    it enters the ring behind the event `last`, and takes what is there
+    fell out of the ring   it reads pages again, from `last` on; the deltas in between are lost to it
+
+Invariant: the ring holds every event with a number above `base`, in order, and each ephemeral item stands behind the
+event that it came after. So a reader is given every event after its first place once and in order, however often it
+changes between ring and journal.
+
+How a task stands is no entry of the ring but an attribute: a reader that comes later, or reads slowly, is told how the
+task stands now, and never how it stood before. A rest is told to a reader that has read the events up to it.
+
+Readers are woken together. Events wake them at once; deltas wake them again only after a pause that grows with the
+number of readers, so that watching cannot take all of the loop's time.
+
+Example: 1,000 streams of one task. The feed encodes an event, wakes 1,000 readers, and the first of them joins the
+frames since its place; the others stand at the same place and send the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final, Literal
+
+from treadle.core.data import frozen
+from treadle.core.events import Ephemeral, Event, TaskStood
+from treadle.errors import TaskNotFound
+from treadle.ports import TaskRow
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
+from treadle.server.audience import Audience, Waker
+from treadle.server.frames import Hide, event_frame
+
+RING_ENTRIES: Final = 2_048
+RING_BYTES: Final = 4 << 20
+"""How much the ring of a feed holds at most; its older half is dropped when there is more."""
+
+CHUNK_BYTES: Final = 64 << 10
+"""From how many bytes on a reader is given no more frames at once."""
+
+PAGE: Final = 64
+"""How many events are read from the journal at once."""
+
+PAGES: Final = 4
+"""How many pages a feed keeps for other readers that ask for them."""
+
+LINGER_SECONDS: Final = 2.0
+"""How long a feed without readers goes on: a page that is loaded again finds the deltas of the present answer."""
+
+_LOG = logging.getLogger("treadle.server")
+
+
+@frozen
+class FeedSettings:
+    """What all feeds of a server share.
+
+    Args:
+        observe_lag: is told of each live event how many seconds it took from its time until it came here.
+        hide: returns what takes secrets out of JSON data; None if this process knows none.
+    """
+
+    observe_lag: Callable[[float], None] = lambda _: None
+    hide: Callable[[], Hide | None] = lambda: None
+
+
+def tenant_of(runner: TaskRunner) -> str:
+    """Return the tenant whose tasks a runner sees: what is read through it is for that tenant alone."""
+    return runner.scope.tenant if runner.scope is not None else ""
+
+
+def rests(row: TaskRow, now: int) -> bool:
+    """Whether a task rests: no driver has it, none that has crashed had it last, and none is to adopt it now."""
+    return row.driver is None and not 0 < row.wanted <= now
+
+
+class Entry:
+    """One event or ephemeral item, with its frames."""
+
+    __slots__ = ("_frames", "_hide", "after", "event", "seq", "size")
+
+    def __init__(self, event: Event | Ephemeral, hide: Hide | None) -> None:
+        self.event = event
+        self._hide = hide
+        self.seq = event.seq if isinstance(event, Event) else None
+        """the sequence number; None for what is not stored"""
+
+        self.after = event.seq if isinstance(event, Event) else event.after
+        """the number of the last event when this was told"""
+
+        self.size = 0
+        self._frames: dict[int | None, bytes] = {}
+
+    def frame(self, cut: int | None = None) -> bytes:
+        """Return the frame, with its id if it is stored."""
+        made = self._frames.get(cut)
+        if made is None:
+            made = event_frame(self.event, cut, self._hide)
+            if self.seq is not None:
+                made = b"id: %d\n%b" % (self.seq, made)
+            self._frames[cut] = made
+            self.size += len(made)
+        return made
+
+    def body(self, cut: int | None = None) -> bytes:
+        """Return the frame without its id."""
+        made = self.frame(cut)
+        return made if self.seq is None else made.partition(b"\n")[2]
+
+
+class Feed:
+    """Follows one task for all streams of this process; see the head of this module.
+
+    Args:
+        runner: reads the task; of one tenant.
+        task_id: the task.
+        head: where its journal ends now.
+        settings: of all feeds.
+    """
+
+    def __init__(self, runner: TaskRunner, task_id: str, head: int, settings: FeedSettings) -> None:
+        self.task_id = task_id
+        self.stood: TaskStood | None = None
+        """how the task stands, once that is known"""
+
+        self.ended: Literal["deleted", "error"] | None = None
+        """why nothing more comes: `deleted`, or `error`"""
+
+        self.error: BaseException | None = None
+        self.base = self.newest = head
+        self._runner = runner
+        self._entries: list[Entry] = []
+        self._first = 0
+        self._bytes = 0
+        self._pages: OrderedDict[int, Page] = OrderedDict()
+        self._reading: dict[int, asyncio.Task[Page]] = {}
+        self._joined: tuple[tuple[int, int, int | None, bool], bytes] | None = None
+        self.audience = Audience()
+        self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._began = self._loop.create_future()
+        events = runner.handle(task_id).events(after=head, deltas=True, raw=False, follow=True)
+        self._following = self._loop.create_task(self._follow(events), name=f"feed of {task_id}")
+
+    # ---------------------------------------------------------------------------------------- following
+
+    async def began(self) -> TaskStood:
+        """Return how the task stands, once that is known; raises what kept the feed from beginning."""
+        if not self._began.done():
+            await asyncio.shield(self._began)
+        if self.stood is None:
+            assert self.error is not None
+            raise self.error
+        return self.stood
+
+    async def _follow(self, events: AsyncGenerator[Event | Ephemeral, None]) -> None:
+        try:
+            async with aclosing(events):
+                async for item in events:
+                    self._add(item)
+            self._end("deleted", TaskNotFound(f"task {self.task_id} was deleted"))
+        except asyncio.CancelledError:
+            raise
+        except TaskNotFound as error:
+            self._end("deleted", error)
+        except Exception as error:  # noqa: BLE001  its streams are told, and end
+            _LOG.warning("following task %s failed: %s", self.task_id, error)
+            self._end("error", error)
+
+    def _end(self, reason: Literal["deleted", "error"], error: BaseException) -> None:
+        self.ended, self.error = reason, error
+        self._set_began()
+        self.audience.wake_soon(urgent=True)
+
+    def _set_began(self) -> None:
+        if not self._began.done():
+            self._began.set_result(None)
+
+    def _add(self, item: Event | Ephemeral) -> None:
+        if isinstance(item, TaskStood):
+            self.stood = item
+            self._set_began()
+            self.audience.wake_soon(urgent=True)
+            return
+        entry = Entry(item, self._settings.hide())
+        if entry.seq is not None:
+            self.newest = entry.seq
+            assert isinstance(item, Event)
+            self._settings.observe_lag(max(0.0, time.time() - item.time / 1e6))
+        for cut in self.audience.cuts:
+            self._bytes += len(entry.frame(cut))
+        self._entries.append(entry)
+        self.audience.wake_soon(urgent=entry.seq is not None)
+        if len(self._entries) > RING_ENTRIES or self._bytes > RING_BYTES:
+            self._drop_older_half()
+
+    def _drop_older_half(self) -> None:
+        gone = len(self._entries) // 2
+        for entry in self._entries[:gone]:
+            self._bytes -= entry.size
+            self.base = entry.seq if entry.seq is not None else self.base
+        del self._entries[:gone]
+        self._first += gone
+
+    def cancel(self) -> None:
+        """Stop following; no stream reads this any more."""
+        self._following.cancel()
+        self.audience.cancel()
+        for reading in self._reading.values():
+            reading.cancel()
+
+    async def rests(self) -> bool:
+        """Whether the task is at rest and no driver is to go on with it by itself: the store is asked."""
+        driver = driver_of(self._runner)
+        row = await driver.cache.row(self.task_id)
+        return rests(row, driver.clock()) and not driver.owned.is_owned(self.task_id)
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def place_after(self, last: int) -> int | None:
+        """Return the place in the ring behind an event; None if the ring does not go on there, or not yet."""
+        if not self.base <= last <= self.newest:
+            return None
+        entries = self._entries
+        low, high = 0, len(entries)
+        while low < high:  # the first entry that came after it: entries are in the order of `after`
+            middle = (low + high) // 2
+            entry = entries[middle]
+            came_before = entry.seq <= last if entry.seq is not None else entry.after < last
+            low, high = (middle + 1, high) if came_before else (low, middle)
+        return self._first + low
+
+    def take(self, place: int, *, deltas: bool) -> tuple[Sequence[Entry], int] | None:
+        """Return entries from a place on, and the place behind them; None if that place has left the ring."""
+        if place < self._first:
+            return None
+        taken: list[Entry] = []
+        size, index, end = 0, place - self._first, len(self._entries)
+        while index < end and size < CHUNK_BYTES:
+            entry = self._entries[index]
+            index += 1
+            if deltas or entry.seq is not None:
+                taken.append(entry)
+                size += entry.size or 1
+        return taken, self._first + index
+
+    def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, *, deltas: bool) -> bytes:
+        """Return the frames of entries that were taken up to a place; the last result serves all readers there."""
+        key = (place, len(entries), cut, deltas)
+        if self._joined is not None and self._joined[0] == key:
+            return self._joined[1]
+        before = sum(entry.size for entry in entries)
+        joined = b"".join([entry.frame(cut) for entry in entries])
+        self._bytes += sum(entry.size for entry in entries) - before
+        self._joined = (key, joined)
+        return joined
+
+    async def page(self, after: int) -> Page:
+        """Return some events behind a sequence number from the journal; none if it ends there.
+
+        Streams that ask for the same page at the same time share one read.
+        """
+        page = self._pages.get(after)
+        if page is not None:
+            return page
+        reading = self._reading.get(after)
+        if reading is None:
+            reading = self._reading[after] = self._loop.create_task(self._read(after))
+            reading.add_done_callback(lambda _: self._reading.pop(after, None))
+        return await asyncio.shield(reading)
+
+    async def _read(self, after: int) -> Page:
+        found = await self._runner.get_events(self.task_id, after=after, limit=PAGE)
+        hide = self._settings.hide()
+        page = Page([Entry(event, hide) for event in found.items])
+        if page.entries:
+            self._pages[after] = page
+            while len(self._pages) > PAGES:
+                self._pages.popitem(last=False)
+        return page
+
+
+class Reader:
+    """The place of one stream in a feed.
+
+    Args:
+        feed: what it reads.
+        last: sequence number of the last event that was read before.
+        deltas: whether it reads what is not stored too.
+        cut: from how many characters on texts are cut.
+    """
+
+    __slots__ = ("_place", "_told", "cut", "deltas", "feed", "last")
+
+    def __init__(self, feed: Feed, last: int, *, deltas: bool, cut: int | None) -> None:
+        self.feed = feed
+        self.last = last
+        self.deltas = deltas
+        self.cut = cut
+        self._place: int | None = None
+        self._told: TaskStood | None = None
+
+    def new_stood(self) -> TaskStood | None:
+        """Return how the task stands, if that is to be told now: a rest once the events up to it were read."""
+        stood = self.feed.stood
+        if stood is self._told or stood is None:
+            return None
+        if self._told is not None and not stood.driven and self.last < stood.head:
+            return None
+        self._told = stood
+        return stood
+
+    def is_at_rest(self) -> bool:
+        """Whether the task rests, and its reader was told so and all events up to that."""
+        told = self._told
+        return told is not None and told is self.feed.stood and not told.driven and self.last >= told.head
+
+    def ready(self) -> Sequence[Entry]:
+        """Return what the ring holds for this reader; nothing if it does not stand in the ring."""
+        if self._place is None:
+            self._place = self.feed.place_after(self.last)
+        if self._place is None:
+            return ()
+        taken = self.feed.take(self._place, deltas=self.deltas)
+        if taken is None:  # it fell out of the ring
+            self._place = None
+            return ()
+        entries, self._place = taken
+        if entries:
+            self.last = max(self.last, entries[-1].after)
+        return entries
+
+    def joined(self, entries: Sequence[Entry]) -> bytes:
+        """Return the frames of what `ready` returned just now."""
+        assert self._place is not None, "it stands in the ring"
+        return self.feed.join_frames(entries, self._place, self.cut, deltas=self.deltas)
+
+    async def stored(self) -> Page | None:
+        """Return a page of the journal; None if the ring holds what follows."""
+        return await self.feed.page(self.last) if self.last < self.feed.base else None
+
+
+class Page:
+    """Some events of the journal, in order."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+
+    def chunks(self, cut: int | None) -> Sequence[tuple[int, bytes]]:
+        """Return the frames joined to chunks that may be sent one by one, each with its last sequence number."""
+        chunks: list[tuple[int, bytes]] = []
+        frames: list[bytes] = []
+        size = 0
+        for entry in self.entries:
+            made = entry.frame(cut)
+            frames.append(made)
+            size += len(made)
+            if size >= CHUNK_BYTES or entry is self.entries[-1]:
+                chunks.append((entry.after, b"".join(frames)))
+                frames, size = [], 0
+        return chunks
+
+
+class Feeds:
+    """The feeds of a server process, by tenant and task.
+
+    Args:
+        settings: of all feeds.
+    """
+
+    def __init__(self, settings: FeedSettings | None = None) -> None:
+        self._feeds: dict[tuple[str, str], Feed] = {}
+        self._lingering: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._settings = settings or FeedSettings()
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def open(self, runner: TaskRunner, task_id: str, waker: Waker, cut: int | None) -> tuple[Feed, int]:
+        """Return the feed of a task, which wakes the stream from now on, and where the task's journal ends.
+
+        The store is asked each time: whether this tenant has such a task is never answered from memory.
+
+        Raises:
+            TaskNotFound: the runner's tenant has no such task.
+            ConfigurationError: it is no id of a task.
+        """
+        runner.handle(task_id)  # refuses what is no id: with a separator it would be one of another tenant
+        head = (await runner.store.row(task_id)).head
+        key = (tenant_of(runner), task_id)
+        feed = self._feeds.get(key)
+        if feed is None or feed.ended is not None or head < feed.base:
+            feed = self._feeds[key] = Feed(runner, task_id, head, self._settings)
+        lingering = self._lingering.pop(key, None)
+        if lingering is not None:
+            lingering.cancel()
+        feed.audience.join(waker, cut)
+        try:
+            await feed.began()
+        except BaseException:
+            self.close(key[0], feed, waker)
+            raise
+        return feed, head
+
+    def close(self, tenant: str, feed: Feed, waker: Waker) -> None:
+        """Let a stream leave a feed; one without streams stops after a while."""
+        feed.audience.leave(waker)
+        key = (tenant, feed.task_id)
+        if len(feed.audience):
+            return
+        if self._feeds.get(key) is not feed or feed.ended is not None:
+            self._stop(key, feed)
+        elif key not in self._lingering:
+            loop = asyncio.get_running_loop()
+            self._lingering[key] = loop.call_later(LINGER_SECONDS, self._stop, key, feed)
+
+    def _stop(self, key: tuple[str, str], feed: Feed) -> None:
+        if len(feed.audience):
+            return
+        feed.cancel()
+        if self._feeds.get(key) is feed:
+            del self._feeds[key]
+            lingering = self._lingering.pop(key, None)
+            if lingering is not None:
+                lingering.cancel()
+
+    def stop(self) -> None:
+        """Stop all feeds; for the end of the process."""
+        for key, feed in list(self._feeds.items()):
+            feed.cancel()
+            lingering = self._lingering.pop(key, None)
+            if lingering is not None:
+                lingering.cancel()
+        self._feeds.clear()

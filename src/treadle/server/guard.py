@@ -1,0 +1,340 @@
+"""What every request passes before anything is done for it: host, origin, media type, size, time, rate, principal.
+
+A browser sends requests to a local server for any page that is open in it, and a name of a stranger may lead to this
+machine. So the `Host` has to be one that the server is known by, an `Origin` has to be the server's own or listed, and
+a body has to be declared as JSON, which no form of a page can do. There are no cookies, so a request that a page makes
+brings no credentials by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pydantic_core
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from treadle.errors import ConfigurationError
+from treadle.server.principals import Authenticate, authenticated
+from treadle.server.problems import Problem, problem_of, unauthenticated
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+"""The names by which a server may always be called: no page of a stranger has one of them as its address."""
+
+OPEN: Final = ("/health", "/ready")
+"""The paths that need no principal."""
+
+ALLOWED: Final = (
+    "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer"
+)
+"""Headers that a page of another origin may send."""
+
+EXPOSED: Final = "etag, link, location, retry-after, preference-applied"
+AT_ONCE: Final = 2
+"""How many times the requests of a second may come at once."""
+
+AUTH_SECONDS: Final = 10.0
+"""Seconds that the function may take that tells principals: else those without one could hold all connections."""
+
+MOST_OBJECTS: Final = 50_000
+"""Objects and lists that a body may hold, brackets in texts included: reading many takes a second, all in one go."""
+
+MOST_VALUES: Final = 100_000
+"""Values that a body may hold, commas in texts included: numbers and names are as slow to read as objects."""
+
+_HOST: Final = re.compile(r"(?i)([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+
+audit = logging.getLogger("treadle.audit")
+
+
+class Doors:
+    """The names by which a server may be called, and the origins whose pages may call it.
+
+    Args:
+        hosts: names, with a port or for all ports, besides those of loopback.
+        origins: of other sites, such as `https://app.example`.
+        public_url: where the server is seen from outside.
+
+    Raises:
+        ConfigurationError: an argument is not valid; the text names it.
+    """
+
+    def __init__(
+        self, hosts: Collection[str] = (), origins: Collection[str] = (), public_url: str | None = None
+    ) -> None:
+        self._hosts = {*LOOPBACK, *[_checked_host(host) for host in hosts]}
+        self.origins = frozenset([_checked_origin(origin) for origin in origins])
+        self._own: set[str] = set()
+        if public_url is not None:
+            self._own.add(origin_of(public_url))
+            self._hosts.add(urlsplit(public_url).netloc.lower())
+
+    def check_host(self, headers: Headers) -> None:
+        """Raise a `Problem` unless the server is known by the name that a request calls it."""
+        values = headers.getlist("host")
+        host = values[0].lower() if len(values) == 1 else ""
+        fits = _HOST.fullmatch(host)
+        if fits is None or not {host, fits[1]} & self._hosts:
+            raise Problem(421, "HostRefused", "the server is not known by the name in `Host`: see `hosts=`")
+
+    def check_origin(self, scheme: str, headers: Headers) -> None:
+        """Raise a `Problem` unless the page that sends a request, if a page does, may do so."""
+        origins = headers.getlist("origin")
+        if not origins:
+            if headers.get("sec-fetch-site") == "cross-site":
+                raise Problem(403, "OriginRefused", "a page of another site must not call this server")
+            return
+        own = {f"{scheme}://{headers['host'].lower()}", *self._own}
+        if len(origins) > 1 or origins[0].lower() not in own | self.origins:
+            detail = "pages of the origin in `Origin` must not call this server: see `origins=`"
+            raise Problem(403, "OriginRefused", detail)
+
+
+class _NotAuthenticated(Exception):
+    """The function that tells principals failed."""
+
+
+class Guard:
+    """Stands before the application: refuses what is not allowed, and answers every failure with a problem document.
+
+    Args:
+        app: the application.
+        auth: tells the principal of a request; it is left in `request.state.principal`.
+        doors: the hosts and origins that are allowed.
+        hide: returns the message of an error without what callers must not read.
+        count: is told of each response: its operation, its status, and the seconds until it began.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        auth: Authenticate,
+        doors: Doors,
+        hide: Callable[[str], str],
+        count: Callable[[str, int, float], None],
+    ) -> None:
+        self._app = app
+        self._auth = auth
+        self._doors = doors
+        self._hide = hide
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        instance = secrets.token_hex(8)
+        scope.setdefault("state", {})["instance"] = instance
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        began, started = False, time.perf_counter()
+
+        async def tell(message: Message) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                self._add_headers(message, instance, origin)
+                operation = scope["state"].get("operation", "none")
+                self._count(operation, message["status"], time.perf_counter() - started)
+            await send(message)
+
+        try:
+            self._doors.check_host(headers)
+            self._doors.check_origin(scope.get("scheme", "http"), headers)
+            if scope["method"] == "OPTIONS" and origin is not None:
+                await _preflight(scope, receive, tell)
+                return
+            _check_media(scope, headers)
+            await self._identify(scope)
+            scope["path"] = _with_quoted_slashes(scope)
+            await self._app(scope, receive, tell)
+        except ClientDisconnect:
+            return  # amid its body: there is no reader of an answer, and nothing was done
+        except Exception as error:
+            response = problem_of(error, instance, self._hide)
+            if began:
+                raise  # what was begun can only be cut
+            await response(scope, receive, tell)
+
+    async def _identify(self, scope: Scope) -> None:
+        """Leave the principal of a request in its state; raises a `Problem` where there has to be one."""
+        if scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
+            return
+        connection = HTTPConnection(scope)
+        try:
+            async with asyncio.timeout(AUTH_SECONDS):
+                principal = await authenticated(self._auth, connection)
+        except Exception as error:  # any error is a fault of the server, and the client is told nothing of it
+            raise _NotAuthenticated("auth= raised an error") from error
+        if principal is None:
+            client = connection.client.host if connection.client is not None else "-"
+            facts = {"client": client, "method": scope["method"], "instance": scope["state"]["instance"]}
+            audit.warning("a request from %s was refused: it names no principal", client, extra=facts)
+            raise unauthenticated()
+        scope["state"]["principal"] = principal
+
+    def _add_headers(self, message: Message, instance: str, origin: str | None) -> None:
+        headers = MutableHeaders(scope=message)
+        headers["X-Content-Type-Options"] = "nosniff"
+        headers["Referrer-Policy"] = "no-referrer"
+        headers["Treadle-Request"] = instance
+        headers.setdefault("Cache-Control", "no-store")
+        if origin is not None and origin.lower() in self._doors.origins:
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = EXPOSED
+        if self._doors.origins:
+            headers.add_vary_header("Origin")
+
+
+async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a browser that asks whether a page of an allowed origin may send a request."""
+    headers = {
+        "Access-Control-Allow-Methods": "GET, POST, DELETE",
+        "Access-Control-Allow-Headers": ALLOWED,
+        "Access-Control-Max-Age": "600",
+    }
+    await Response(status_code=204, headers=headers)(scope, receive, send)
+
+
+def _check_media(scope: Scope, headers: Headers) -> None:
+    """Raise a `Problem` for a body that is not declared as JSON: the form of any page can send such ones."""
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    if not has_body and "content-type" not in headers:
+        return
+    media, _, parameters = headers.get("content-type", "").partition(";")
+    charset = parameters.replace(" ", "").lower()
+    if media.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
+        if scope["method"] in ("GET", "HEAD") and not has_body:
+            return
+        raise Problem(415, "MediaTypeRefused", "a body must be JSON: `Content-Type: application/json`")
+
+
+def _with_quoted_slashes(scope: Scope) -> str:
+    """Return the path of a request with `/` and `%` inside of its segments still quoted: ids may hold them."""
+    raw = scope.get("raw_path")
+    if not raw or b"%" not in raw:
+        return scope["path"]
+    from urllib.parse import unquote
+
+    segments = raw.partition(b"?")[0].decode("latin-1").split("/")
+    try:
+        decoded = [unquote(segment, errors="strict") for segment in segments]
+    except UnicodeDecodeError:
+        raise Problem(400, "PathNotText", "the path is not UTF-8") from None
+    return "/".join([segment.replace("%", "%25").replace("/", "%2F") for segment in decoded])
+
+
+def _checked_host(host: Any) -> str:
+    if not isinstance(host, str) or _HOST.fullmatch(host) is None:
+        raise ConfigurationError(f"hosts: a host is a name such as 'agents.example', got {host!r:.80}")
+    return host.lower()
+
+
+def _checked_origin(origin: Any) -> str:
+    if not isinstance(origin, str) or origin in ("*", "null") or origin_of(origin) != origin.lower():
+        raise ConfigurationError(f"origins: an origin is such as 'https://app.example', got {origin!r:.80}")
+    return origin.lower()
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a URL; raises `ConfigurationError` for one without a scheme and a host."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        fits = False
+        parts = urlsplit("")
+    if not fits:
+        raise ConfigurationError(f"a URL is such as 'https://agents.example', got {url!r:.80}")
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+# ------------------------------------------------------------------------------------------------ bodies
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """Return the body of a request.
+
+    Args:
+        request: the request.
+        most: bytes that it may have.
+        seconds: in which it has to arrive.
+
+    Raises:
+        Problem: it is too large or too slow.
+    """
+    too_large = Problem(413, "BodyTooLarge", f"the body has more than {most:,} bytes")
+    declared = request.headers.get("content-length", "0")
+    if declared.isascii() and declared.isdigit() and int(declared) > most:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise too_large
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Problem(408, "BodyTooSlow", f"the body did not arrive within {seconds:g} seconds") from None
+    return b"".join(chunks)
+
+
+def json_of(body: bytes) -> Any:
+    """Return the JSON of a body; None if it is empty.
+
+    Raises:
+        Problem: it is not JSON, or nested too deep, with NaN, with half a character, or of too many values.
+    """
+    if not body:
+        return None
+    if body.count(b"{") + body.count(b"[") > MOST_OBJECTS:
+        raise Problem(413, "BodyTooLarge", f"the body has more than {MOST_OBJECTS:,} objects and lists")
+    if body.count(b",") > MOST_VALUES:
+        detail = f"the body has more than {MOST_VALUES:,} values, commas in texts included: send long data as a file"
+        raise Problem(413, "BodyTooLarge", detail)
+    try:
+        return pydantic_core.from_json(body, allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, "NotJson", f"the body is not JSON: {error}"[:500]) from None
+
+
+# ------------------------------------------------------------------------------------------------- rates
+
+
+class Rates:
+    """Counts the requests of each principal: a bucket of tokens that fills again with time.
+
+    Args:
+        a_second: how many requests a second a principal may make.
+    """
+
+    def __init__(self, a_second: int) -> None:
+        self._a_second = a_second
+        self._buckets: OrderedDict[Any, tuple[float, float]] = OrderedDict()
+
+    def check(self, key: Any) -> None:
+        """Take a token; raises a `Problem` if there is none."""
+        now = time.monotonic()
+        most = self._a_second * AT_ONCE
+        left, since = self._buckets.pop(key, (float(most), now))
+        left = min(most, left + (now - since) * self._a_second)
+        self._buckets[key] = (max(left - 1, 0.0), now)
+        if len(self._buckets) > 10_000:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            detail = f"more than {self._a_second} requests a second"
+            raise Problem(429, "TooManyRequests", detail, {"Retry-After": "1"})

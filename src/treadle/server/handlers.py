@@ -1,0 +1,400 @@
+"""What each operation does: most call the verb that their row names, and the others have a handler here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, Final, TypeAlias, cast
+from urllib.parse import quote
+
+from starlette.responses import Response, StreamingResponse
+
+from treadle.agents.agent import Agent
+from treadle.core.events import END_STATES
+from treadle.engine.options import RunOptions
+from treadle.engine.results import Task, ThreadSummary
+from treadle.errors import (
+    AgentUnknown,
+    InvalidField,
+    StepFailed,
+    StepNotFound,
+    TaskNotFound,
+    ThreadNotFound,
+    TreadleError,
+)
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
+from treadle.server.calls import Answer, Call, at_rest, never, page_link
+from treadle.server.live import get_events, get_metrics, get_stream
+from treadle.server.operations import Operation
+from treadle.server.problems import Problem
+from treadle.server.reading import check_content, check_labels, check_model, check_options
+
+EXPORT_BYTES: Final = 4 << 20
+"""Bytes of an export that are held in memory; a larger one lies in a temporary file until it is sent."""
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
+
+
+async def by_verb(call: Call) -> Answer:
+    """Call the verb that the row names, with the arguments of the request."""
+    operation = call.operation
+    verb = partial(getattr(call.runner, operation.verb), **call.arguments, **call.extras())
+    if operation.method == "GET":
+        value = await verb()
+        cursor = getattr(value, "cursor", None)
+        return Answer(value, headers={"Link": page_link(call, **_next(operation, cursor))} if cursor else {})
+    if operation.waits is None:
+        return Answer(await call.done(verb))
+    done, value = await call.in_time(verb)
+    if not done and "task" in call.arguments:
+        return await call.accepted(call.arguments["task"])
+    return Answer(value, None if done else 202)
+
+
+def _next(operation: Operation, cursor: Any) -> dict[str, Any]:
+    return {"cursor" if "cursor" in operation.query else "after": cursor}
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+async def get_task(call: Call) -> Answer:
+    """Return a task with its head as the ETag; nothing if the client has that."""
+    task = await call.runner.get_task(**call.arguments)
+    return _with_tag(call, task)
+
+
+def _with_tag(call: Call, task: Task[Any]) -> Answer:
+    tag = f'"{task.head}"'
+    if call.request.headers.get("if-none-match") == tag:
+        return Answer(response=Response(status_code=304, headers={"ETag": tag}))
+    return Answer(task, headers={"ETag": tag})
+
+
+async def get_result(call: Call) -> Answer:
+    """Return a task's result, once the task is at rest if the request waits."""
+    runner, task_id = call.runner, call.arguments["task"]
+    if call.wait and "at" in call.arguments:
+        raise InvalidField("is how the task stood: a request for that does not wait", field="at")
+    if call.wait and not await at_rest(call, task_id, until=never):
+        return await call.accepted(task_id)
+    return Answer(await runner.result(**call.arguments))
+
+
+async def get_step(call: Call) -> Answer:
+    """Return what a step did, once it has ended if the request waits."""
+    runner, task_id = call.runner, call.arguments["task"]
+    wanted: str = call.arguments["step"]
+    step = _step_named(wanted)
+
+    async def ended() -> bool:
+        try:
+            return (await runner.get_step(task_id, step)).step.ended_at is not None
+        except StepNotFound:
+            return False
+
+    if call.wait and not await at_rest(call, task_id, until=ended):
+        return await call.accepted(task_id, f"/steps/{quote(wanted, safe='')}")
+    return Answer(await runner.get_step(task_id, step))
+
+
+async def get_event(call: Call) -> Answer:
+    """Return one event of a task."""
+    task_id, written = call.arguments["task"], call.arguments["seq"]
+    if not written.isascii() or not written.isdigit() or len(written) > 15 or not int(written):
+        raise InvalidField("should be the sequence number of an event", field="seq")
+    page = await call.runner.get_events(task_id, after=int(written) - 1, limit=1)
+    if not page.items:
+        raise Problem(404, "EventNotFound", f"task {task_id} has no event {written}; its last is {page.head}")
+    return Answer(page.items[0])
+
+
+async def verify(call: Call) -> Answer:
+    """Check the journal of a task."""
+    return Answer(await call.runner.verify(call.arguments["task"]))
+
+
+async def export_task(call: Call) -> Answer:
+    """Return the export of a task as a file, which is made whole before it is sent."""
+    task_id = call.arguments["task"]
+    file = await asyncio.to_thread(SpooledTemporaryFile[bytes], EXPORT_BYTES)
+    try:
+        await call.runner.export_tasks(cast("BinaryIO", file), task_id)
+    except BaseException:
+        file.close()
+        raise
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(task_id, safe='')}.jsonl"}
+    return Answer(response=StreamingResponse(_pieces(file), 200, headers, call.operation.media))
+
+
+def _pieces(file: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
+    with file:
+        file.seek(0)
+        while piece := file.read(1 << 16):
+            yield piece
+
+
+def _step_named(name: str) -> str | int:
+    """Return the index of a step, or its id, by what a path says."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else name
+
+
+async def get_request(call: Call) -> Answer:
+    """Return a request as its model saw it."""
+    given = call.arguments
+    return Answer(
+        await call.runner.get_request(given["task"], _step_named(given["step"]), call=given.get("call"))
+    )
+
+
+async def get_artifact(call: Call) -> Answer:
+    """Return the bytes of an artifact, never to be shown by a browser in the server's own name."""
+    file = await call.runner.get_artifact(**call.arguments)
+    accepted = call.request.headers.get("accept", "")
+    if file.data is None or "application/json" in accepted:
+        return Answer(file)
+    name = quote(file.name or call.arguments["artifact_id"], safe="")
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+    }
+    return Answer(response=Response(file.data, 200, headers, "application/octet-stream"))
+
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+def _agent_of(runner: TaskRunner, name: str) -> Agent[Any]:
+    agents = driver_of(runner).agents
+    if not agents.has(name):
+        raise _no_agent(name)
+    return agents.of(name, None, "-")
+
+
+def _no_agent(name: str) -> AgentUnknown:
+    return AgentUnknown(f"this server was not given an agent {name!r:.80}: GET /v1/agents lists those it has")
+
+
+async def get_agent(call: Call) -> Answer:
+    """Return an agent by its name."""
+    name = call.arguments["name"]
+    for agent in await call.runner.get_agents():
+        if agent.name == name:
+            return Answer(agent)
+    raise _no_agent(name)
+
+
+async def create_task(call: Call) -> Answer:
+    """Create a task, or return the one of that id, and have it driven if the request says so."""
+    runner, given = call.runner, call.arguments
+    task_id = call.new_task_id()
+    agent = _agent_of(runner, given["agent"])
+    labels = given.get("labels")
+    options = given.get("options")
+    if labels:
+        options = options or RunOptions()
+        options = replace(options, labels={**options.labels, **labels})
+    existed = task_id is not None and await _exists(runner, task_id)
+    if not existed:
+        await call.service.quota.check(runner, call.tenant)
+    runs = given.get("run", False)
+    make = runner.submit if runs else runner.create_task
+    task: Task[Any] = await call.done(
+        lambda: make(
+            agent,
+            given["input"],
+            thread_id=given.get("thread_id"),
+            task_id=task_id,
+            extra_state=given.get("extra_state"),
+            options=options,
+        )
+    )
+    location = {"Location": call.task_url(task.task_id)}
+    if runs and call.wait:
+        if await at_rest(call, task.task_id, until=never):
+            return Answer(await runner.result(task.task_id), 200, location)
+        return await call.accepted(task.task_id)
+    answer = _with_tag(call, task)
+    answer.status = 200 if existed else 201
+    answer.headers |= location
+    return answer
+
+
+async def _exists(runner: TaskRunner, task_id: str) -> bool:
+    try:
+        await runner.get_task(task_id)
+    except TaskNotFound:
+        return False
+    return True
+
+
+async def run_step(call: Call) -> Answer:
+    """Run one step, or all that are ready; a step that failed is a result."""
+    runner, given, task_id = call.runner, call.arguments, call.arguments["task"]
+    if len(driver_of(runner).owned.tasks) >= call.service.limits.driven_per_tenant:
+        raise Problem(
+            503, "Full", "this server drives as many tasks of the tenant as it may", {"Retry-After": "1"}
+        )
+    if given.get("ready"):
+        if "input" in given or "step" in given:
+            raise InvalidField("takes neither input nor step", field="ready")
+        done, outputs = await call.in_time(lambda: runner.run_ready_steps(task_id))
+        return Answer(outputs) if done else await call.accepted(task_id)
+
+    async def step() -> Any:
+        try:
+            return await runner.run_step(
+                task_id, input=given.get("input"), step=given.get("step"), **call.extras()
+            )
+        except StepFailed as failed:
+            return failed.output
+
+    upcoming = await runner.get_upcoming_steps(task_id)
+    done, output = await call.in_time(step)
+    if done:
+        return Answer(output)
+    name = given.get("step") or (upcoming[0].step_id if upcoming else "")
+    return await call.accepted(task_id, f"/steps/{quote(name, safe='')}")
+
+
+async def resume(call: Call) -> Answer:
+    """Have a task driven on; the process that adopts it drives it."""
+    runner, task_id = call.runner, call.arguments["task"]
+    options: RunOptions | None = call.arguments.get("options")
+    if options is not None and options.limits is not None and "admin" not in call.scopes:
+        raise Problem(403, "ScopeMissing", "limits on `resume` replace those of the task: that needs `admin`")
+    result = await call.done(lambda: runner.resume(task_id, options=options, drive=False, **call.extras()))
+    if result.state in END_STATES and not result.driven:
+        return Answer(result)
+    if not call.wait or not await at_rest(call, task_id, until=never):
+        return await call.accepted(task_id)
+    return Answer(await runner.result(task_id))
+
+
+async def fork(call: Call) -> Answer:
+    """Fork a task; the same key again is the same fork."""
+    runner, given = call.runner, dict(call.arguments)
+    check_model(given.get("model"), call.service.models)
+    name = given.pop("agent", None)
+    given["agent"] = None if name is None else _agent_of(runner, name)
+    if (task_id := call.new_task_id()) is not None:
+        given["task_id"] = task_id
+    existed = task_id is not None and await _exists(runner, task_id)
+    if not existed:
+        await call.service.quota.check(runner, call.tenant)
+    task: Task[Any] = await call.done(lambda: runner.fork(**given, **call.extras()))
+    answer = _with_tag(call, task)
+    answer.status = 200 if existed else 201
+    answer.headers["Location"] = call.task_url(task.task_id)
+    return answer
+
+
+async def deny(call: Call) -> Answer:
+    """Deny a call; `stop` also needs the scope that cancels tasks."""
+    if call.arguments.get("stop") and "control" not in call.scopes:
+        raise Problem(403, "ScopeMissing", "`stop` cancels the task: that needs `control`", scope="control")
+    return await by_verb(call)
+
+
+async def get_thread_summary(call: Call) -> Answer:
+    """Return how many tasks have messages in a thread."""
+    thread_id = call.arguments["thread_id"]
+    version, members = await call.runner.store.thread(thread_id)
+    if not version:
+        raise ThreadNotFound(f"no task was finalized in a thread {thread_id!r:.80}")
+    return Answer(ThreadSummary(thread_id, version, len(members)))
+
+
+# ------------------------------------------------------------------------------------------- the server
+
+
+@cache
+def _version() -> str:
+    import treadle
+
+    return treadle.__version__
+
+
+async def get_me(call: Call) -> Answer:
+    """Return the principal of the request and what the server is."""
+    principal = call.principal
+    assert principal is not None, "the operation needs one"
+    return Answer(
+        {
+            "name": principal.name,
+            "tenant": principal.tenant,
+            "scopes": sorted(principal.scopes),
+            "version": _version(),
+            "protocols": [],
+        }
+    )
+
+
+async def get_openapi(call: Call) -> Answer:
+    """Return the OpenAPI document."""
+    from treadle.server.openapi import openapi
+
+    return Answer(await asyncio.to_thread(openapi))
+
+
+async def get_health(call: Call) -> Answer:
+    """Answer at once: the process is alive."""
+    return Answer({"status": "alive"})
+
+
+async def get_ready(call: Call) -> Answer:
+    """Answer whether the server can serve."""
+    if call.service.draining:
+        raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "5"})
+    try:
+        await call.service.runner.list_tasks(limit=1)
+    except TreadleError:
+        raise Problem(503, "StoreUnavailable", "the store cannot be read", {"Retry-After": "5"}) from None
+    return Answer({"status": "ready"})
+
+
+HANDLERS: Final[dict[str, Handler]] = {
+    "deny": deny,
+    "get_thread_summary": get_thread_summary,
+    "get_request": get_request,
+    "get_events": get_events,
+    "get_stream": get_stream,
+    "get_metrics": get_metrics,
+    "get_agent": get_agent,
+    "get_event": get_event,
+    "verify": verify,
+    "export_task": export_task,
+    "get_task": get_task,
+    "get_result": get_result,
+    "get_step": get_step,
+    "get_artifact": get_artifact,
+    "create_task": create_task,
+    "run_step": run_step,
+    "resume": resume,
+    "fork": fork,
+    "get_me": get_me,
+    "get_openapi": get_openapi,
+    "get_health": get_health,
+    "get_ready": get_ready,
+}
+"""The handlers of operations that do more than call a verb, or something else."""
+
+
+def handler_of(name: str) -> Handler:
+    """Return the handler of an operation."""
+    return HANDLERS.get(name, by_verb)
+
+
+def check_arguments(call: Call) -> None:
+    """Raise `ConfigurationError` for arguments that no request may bring."""
+    for name, value in call.arguments.items():
+        if isinstance(value, RunOptions):
+            check_options(value)
+        elif name == "labels" and value:
+            check_labels(name, value)
+        else:
+            check_content(name, value, allow_urls=call.service.allow_urls)

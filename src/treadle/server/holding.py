@@ -1,0 +1,91 @@
+"""Tasks that are to stop once no stream follows them any more: `RunOptions(on_disconnect=)`.
+
+Watching never affects a task, unless its creator asked for that. Then a stream that is opened with `?hold=1` holds the
+task, and once no stream has held it for a while, the task is interrupted or cancelled. A server knows its own streams
+alone: behind several servers, the streams of such a task belong to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from treadle.engine.options import from_json
+from treadle.errors import TreadleError
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import driver_of
+from treadle.server.feed import tenant_of
+
+REASON = "no stream holds the task any more"
+
+_LOG = logging.getLogger("treadle.server")
+
+Stop = Literal["interrupt", "cancel"]
+
+
+class Holds:
+    """Which tasks the streams of this server hold.
+
+    Args:
+        seconds: how long a task may be without a stream that holds it.
+    """
+
+    def __init__(self, seconds: float = 15.0) -> None:
+        self._seconds = seconds
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._leaving = False
+
+    async def hold(self, runner: TaskRunner, task_id: str) -> Callable[[], None] | None:
+        """Hold a task; return what lets go of it, None if its creator did not ask for that.
+
+        Args:
+            runner: stops the task in the end; of the principal whose stream it is.
+            task_id: the task.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        runner.handle(task_id)  # refuses what is no id
+        state = (await driver_of(runner).cache.load(task_id)).state
+        stop = from_json(state.options).on_disconnect
+        if stop is None or stop == "continue":
+            return None
+        key = (tenant_of(runner), task_id)
+        self._held[key] += 1
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        return lambda: self._let_go(runner, key, stop)
+
+    def _let_go(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> None:
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+            if self._leaving:  # it is the server that ended the stream, which goes on at another one
+                return
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(self._seconds, self._begin_to_stop, runner, key, stop)
+
+    def _begin_to_stop(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> None:
+        del self._timers[key]
+        stopping = asyncio.get_running_loop().create_task(self._stop(runner, key[1], stop))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, runner: TaskRunner, task_id: str, stop: Stop) -> None:
+        try:
+            await (runner.cancel if stop == "cancel" else runner.interrupt)(task_id, reason=REASON)
+        except TreadleError as error:
+            _LOG.warning("task %s, which no stream holds any more, could not be stopped: %s", task_id, error)
+
+    def leave(self) -> None:
+        """Stop no task any more, since the server ends: its streams go on at another one."""
+        self._leaving = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

@@ -1,0 +1,60 @@
+"""What one server process accepts: of a principal, of a tenant, of a connection, and in all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from treadle.core.data import frozen
+from treadle.errors import ConfigurationError
+
+
+@frozen
+class ServerLimits:
+    """How much a server process accepts before it refuses, and how long it waits before it gives up.
+
+    Args:
+        streams_per_principal: open event streams of one principal; the next one is refused with 429.
+        requests_per_second: requests of one principal in a second; the next one is refused with 429.
+        streams: open event streams in all; the next one is refused with 503.
+        connections: open connections; the next one is refused with 503.
+        unfinished_tasks: tasks of one tenant that have not ended; the next one is refused with 503.
+        driven: tasks that this process adopts and drives at the same time; the others wait.
+        driven_per_tenant: of these, tasks of one tenant, so that none keeps the others waiting; a step beyond them is
+            refused with 503.
+        body_bytes: bytes of a body.
+        file_bytes: bytes of a body that brings images or files.
+        body_seconds: seconds in which a body has to arrive.
+        head_seconds: seconds in which the head of a request has to arrive.
+        send_seconds: seconds for which a reader may take nothing of a response; then its connection is closed.
+        stream_seconds: seconds after which a stream ends and its reader is told to open it again.
+        heartbeat_seconds: seconds without an event after which a stream sends a comment.
+        hold_seconds: seconds after which a task is stopped whose last holding stream was closed.
+
+    Raises:
+        ConfigurationError: a number is not greater than 0; the text names it.
+    """
+
+    streams_per_principal: int = 50
+    requests_per_second: int = 50
+    streams: int = 2_000
+    connections: int = 4_000
+    unfinished_tasks: int = 1_000
+    driven: int = 400
+    driven_per_tenant: int = 100
+    body_bytes: int = 1 << 20
+    file_bytes: int = 16 << 20
+    body_seconds: float = 10.0
+    head_seconds: float = 10.0
+    send_seconds: float = 30.0
+    stream_seconds: float = 3_600.0
+    heartbeat_seconds: float = 15.0
+    hold_seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            kinds = (int,) if field.type == "int" else (int, float)
+            if type(value) not in kinds or not value > 0:
+                raise ConfigurationError(
+                    f"ServerLimits: {field.name} must be a number greater than 0, got {value!r}"
+                )

@@ -1,0 +1,94 @@
+"""The operations that read what happens: events in pages and in streams, and what this process counts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from treadle.errors import InvalidField
+from treadle.runner.views import drivers_of
+from treadle.server.calls import Answer, Call, page_link
+from treadle.server.frames import cut_size, event_document
+from treadle.server.metrics import CONTENT_TYPE
+from treadle.server.operations import MOST_EVENTS
+from treadle.server.problems import Problem
+from treadle.server.streams import first_place, first_places
+
+EVENT_STREAM: Final = "text/event-stream"
+
+
+async def get_events(call: Call) -> Answer:
+    """Return a page of the events of a task, or a stream of them if the client asks for one."""
+    given = dict(call.arguments)
+    if EVENT_STREAM in call.request.headers.get("accept", ""):
+        return Answer(response=await _stream_of_task(call, given))
+    if streamed := {"deltas", "until", "hold"} & given.keys():
+        raise InvalidField(f"is for streams: `Accept: {EVENT_STREAM}`", field=min(streamed))
+    cut = cut_size(given.pop("cut", None))
+    arguments: dict[str, Any] = {"limit": MOST_EVENTS, **given}
+    page = await call.runner.get_events(**arguments)
+    link = {} if page.cursor is None else {"Link": page_link(call, after=page.cursor)}
+    if cut is None:
+        return Answer(page, headers=link)
+    secrets = call.service.secrets()
+    hide = None if secrets is None else secrets.hide_data  # before the cut, which may leave the half of one
+    items = [event_document(event, cut, hide) for event in page.items]
+    return Answer({"items": items, "cursor": page.cursor, "head": page.head}, headers=link)
+
+
+async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
+    if unfit := {"limit", "kinds"} & given.keys():
+        raise InvalidField("is for pages: `Accept: application/json`", field=min(unfit))
+    if given.get("after", 0) < 0:
+        raise InvalidField("should be a sequence number, from 0 up", field="after")
+    service, principal, runner = call.service, call.principal, call.runner
+    assert principal is not None, "the operation needs one"
+    task_id = given["task"]
+    let_go = None
+    if given.get("hold"):
+        if "control" not in call.scopes:
+            raise Problem(403, "ScopeMissing", "a stream that holds a task needs the scope `control`")
+        let_go = await service.holds.hold(runner, task_id)
+    try:
+        return await service.streams.of_task(
+            runner,
+            task_id,
+            principal=principal.name,
+            after=first_place(call.request.headers.get("last-event-id"), given.get("after", 0)),
+            deltas=given.get("deltas", True),
+            until_rest=given.get("until") == "rest",
+            cut=given.get("cut"),
+            on_close=let_go,
+        )
+    except BaseException:
+        if let_go is not None:
+            let_go()
+        raise
+
+
+async def get_stream(call: Call) -> Answer:
+    """Return the stream of several tasks, and of the changes of all."""
+    given, principal = call.arguments, call.principal
+    assert principal is not None, "the operation needs one"
+    places = first_places(call.request.headers.get("last-event-id"), given.get("task") or ())
+    stream = await call.service.streams.of_several(
+        call.runner,
+        places,
+        principal=principal.name,
+        changes=given.get("changes", False),
+        deltas=given.get("deltas", True),
+        cut=given.get("cut"),
+    )
+    return Answer(response=stream)
+
+
+async def get_metrics(call: Call) -> Answer:
+    """Return the counters of this process."""
+    service = call.service
+    text = service.metrics.text(
+        streams=len(service.streams),
+        driven=sum([len(driver.owned.tasks) for driver in drivers_of(service.runner)]),
+        refused=service.runner.store.fenced,
+    )
+    return Answer(response=Response(text, 200, {"Content-Type": CONTENT_TYPE}))

@@ -1,0 +1,149 @@
+"""The OpenAPI 3.1 document, made from the table of operations and from the classes that they take and return."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from treadle.core.messages import Json
+from treadle.core.wire_schema import WireSchema
+from treadle.server.operations import OPERATIONS, Operation
+from treadle.server.problems import MEDIA
+from treadle.server.reading import MAX_KEY, MAX_WAIT
+
+Schema = dict[str, Any]
+
+_PROBLEM: Final[Schema] = {
+    "type": "object",
+    "description": "A refusal (RFC 9457); it may hold more fields, those of the error that `type` names.",
+    "required": ["type", "title", "status", "detail", "instance"],
+    "properties": {
+        "type": {"type": "string", "examples": ["urn:treadle:error:TaskNotFound"]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "instance": {
+            "type": "string",
+            "description": "The id of the request, which the server's log names too.",
+        },
+    },
+}
+
+_REFS: Final = "#/components/schemas/"
+
+_PAIRS: Final[Schema] = {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}}
+"""Of an argument that maps text to text, as a query says it."""
+
+REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 500, 503)
+"""The statuses of problems."""
+
+
+@cache
+def openapi() -> dict[str, Json]:
+    """Return the document."""
+    import treadle
+
+    schemas = WireSchema(_REFS)
+    paths: dict[str, dict[str, Json]] = {}
+    for operation in OPERATIONS.values():
+        described = _operation(operation, schemas)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    problem = {"description": "A problem.", "content": {MEDIA: {"schema": {"$ref": f"{_REFS}Problem"}}}}
+    document: dict[str, Json] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Treadle", "version": treadle.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": _PROBLEM, **schemas.definitions},
+            "responses": {"Problem": problem},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+    return document
+
+
+def _operation(operation: Operation, schemas: WireSchema) -> Json:
+    described: dict[str, Json] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": _parameters(operation, schemas),
+        "responses": _responses(operation, schemas),
+    }
+    if operation.access == "open":
+        described["security"] = []
+    elif operation.access != "any":
+        described["description"] = f"Needs the scope `{operation.access}`."
+    if operation.body is not None:
+        required = any(operation.is_required(name) for name in operation.body)
+        content = {"application/json": {"schema": _body(operation, schemas)}}
+        described["requestBody"] = {"required": required, "content": content}
+    return described
+
+
+def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in operation.in_path
+    ]
+    for name in operation.query:
+        schema = _of_a_query(schemas.of(operation.argument_type(name)))
+        required = operation.is_required(name)
+        parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
+    headers: dict[str, Schema] = {}
+    if operation.waits is not None:
+        headers["Prefer"] = {"type": "string", "description": f"`wait=SECONDS`, at most {MAX_WAIT:g}"}
+    if operation.checks_head:
+        headers["If-Match"] = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
+    if operation.repeats is not None:
+        headers["Idempotency-Key"] = {"type": "string", "pattern": f"^[!-~]{{1,{MAX_KEY}}}$"}
+    return parameters + [
+        {"name": name, "in": "header", "required": False, "schema": schema}
+        for name, schema in headers.items()
+    ]
+
+
+def _of_a_query(schema: Schema) -> Schema:
+    """Return the schema of an argument without what a query cannot say: null, and objects."""
+    options: list[Schema] = [
+        _PAIRS if option.get("type") == "object" else option
+        for option in schema.get("anyOf", [schema])
+        if option.get("type") != "null"
+    ]
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def _body(operation: Operation, schemas: WireSchema) -> Schema:
+    """Return the schema of the body of an operation."""
+    names = operation.body or ()
+    return {
+        "type": "object",
+        "properties": {name: schemas.of(operation.argument_type(name)) for name in names},
+        "required": [name for name in names if operation.is_required(name)],
+        "additionalProperties": False,
+    }
+
+
+def _responses(operation: Operation, schemas: WireSchema) -> Json:
+    refusals = {str(status): {"$ref": "#/components/responses/Problem"} for status in REFUSALS}
+    return {str(status): response for status, response in _successes(operation, schemas).items()} | refusals
+
+
+def _successes(operation: Operation, schemas: WireSchema) -> dict[int, Json]:
+    if operation.status == 204:
+        return {204: {"description": "Done."}}
+    result = {} if operation.result is None else schemas.of(operation.result)
+    content: dict[str, Json] = {"application/json": {"schema": result}}
+    if operation.media != "application/json":
+        content[operation.media] = {"schema": {}}
+    responses: dict[int, Json] = {operation.status: {"description": operation.summary, "content": content}}
+    anything = {"application/json": {"schema": {"type": "object"}}}
+    if operation.status == 201:
+        responses[200] = {"description": "It was there, or is done.", "content": anything}
+    if operation.waits is not None:
+        location = {"Location": {"schema": {"type": "string"}}}
+        described = "Not done yet: `Location` names where the result will be."
+        responses[202] = {"description": described, "headers": location, "content": anything}
+    if operation.name == "get_task":
+        responses[304] = {"description": "It is as `If-None-Match` says."}
+    return responses

@@ -1,0 +1,595 @@
+"""The table of all operations over HTTP. Routes, the OpenAPI document, the matrix of authorisations and the page of the
+reference are made from it: a route that is not in this table does not exist.
+
+Most rows name a verb of the runner. The arguments that a row lists are those of the verb, with the types of its
+annotations, so that a row says only which of them a request may bring, and where. What a row leaves out no request can
+reach: agents as objects, contexts, models, and `by`, which is the name of the principal.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import cache
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from treadle.core.data import frozen
+from treadle.core.events import Event
+from treadle.core.messages import File, Json, Message
+from treadle.core.permits import StandingGrant
+from treadle.engine import results
+from treadle.engine.agent_info import AgentInfo
+from treadle.engine.options import RunOptions
+from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
+from treadle.runner.runner import TaskRunner
+from treadle.runner.views import Input
+from treadle.server.principals import Scope
+from treadle.transfer.verifying import VerifyReport
+
+Method = Literal["GET", "POST", "DELETE"]
+
+Access = Scope | Literal["any", "open"]
+"""The scope that an operation needs; `any`: it needs a principal; `open`: not even that."""
+
+SOON: Final = 10.0
+"""Seconds that verbs wait which mostly are done at once, unless the request says otherwise."""
+
+
+PAGE: Final = 200
+"""Items of a page that a request may ask for."""
+
+MOST_EVENTS: Final = 500
+"""Events of a page that a request may ask for, and gets if it says nothing."""
+
+PENDING: Final = tuple[results.Pending, ...]
+
+
+@frozen(kw_only=True)
+class Operation:
+    """One operation.
+
+    Args:
+        name: its id, unique.
+        method: of HTTP.
+        path: with the names of its parameters in braces.
+        access: the scope that it needs.
+        verb: the verb of the runner that it calls; "" for one that a handler of its own serves.
+        summary: one sentence.
+        query: the names of its arguments in the query.
+        body: the names of its arguments in the body; None if it takes no body.
+        types: the types of arguments that are no arguments of the verb, or that are something else over HTTP.
+        required: arguments that must be there, besides those that the verb demands.
+        result: what a response holds; None if it is empty.
+        status: of the response.
+        waits: the seconds that it waits unless `Prefer: wait=` says otherwise; None if it never waits.
+        checks_head: whether `If-Match` becomes `expect=`.
+        repeats: what `Idempotency-Key` becomes: the id of a new `task`, or that of a `command`; nothing where the same
+            request again changes nothing by `itself`. None if it takes no key.
+        brings_files: whether its body may be as large as files are.
+        media: the media type of the response.
+        streams: whether a client that accepts `text/event-stream` gets one.
+        most: how many items of a page a request may ask for.
+        drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
+    """
+
+    name: str
+    method: Method
+    path: str
+    access: Access
+    summary: str
+    verb: str = ""
+    query: tuple[str, ...] = ()
+    body: tuple[str, ...] | None = None
+    types: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    required: tuple[str, ...] = ()
+    result: Any = None
+    status: int = 200
+    waits: float | None = None
+    checks_head: bool = False
+    repeats: Literal["task", "command", "itself"] | None = None
+    brings_files: bool = False
+    media: str = "application/json"
+    drives: bool = False
+    streams: bool = False
+    most: int | None = None
+
+    @property
+    def in_path(self) -> tuple[str, ...]:
+        """The names of the parameters in the path."""
+        return tuple([part[1:-1] for part in self.path.split("/") if part.startswith("{")])
+
+    def argument_type(self, name: str) -> Any:
+        """Return the type of an argument: that of the row, else that of the verb."""
+        if name in self.types:
+            return self.types[name]
+        return argument_types(self.verb)[name][0] if self.verb else str
+
+    def is_required(self, name: str) -> bool:
+        """Whether a request has to bring an argument."""
+        if name in self.required or name in self.in_path:
+            return True
+        return name not in self.types and bool(self.verb) and argument_types(self.verb)[name][1]
+
+
+@cache
+def argument_types(verb: str) -> dict[str, tuple[Any, bool]]:
+    """Return the type of each argument of a verb of the runner, and whether it has no default."""
+    function = inspect.unwrap(inspect.getattr_static(TaskRunner, verb))
+    hints = typing.get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    return {
+        name: (hints.get(name, Any), parameter.default is parameter.empty)
+        for name, parameter in parameters.items()
+        if name != "self"
+    }
+
+
+def options_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a type allows: those of a union, or itself."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+# ---------------------------------------------------------------------------------------------- the table
+
+_FILTERS: Final = (
+    "state",
+    "agent",
+    "thread_id",
+    "parent",
+    "forked_from",
+    "since",
+    "until",
+    "labels",
+    "search",
+    "roots",
+    "updated_since",
+)
+
+_NEW: Final[dict[str, Any]] = {
+    "input": Input,
+    "task_id": str | None,
+    "thread_id": str | None,
+    "options": RunOptions | None,
+}
+"""Types of arguments of a new task."""
+
+
+def _get(name: str, path: str, summary: str, result: Any, **more: Any) -> Operation:
+    """Return the row of an operation that reads: by the verb of its name, unless `verb` says otherwise."""
+    row: dict[str, Any] = {"access": "read", "verb": name, **more}
+    return Operation(name=name, method="GET", path=f"/v1/{path}", summary=summary, result=result, **row)
+
+
+def _post(
+    name: str, access: Access, path: str, body: tuple[str, ...], summary: str, **more: Any
+) -> Operation:
+    """Return the row of an operation that changes something: by the verb of its name, unless `verb` says otherwise."""
+    row: dict[str, Any] = {"verb": name, "status": 200 if "result" in more else 204, **more}
+    return Operation(
+        name=name, method="POST", access=access, path=f"/v1/{path}", body=body, summary=summary, **row
+    )
+
+
+def _command(name: str, access: Access, body: tuple[str, ...], summary: str, **more: Any) -> Operation:
+    """Return the row of a command to a task, which a key makes safe to repeat."""
+    return _post(name, access, f"tasks/{{task}}/{name}", body, summary, **{"repeats": "command", **more})
+
+
+def _stop(name: str, summary: str) -> Operation:
+    return _command(name, "control", ("reason",), summary, result=results.RunResult, waits=SOON)
+
+
+def _delete(name: str, path: str, summary: str) -> Operation:
+    return Operation(
+        name=name,
+        method="DELETE",
+        access="delete",
+        path=f"/v1/{path}",
+        verb=name,
+        summary=summary,
+        status=204,
+    )
+
+
+_ABOUT: Final = (
+    _get(
+        "get_me",
+        "me",
+        "Return the principal of the request and what the server is.",
+        dict[str, Json],
+        verb="",
+        access="any",
+    ),
+    _get("get_openapi", "openapi.json", "Return this document.", dict[str, Json], verb="", access="any"),
+    Operation(
+        name="get_health",
+        method="GET",
+        path="/health",
+        access="open",
+        summary="Answer that the process is alive.",
+        result=dict[str, Json],
+    ),
+    Operation(
+        name="get_metrics",
+        method="GET",
+        path="/metrics",
+        access="admin",
+        summary="Return what the server counts, as Prometheus reads it.",
+        result=str,
+        media="text/plain",
+    ),
+    Operation(
+        name="get_ready",
+        method="GET",
+        path="/ready",
+        access="open",
+        summary="Answer whether the server can serve: its store is readable, and it is not about to end.",
+        result=dict[str, Json],
+    ),
+)
+
+_LISTS: Final = (
+    _get("get_agents", "agents", "List the agents that this process can drive.", tuple[AgentInfo, ...]),
+    _get("get_agent", "agents/{name}", "Return an agent that this process can drive.", AgentInfo, verb=""),
+    _get(
+        "list_tasks",
+        "tasks",
+        "List tasks, newest first.",
+        results.TaskPage,
+        query=(*_FILTERS, "limit", "cursor"),
+        most=PAGE,
+    ),
+    _get(
+        "count_tasks",
+        "totals",
+        "Count tasks by state, with what they spent.",
+        results.TaskTotals,
+        query=_FILTERS,
+    ),
+    _get(
+        "usage",
+        "usage",
+        "Return what tasks spent, by agent, day or label.",
+        UsageReport,
+        access="admin",
+        query=("since", "until", "by", "agent", "labels"),
+    ),
+    _get("list_pending", "pending", "List what all tasks wait for.", PENDING, query=("thread_id",)),
+    _get(
+        "list_threads",
+        "threads",
+        "List threads, by id.",
+        results.ThreadPage,
+        query=("limit", "cursor"),
+        most=PAGE,
+    ),
+    _get(
+        "get_thread_summary",
+        "threads/{thread_id}",
+        "Return how many tasks have messages in a thread.",
+        results.ThreadSummary,
+        verb="",
+    ),
+    _get(
+        "get_thread",
+        "threads/{thread_id}/messages",
+        "Return the messages of a thread.",
+        results.ThreadMessages,
+    ),
+    _get(
+        "list_grants",
+        "grants",
+        "List the approvals that hold for later calls.",
+        tuple[StandingGrant, ...],
+        query=("thread_id", "revoked"),
+    ),
+    _get(
+        "diff",
+        "diff",
+        "Return the first step in which two tasks differ.",
+        results.Difference,
+        query=("a", "b"),
+        types={"a": str, "b": str},
+        required=("a", "b"),
+    ),
+)
+
+_READS: Final = (
+    _get(
+        "get_task",
+        "tasks/{task}",
+        "Return a snapshot of a task; its ETag is its head.",
+        results.Task,
+        query=("at",),
+    ),
+    _get(
+        "get_result",
+        "tasks/{task}/result",
+        "Return how a task stands; with `Prefer: wait`, once it is at rest.",
+        results.RunResult,
+        verb="result",
+        query=("at",),
+        waits=0.0,
+    ),
+    _get(
+        "list_pending_of_task",
+        "tasks/{task}/pending",
+        "List what a task and the tasks below it wait for.",
+        PENDING,
+        verb="list_pending",
+    ),
+    _get(
+        "get_artifact",
+        "tasks/{task}/artifacts/{artifact_id}",
+        "Return an artifact as an attachment; one that lies elsewhere as JSON, with its URL.",
+        File,
+        media="application/octet-stream",
+    ),
+    _get(
+        "get_events",
+        "tasks/{task}/events",
+        "Return a page of the events of a task; as `text/event-stream`, follow them.",
+        EventPage,
+        verb="",
+        query=("after", "limit", "kinds", "cut", "deltas", "until", "hold"),
+        most=MOST_EVENTS,
+        types={
+            "after": int,
+            "limit": int,
+            "kinds": tuple[str, ...] | None,
+            "cut": int | None,
+            "deltas": bool,
+            "until": Literal["rest"],
+            "hold": bool,
+        },
+        streams=True,
+    ),
+    _get(
+        "get_stream",
+        "stream",
+        "Stream the changes of all tasks, and the events of up to 8 of them, each named as `ID:AFTER`.",
+        str,
+        verb="",
+        query=("task", "changes", "cut", "deltas"),
+        types={"task": tuple[str, ...] | None, "changes": bool, "cut": int | None, "deltas": bool},
+        streams=True,
+        media="text/event-stream",
+    ),
+    _get("get_event", "tasks/{task}/events/{seq}", "Return one event of a task, whole.", Event, verb=""),
+    _get(
+        "get_steps",
+        "tasks/{task}/steps",
+        "Return a page of a task's steps.",
+        StepPage,
+        query=("after", "limit"),
+        most=PAGE,
+    ),
+    _get(
+        "get_upcoming_steps",
+        "tasks/{task}/steps/upcoming",
+        "List the steps that would run next.",
+        tuple[results.StepInfo, ...],
+    ),
+    _get(
+        "get_step",
+        "tasks/{task}/steps/{step}",
+        "Return what a step did; with `Prefer: wait`, once it has ended or the task is at rest.",
+        results.TaskStepOutput,
+        waits=0.0,
+    ),
+    _get(
+        "get_request",
+        "tasks/{task}/steps/{step}/request",
+        "Return a request as its model saw it.",
+        PastRequest,
+        query=("call",),
+    ),
+    _get(
+        "get_lineage",
+        "tasks/{task}/lineage",
+        "Return the parent, the children and the forks of a task, and what it was forked from.",
+        Lineage,
+        query=("limit",),
+        most=PAGE,
+    ),
+    _get(
+        "verify",
+        "tasks/{task}/verify",
+        "Read the journal of a task anew and check all that can be checked.",
+        VerifyReport,
+        verb="",
+    ),
+    _get(
+        "export_task",
+        "tasks/{task}/export",
+        "Return a task as an export, with those it was forked from or shares a thread with.",
+        File,
+        verb="",
+        media="application/jsonl",
+    ),
+)
+
+_RUNS: Final = (
+    _post(
+        "create_task",
+        "run",
+        "tasks",
+        ("agent", "input", "task_id", "thread_id", "options", "extra_state", "labels", "run"),
+        "Create a task, and with `run` have it driven; the same id again is the same task.",
+        verb="",
+        types={
+            **_NEW,
+            "agent": str,
+            "extra_state": dict[str, Json] | None,
+            "labels": dict[str, str] | None,
+            "run": bool,
+        },
+        required=("agent", "input"),
+        result=results.Task,
+        status=201,
+        waits=0.0,
+        repeats="task",
+        brings_files=True,
+    ),
+    _post(
+        "run_step",
+        "run",
+        "tasks/{task}/steps",
+        ("input", "step", "ready"),
+        "Run one step, or with `ready` every step that is ready.",
+        verb="",
+        types={"input": Input | None, "step": str | None, "ready": bool},
+        result=results.TaskStepOutput | results.StepOutputs,
+        waits=0.0,
+        checks_head=True,
+        brings_files=True,
+        drives=True,
+    ),
+    _command(
+        "resume",
+        "run",
+        ("options",),
+        "Have a task driven on from where it stands.",
+        verb="",
+        types={"options": RunOptions | None},
+        result=results.RunResult,
+        waits=0.0,
+        checks_head=True,
+    ),
+    _command(
+        "send",
+        "run",
+        ("message", "role"),
+        "Add a message to a task before its next model call.",
+        brings_files=True,
+    ),
+    _stop("pause", "Let running calls end and start nothing new."),
+    _stop("interrupt", "Stop what runs now; the task can be resumed."),
+    _stop("cancel", "End a task for good."),
+)
+
+_DECISIONS: Final = (
+    _command(
+        "settle", "decide", ("request_id", "verdict"), "Settle an outcome that is unknown.", checks_head=True
+    ),
+    _command("approve", "decide", ("request_id", "arguments", "scope"), "Approve a call."),
+    _command("deny", "decide", ("request_id", "reason", "stop"), "Deny a call."),
+    _command("answer", "decide", ("request_id", "value"), "Answer a question."),
+    _command("complete", "decide", ("ticket", "value"), "Deliver the result of a call in the background."),
+    _command("fail", "decide", ("ticket", "error"), "Report that a call in the background failed."),
+    _command("progress", "decide", ("ticket", "value"), "Report how far a call in the background is."),
+    _post(
+        "revoke",
+        "decide",
+        "grants/{grant_id}/revoke",
+        (),
+        "Revoke an approval for later calls.",
+        repeats="itself",
+    ),
+)
+
+_EDITS: Final = (
+    _command(
+        "undo",
+        "edit",
+        ("to", "step", "force", "dry_run"),
+        "Take back steps, and compensate their calls.",
+        verb="undo_step",
+        result=results.UndoReport,
+        waits=SOON,
+        checks_head=True,
+        drives=True,
+    ),
+    _command(
+        "fork",
+        "edit",
+        ("at", "input", "replace", "thread_id", "options", "agent", "instructions", "model", "task_id"),
+        "Create a task that shares another's journal up to a point.",
+        verb="",
+        types={
+            **_NEW,
+            "at": str | int | None,
+            "input": Input | None,
+            "replace": dict[str, Json] | None,
+            "agent": str | None,
+            "instructions": str | None,
+            "model": str | None,
+        },
+        result=results.Task,
+        status=201,
+        checks_head=True,
+        repeats="task",
+        brings_files=True,
+    ),
+    _command(
+        "finalize",
+        "edit",
+        (),
+        "End a task that has answered.",
+        result=results.RunResult,
+        waits=SOON,
+        checks_head=True,
+        drives=True,
+    ),
+    _command(
+        "edit_step",
+        "edit",
+        ("input",),
+        "Replace the input of the next step.",
+        result=results.StepInfo,
+        checks_head=True,
+        brings_files=True,
+    ),
+    _command(
+        "edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun.", checks_head=True
+    ),
+    _command("skip_step", "edit", ("step",), "Give up a failed step.", checks_head=True),
+    _post(
+        "compact_thread",
+        "edit",
+        "threads/{thread_id}/compact",
+        ("keep", "context_tokens"),
+        "Let later tasks of a thread see a summary of its older turns.",
+        result=results.CompactionReport,
+        waits=0.0,
+        repeats="itself",
+        drives=True,
+    ),
+    _post(
+        "import_thread",
+        "edit",
+        "threads/{thread_id}/import",
+        ("messages",),
+        "Add messages from elsewhere to the end of a thread; return the id of the task that holds them.",
+        types={"messages": Sequence[Message]},
+        required=("messages",),
+        result=str,
+        status=201,
+        repeats="command",
+        brings_files=True,
+    ),
+)
+
+_DELETIONS: Final = (
+    _delete("delete_task", "tasks/{task}", "Delete a task with its children."),
+    _delete("delete_thread", "threads/{thread_id}", "Delete a thread with all its tasks."),
+    _post(
+        "prune",
+        "delete",
+        "prune",
+        ("older_than", "states", "labels", "dry_run"),
+        "Delete tasks that ended long ago.",
+        types={"older_than": float},
+        required=("older_than",),
+        repeats="itself",
+        result=results.PruneReport,
+    ),
+)
+
+OPERATIONS: Final = {
+    row.name: row for row in (*_ABOUT, *_LISTS, *_READS, *_RUNS, *_DECISIONS, *_EDITS, *_DELETIONS)
+}
+"""Every operation, by its name."""

@@ -1,0 +1,132 @@
+"""Refusals as problem documents (RFC 9457): from errors of the library, and of the server itself.
+
+What happens to a task is a result and never a problem: these say that a request could not be carried out. An error that
+is no refusal is a fault of the server. Its response names the request and tells nothing else; the log has the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from treadle.core.messages import Json
+from treadle.core.wire import wire_bytes
+from treadle.engine.problem_documents import TYPE, error_to_wire
+from treadle.errors import (
+    AgentUnknown,
+    ApproverRefused,
+    ConfigurationError,
+    JournalCorrupt,
+    NotFound,
+    StoreError,
+    StoreFormatError,
+    TaskBusy,
+    TaskMoved,
+    TaskStateError,
+    ThreadBusy,
+    ToolsetUnavailable,
+    TreadleError,
+    WrongArguments,
+)
+
+MEDIA: Final = "application/problem+json"
+AGAIN: Final = "1"
+"""Seconds after which a request may be tried again that another one was in the way of."""
+
+log = logging.getLogger("treadle.server")
+
+
+class Problem(Exception):
+    """A request that the server refuses by itself, before any task is touched.
+
+    Args:
+        status: of the response.
+        name: what the problem is called, in the form of a class.
+        detail: what is wrong, and what to do.
+        headers: of the response.
+        fields: more of the document.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        name: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        **fields: Json,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.name, self.detail = status, name, detail
+        self.headers, self.fields = dict(headers or {}), fields
+
+
+def unauthenticated() -> Problem:
+    """Return the problem of a request without valid credentials."""
+    detail = "the request names no principal: send `Authorization: Bearer TOKEN`, with a token that the server accepts"
+    return Problem(401, "Unauthenticated", detail, {"WWW-Authenticate": 'Bearer realm="treadle"'})
+
+
+STATUS: Final[tuple[tuple[type[TreadleError], int], ...]] = (
+    (AgentUnknown, 404),
+    (NotFound, 404),
+    (ApproverRefused, 403),
+    (TaskMoved, 412),
+    (TaskStateError, 409),
+    (ConfigurationError, 422),
+    (WrongArguments, 422),
+    (ToolsetUnavailable, 503),
+    (JournalCorrupt, 500),
+    (StoreFormatError, 500),
+    (StoreError, 503),
+)
+"""The status of each refusal of the library; the first class that fits counts. Any other error is a fault."""
+
+
+def status_of(error: TreadleError) -> int | None:
+    """Return the status of an error of the library, None if it is no refusal but a fault."""
+    return next((status for cls, status in STATUS if isinstance(error, cls)), None)
+
+
+def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> Response:
+    """Return the response of a request that failed.
+
+    Args:
+        error: why.
+        instance: the id of the request.
+        hide: returns a message without what callers must not read.
+    """
+    if isinstance(error, Problem):
+        return _response(
+            _document(error.status, error.name, error.detail, error.fields),
+            error.status,
+            instance,
+            error.headers,
+        )
+    status = status_of(error) if isinstance(error, TreadleError) else None
+    if status is None:
+        log.error("request %s failed: %s", instance, error, exc_info=error)
+        return _response(
+            _document(500, "ServerFault", "the server failed; its log tells more", {}), 500, instance, {}
+        )
+    headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
+    document = error_to_wire(error, hide(str(error)))
+    if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
+        # Its message is that of the database, with paths, hosts and users in words that are not ours.
+        log.error("request %s met a store that failed: %s", instance, error)
+        document["detail"] = f"{document['title']} The server's log tells more."
+    return _response(document, status, instance, headers)
+
+
+def _document(status: int, name: str, detail: str, fields: Mapping[str, Json]) -> dict[str, Json]:
+    return {**fields, "type": f"{TYPE}{name}", "title": HTTPStatus(status).phrase, "detail": detail}
+
+
+def _response(
+    document: Mapping[str, Any], status: int, instance: str, headers: Mapping[str, str]
+) -> Response:
+    content = wire_bytes({**document, "status": status, "instance": instance})
+    return Response(content, status, headers, MEDIA)

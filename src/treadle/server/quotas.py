@@ -1,0 +1,57 @@
+"""How many unfinished tasks a tenant has, for the limit on them: counted now and then, and added to in between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, get_args
+
+from treadle.core.data import mutable
+from treadle.core.events import END_STATES
+from treadle.engine.results import StateWord
+from treadle.runner.runner import TaskRunner
+from treadle.server.problems import Problem
+
+COUNT_SECONDS: Final = 2.0
+"""For how long a count is added to before tasks are counted again: a count reads every row of the tenant."""
+
+UNFINISHED: Final = tuple([state for state in get_args(StateWord) if state not in END_STATES])
+
+
+@mutable
+class _Count:
+    tasks: int
+    until: float
+
+
+class TaskQuota:
+    """Refuses new tasks of a tenant that has as many unfinished ones as it may have.
+
+    Args:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: dict[str, _Count] = {}
+        self._counting: dict[str, asyncio.Lock] = {}
+
+    async def check(self, runner: TaskRunner, tenant: str) -> None:
+        """Count a new task; raises a `Problem` if there is no room for it.
+
+        Args:
+            runner: counts the tasks of the tenant.
+            tenant: whose task it is.
+        """
+        async with self._counting.setdefault(tenant, asyncio.Lock()):
+            count = self._counts.get(tenant)
+            if count is None or count.until < time.monotonic():
+                tasks = (await runner.count_tasks(state=UNFINISHED)).tasks
+                count = self._counts[tenant] = _Count(tasks, time.monotonic() + COUNT_SECONDS)
+            if count.tasks >= self._most:
+                del self._counts[tenant]  # some may have ended: the next request counts
+                detail = (
+                    f"the tenant has {self._most} tasks that have not ended: finish, cancel or delete some"
+                )
+                raise Problem(503, "TooManyTasks", detail, {"Retry-After": "5"})
+            count.tasks += 1

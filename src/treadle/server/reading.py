@@ -1,0 +1,239 @@
+"""Reads the arguments of operations from paths, queries, headers and bodies; an error names the argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, cast, get_args, get_origin
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers, QueryParams
+
+from treadle.core.messages import File, Image, Json, Message, ToolResult
+from treadle.core.wire import from_wire
+from treadle.engine.options import RunOptions
+from treadle.errors import InvalidField
+from treadle.server.operations import Operation, options_of
+from treadle.server.problems import Problem
+
+MAX_WAIT: Final = 60.0
+"""Seconds that a request waits at most."""
+
+MAX_KEY: Final = 200
+"""Characters that an `Idempotency-Key` may have."""
+
+MOST_LABELS: Final = 64
+"""Labels that a request may give or ask for."""
+
+LONGEST_LABEL: Final = 1_000
+"""Characters that a label of a request may have, and its value."""
+
+MOST_BREAKPOINTS: Final = 64
+MOST_CALLER_TOOLS: Final = 256
+"""How many of them a request may give: each is looked at for every event, and for every call of a model."""
+
+WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+"""What a query may say for yes and no."""
+
+_TAG: Final = re.compile(r'"(\d{1,15})"')
+_WAIT: Final = re.compile(r'(?i)wait\s*=\s*"?(\d{1,9})"?')
+_WHOLE: Final = re.compile(r"-?\d{1,18}")
+
+
+def path_arguments(operation: Operation, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments in a path; `/` and `%` are still quoted in them."""
+    return {name: unquote(str(parameters[name])) for name in operation.in_path}
+
+
+def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
+    """Return the arguments in a query; raises `InvalidField` for one that is unknown, missing or of another type."""
+    given: dict[str, list[str]] = {}
+    for name, value in query.multi_items():
+        if name not in operation.query:
+            raise InvalidField.unknown([name], operation.query)
+        given.setdefault(name, []).append(value)
+    arguments: dict[str, Any] = {}
+    for name in operation.query:
+        if name in given:
+            arguments[name] = _checked(
+                operation, name, _from_texts(operation.argument_type(name), name, given[name])
+            )
+        elif operation.is_required(name):
+            raise InvalidField("is missing", field=name)
+    if operation.most is not None and arguments.get("limit", 0) > operation.most:
+        raise InvalidField(f"must be at most {operation.most}", field="limit")
+    return arguments
+
+
+def _from_texts(hint: Any, name: str, texts: list[str]) -> Json:
+    """Return what a query says as the JSON that a body would hold."""
+    options = options_of(hint)
+    if any((get_origin(option) or option) is dict for option in options):
+        pairs = [text.partition("=") for text in texts]
+        if any(not separator for _, separator, _ in pairs):
+            raise InvalidField("should be KEY=VALUE", field=name)
+        return {key: value for key, _, value in pairs}
+    lists = [option for option in options if get_origin(option) in (tuple, list, Sequence)]
+    if lists and (len(texts) > 1 or str not in options):
+        return [_from_text(get_args(lists[0])[:1], name, text) for text in texts]
+    if len(texts) > 1:
+        raise InvalidField("is there more than once", field=name)
+    return _from_text(options, name, texts[0])
+
+
+def _from_text(options: Sequence[Any], name: str, text: str) -> Json:
+    if bool in options and text in WORDS:
+        return WORDS[text]
+    if int in options and _WHOLE.fullmatch(text):
+        return int(text)
+    if datetime in options:
+        return _microseconds(name, text)
+    if float in options:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _microseconds(name: str, text: str) -> Json:
+    try:
+        moment = datetime.fromisoformat(text)
+        return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1e6)
+    except (ValueError, OverflowError):
+        problem = (
+            "should be a time in the form of ISO 8601, such as 2026-11-23T08:00:00Z, where + is written %2B"
+        )
+        raise InvalidField(problem, field=name) from None
+
+
+def body_arguments(operation: Operation, document: Json) -> dict[str, Any]:
+    """Return the arguments in a body; raises `InvalidField` for one that is unknown, missing or of another type."""
+    names = operation.body or ()
+    if document is None and not any(operation.is_required(name) for name in names):
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidField("the body should be a JSON object, such as {}")
+    given = cast("dict[str, Json]", document)
+    for name in given:
+        if name not in names:
+            raise InvalidField.unknown([name], names)
+    for name in names:
+        if name not in given and operation.is_required(name):
+            raise InvalidField("is missing", field=name)
+    return {name: _checked(operation, name, value) for name, value in given.items()}
+
+
+def _checked(operation: Operation, name: str, value: Json) -> Any:
+    try:
+        return from_wire(operation.argument_type(name), value, strict=True)
+    except InvalidField as problem:
+        raise problem.inside(name) from None
+
+
+# ----------------------------------------------------------------------------------------------- headers
+
+
+def seconds_to_wait(operation: Operation, headers: Headers) -> float:
+    """Return the seconds of `Prefer: wait=`, at most 60; what cannot be read is no preference."""
+    preference = _WAIT.search(",".join(headers.getlist("prefer")))
+    if preference is None:
+        return operation.waits or 0.0
+    return min(float(preference[1]), MAX_WAIT)
+
+
+def expected_head(operation: Operation, headers: Headers) -> int | None:
+    """Return the head that `If-Match` names, None for any.
+
+    Raises a `Problem` for what no `ETag` of a task is, and where the operation cannot check it.
+    """
+    value = headers.get("if-match")
+    if value is None or value.strip() == "*":
+        return None
+    if not operation.checks_head:
+        raise Problem(400, "HeaderRefused", f"{operation.name} takes no `If-Match`")
+    tag = _TAG.fullmatch(value.strip())
+    if tag is None:
+        raise Problem(400, "HeaderRefused", '`If-Match` must be the ETag of a task, such as "17"')
+    return int(tag[1])
+
+
+def idempotency_key(operation: Operation, headers: Headers) -> str | None:
+    """Return the `Idempotency-Key`, None if there is none; raises a `Problem` for one that cannot be used."""
+    value = headers.get("idempotency-key")
+    if value is None:
+        return None
+    if operation.repeats is None:
+        raise Problem(400, "HeaderRefused", f"{operation.name} takes no `Idempotency-Key`")
+    if not 0 < len(value) <= MAX_KEY or not value.isprintable():
+        raise Problem(
+            400, "HeaderRefused", f"`Idempotency-Key` must have 1 to {MAX_KEY} printable characters"
+        )
+    return value
+
+
+def check_accepted(operation: Operation, headers: Headers) -> None:
+    """Raise a `Problem` if a client does not accept what the operation returns."""
+    accepted = [
+        part.partition(";")[0].strip().lower()
+        for value in headers.getlist("accept")
+        for part in value.split(",")
+    ]
+    kind = operation.media.partition("/")[0]
+    streamed = {"text/event-stream"} if operation.streams else set[str]()
+    fits = {"", "*/*", "application/json", *streamed, operation.media, f"{kind}/*", "application/*"}
+    if accepted and fits.isdisjoint(accepted):
+        raise Problem(406, "NotAcceptable", f"{operation.name} returns {operation.media}")
+
+
+# ------------------------------------------------------------------------- what no request may bring
+
+
+def check_content(name: str, value: Any, *, allow_urls: bool) -> None:
+    """Raise `ConfigurationError` for content that names a file of the server, or an address to fetch."""
+    if isinstance(value, (Image, File)):
+        if value.path is not None:
+            raise InvalidField(
+                "must not name a file of the server: send its bytes as `data`", field=f"{name}.path"
+            )
+        if value.url is not None and not allow_urls:
+            raise InvalidField("must not name an address: send the bytes as `data`", field=f"{name}.url")
+    elif isinstance(value, (Message, ToolResult)):
+        check_content(f"{name}.parts", value.parts, allow_urls=allow_urls)
+    elif isinstance(value, (tuple, list)):
+        for number, part in enumerate(cast("Sequence[Any]", value)):
+            check_content(f"{name}[{number}]", part, allow_urls=allow_urls)
+
+
+def check_options(options: RunOptions | None) -> None:
+    """Raise `ConfigurationError` for options that are for the process of the server, not for its callers."""
+    if options is None:
+        return
+    if options.interaction == "interactive":
+        raise InvalidField(
+            "must not be 'interactive': the server has no terminal", field="options.interaction"
+        )
+    for name, most in (("break_on", MOST_BREAKPOINTS), ("caller_tools", MOST_CALLER_TOOLS)):
+        if len(getattr(options, name) or ()) > most:
+            raise InvalidField(f"must be at most {most}", field=f"options.{name}")
+    check_labels("options.labels", options.labels)
+    settings = options.model_settings
+    if settings is not None and settings.extra:
+        raise InvalidField("is not taken from requests", field="options.model_settings.extra")
+
+
+def check_labels(name: str, labels: Mapping[str, str]) -> None:
+    """Raise `ConfigurationError` for more labels, or longer ones, than a store can look for."""
+    if len(labels) > MOST_LABELS:
+        raise InvalidField(f"must be at most {MOST_LABELS}", field=name)
+    if any(len(text) > LONGEST_LABEL for label in labels.items() for text in label):
+        raise InvalidField(f"must have texts of at most {LONGEST_LABEL:,} characters", field=name)
+
+
+def check_model(model: Any, allowed: Sequence[str]) -> None:
+    """Raise `ConfigurationError` for a model that the server does not allow to be named."""
+    if model is not None and model not in allowed:
+        raise InvalidField(
+            f"must be one of those that the server allows: {', '.join(allowed) or 'none'}", field="model"
+        )

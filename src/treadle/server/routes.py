@@ -1,0 +1,136 @@
+"""Routes, made from the table of operations: each admits a request, reads its arguments, and writes the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from treadle.server.calls import Answer, Call, Service
+from treadle.server.guard import Rates, json_of, read_body
+from treadle.server.handlers import check_arguments, handler_of
+from treadle.server.operations import OPERATIONS, Operation
+from treadle.server.principals import Principal
+from treadle.server.problems import Problem
+from treadle.server.reading import (
+    body_arguments,
+    check_accepted,
+    expected_head,
+    idempotency_key,
+    path_arguments,
+    query_arguments,
+    seconds_to_wait,
+)
+from treadle.server.writing import content
+
+LARGE_BODY: Final = 1 << 16
+"""From how many bytes on a body is read in a thread."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def routes(service: Service) -> list[Route]:
+    """Return the routes of all operations; of two that fit a path, that with fewer parameters comes first."""
+    rates = Rates(service.limits.requests_per_second)
+    rows = sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path))
+    return [_route(row, _endpoint(service, rates, row)) for row in rows]
+
+
+def _route(operation: Operation, endpoint: Endpoint) -> Route:
+    route = Route(operation.path, endpoint, methods=[operation.method], name=operation.name)
+    if operation.streams and route.methods is not None:
+        route.methods.discard("HEAD")  # it would open a stream of which nothing is sent
+    return route
+
+
+def _endpoint(service: Service, rates: Rates, operation: Operation) -> Endpoint:
+    handle = handler_of(operation.name)
+
+    async def endpoint(request: Request) -> Response:
+        request.state.operation = operation.name
+        principal = admitted(request, operation, rates)
+        check_accepted(operation, request.headers)
+        call = Call(service, operation, request, principal, await _arguments(service, operation, request))
+        call.wait = seconds_to_wait(operation, request.headers)
+        call.expect = expected_head(operation, request.headers)
+        call.key = idempotency_key(operation, request.headers)
+        check_arguments(call)
+        if service.draining and operation.method == "POST":
+            raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "5"})
+        with caller_span(request.headers):
+            answer = await handle(call)
+        return answer.response or await _response(service, operation, call, answer)
+
+    return endpoint
+
+
+@contextmanager
+def caller_span(headers: Headers) -> Generator[None]:
+    """Let what is driven in a block be traced below the span that the header `traceparent` names."""
+    if "traceparent" not in headers:
+        yield
+        return
+    from opentelemetry import context, propagate
+
+    # Nothing else is taken up: baggage would go on to models and tools in the caller's words.
+    carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    token = context.attach(propagate.extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def admitted(request: Request, operation: Operation, rates: Rates) -> Principal | None:
+    """Return the author of a request; raises a `Problem` if they may not do this, or not so often."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if operation.access == "open":
+        return principal
+    assert principal is not None, "the guard lets no request without a principal pass"
+    rates.check((principal.tenant, principal.name))
+    principal = _in_tenant(principal, request.headers.get("treadle-tenant"))
+    if operation.access != "any" and operation.access not in principal.scopes:
+        detail = f"{operation.name} needs the scope `{operation.access}`"
+        raise Problem(403, "ScopeMissing", detail, scope=operation.access)
+    return principal
+
+
+def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
+    """Return a principal as it acts in the tenant that a request names: an operator of the server may name any."""
+    if tenant is None or tenant == principal.tenant:
+        return principal
+    if principal.tenant or "admin" not in principal.scopes:
+        detail = "only a principal with the scope `admin`, and of no tenant, may name one in `Treadle-Tenant`"
+        raise Problem(403, "ScopeMissing", detail, scope="admin")
+    return replace(principal, tenant=tenant)
+
+
+async def _arguments(service: Service, operation: Operation, request: Request) -> dict[str, Any]:
+    arguments = query_arguments(operation, request.query_params)
+    if operation.method == "POST":
+        limits = service.limits
+        most = limits.file_bytes if operation.brings_files else limits.body_bytes
+        body = await read_body(request, most, limits.body_seconds)
+        if len(body) < LARGE_BODY:
+            arguments |= body_arguments(operation, json_of(body))
+        else:  # other requests go on meanwhile
+            arguments |= await asyncio.to_thread(lambda: body_arguments(operation, json_of(body)))
+    return arguments | path_arguments(operation, request.path_params)
+
+
+async def _response(service: Service, operation: Operation, call: Call, answer: Answer) -> Response:
+    status = answer.status or operation.status
+    headers = dict(answer.headers)
+    if operation.waits is not None and call.wait:
+        headers["Preference-Applied"] = f"wait={call.wait:g}"
+    if status == 204:
+        return Response(status_code=204, headers=headers)
+    written = await content(answer.value, service.secrets())
+    return Response(written, status, headers, "application/json")

@@ -1,0 +1,313 @@
+"""Serving the app with uvicorn: sockets, signals, slow senders and slow readers.
+
+What uvicorn does not do alone, and why it is done here:
+
+- A connection that is silent, or sends half a head, stays open for ever there. Here a head has to arrive in time, and
+  a body that the server leaves unread ends its connection.
+- A reader that takes nothing holds its connection and its task for ever there. Here the connection is cut.
+- At a signal uvicorn waits for connections before the app hears of it, and streams do not end by themselves. Here the
+  app begins to leave at the signal: streams end, tasks are given back, and only then connections are closed.
+- uvicorn ends by the signal that it received. Here the process ends with its own exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Any, Final, cast
+
+import h11
+import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from treadle.errors import ConfigurationError
+from treadle.server.limits import ServerLimits
+from treadle.server.principals import PEER
+
+HEAD_BYTES: Final = 32 << 10
+"""How many bytes the head of a request may have."""
+
+BACKLOG: Final = 2_048
+KEEP_ALIVE_SECONDS: Final = 30
+LAST_SECONDS: Final = 0.5
+"""How long connections may take to end once all tasks are given back; then they are cut."""
+
+
+class GuardedProtocol(H11Protocol):
+    """HTTP/1.1 on one connection, which is closed when its peer keeps it waiting."""
+
+    limits = ServerLimits()
+    """set by `protocol_with`"""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_by: asyncio.TimerHandle | None = None
+        self._taken_by: asyncio.TimerHandle | None = None
+        self._untaken = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        if len(self.connections) > self.limits.connections:
+            self.transport.abort()
+            return
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_by = _cancelled(self._head_by)
+        self._taken_by = _cancelled(self._taken_by)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def _watch_head(self) -> None:
+        """Close the connection in a while, if the head of a request is still to come by then."""
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._head_by = _cancelled(self._head_by)
+        elif self._head_by is None:
+            self._head_by = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
+
+    def on_response_complete(self) -> None:
+        is_body_missing = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if is_body_missing and not self.transport.is_closing():
+            self.transport.close()  # else its peer could send the rest for ever, and uvicorn wait for it
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._untaken = self.transport.get_write_buffer_size()
+        self._taken_by = self.loop.call_later(self.limits.send_seconds, self._check_taken)
+
+    def resume_writing(self) -> None:
+        self._taken_by = _cancelled(self._taken_by)
+        super().resume_writing()
+
+    def _check_taken(self) -> None:
+        """Cut the connection if its reader has taken nothing since the last look."""
+        untaken = self.transport.get_write_buffer_size()
+        if untaken >= self._untaken:
+            self.transport.abort()
+            return
+        self._untaken = untaken
+        self._taken_by = self.loop.call_later(self.limits.send_seconds, self._check_taken)
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def protocol_with(limits: ServerLimits) -> type[GuardedProtocol]:
+    """Return the protocol of connections under these limits."""
+    return cast("type[GuardedProtocol]", type("GuardedProtocol", (GuardedProtocol,), {"limits": limits}))
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that ends in order: the app leaves, then connections are closed.
+
+    Args:
+        config: of uvicorn.
+        leave: ends the streams and gives the tasks back, within so many seconds; called once.
+        grace: seconds for which calls in flight may end; a second signal ends that.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, leave: Callable[[float], Awaitable[object]], grace: float
+    ) -> None:
+        super().__init__(config)
+        self._leave = leave
+        self._grace = grace
+        self._leaving: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave at SIGTERM and Ctrl-C, and at the second of them at once."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        numbers = [
+            number
+            for number in (signal.SIGTERM, signal.SIGINT)
+            if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN
+        ]
+        for number in numbers:
+            loop.add_signal_handler(number, self.leave)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def leave(self) -> None:
+        """Begin to end the server; called again, end the grace of what still runs."""
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._end())
+        else:
+            self._hurry.set()
+
+    async def _end(self) -> None:
+        try:
+            leaving = asyncio.ensure_future(self._leave(self._grace))
+            hurrying = asyncio.ensure_future(self._hurry.wait())
+            await asyncio.wait([leaving, hurrying], return_when=asyncio.FIRST_COMPLETED)
+            if not leaving.done():
+                await self._leave(0.0)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(leaving, LAST_SECONDS)
+            hurrying.cancel()
+            if not leaving.cancelled():
+                leaving.result()
+        finally:
+            for connection in list(self.server_state.connections):
+                flow = getattr(connection, "flow", None)
+                if flow is not None and flow.write_paused:
+                    connection.transport.abort()  # its reader takes nothing, so it would not end
+            self.should_exit = True
+
+
+async def serve(
+    app: Any,
+    leave: Callable[[float], Awaitable[object]],
+    sockets: Sequence[socket.socket],
+    *,
+    grace: float = 10.0,
+    limits: ServerLimits | None = None,
+    tls: tuple[Path, Path] | None = None,
+    behind_proxy: Sequence[str] = (),
+) -> None:
+    """Serve an ASGI app until SIGTERM or Ctrl-C, and return once everything has ended.
+
+    Args:
+        app: the app; its lifespan is the caller's business.
+        leave: ends its streams and gives its tasks back, within so many seconds of grace.
+        sockets: listen; they are closed in the end.
+        grace: seconds for which calls in flight may end.
+        limits: how long peers may keep the server waiting, and how many connections there may be.
+        tls: the files of a certificate and of its key.
+        behind_proxy: networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` count.
+    """
+    await Server(config(app, limits=limits, tls=tls, behind_proxy=behind_proxy), leave, grace).serve(
+        list(sockets)
+    )
+
+
+class _BehindProxy:
+    """Takes `X-Forwarded-For` and `X-Forwarded-Proto` of proxies up, and keeps who really connected.
+
+    Args:
+        app: the app.
+        proxies: networks of the proxies.
+    """
+
+    def __init__(self, app: Any, proxies: Sequence[str]) -> None:
+        self._app = ProxyHeadersMiddleware(app, list(proxies))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        scope[PEER] = scope.get("client")
+        await self._app(scope, receive, send)
+
+
+def config(
+    app: Any,
+    *,
+    limits: ServerLimits | None = None,
+    tls: tuple[Path, Path] | None = None,
+    behind_proxy: Sequence[str] = (),
+) -> uvicorn.Config:
+    """Return the configuration of uvicorn; see `serve`."""
+    limits = limits or ServerLimits()
+    certificate, key = tls if tls is not None else (None, None)
+    return uvicorn.Config(
+        _BehindProxy(app, behind_proxy) if behind_proxy else app,
+        http=protocol_with(limits),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=cast("int", LAST_SECONDS),
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+
+
+# --------------------------------------------------------------------------------------------------- sockets
+
+
+def tcp_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; raises `ConfigurationError` if that cannot be."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(BACKLOG)
+        except BaseException:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot serve on {host} port {port}: {error.strerror or error}; choose another with --host and --port"
+        ) from error
+    bound.set_inheritable(False)
+    return bound
+
+
+def unix_socket(path: Path) -> socket.socket:
+    """Return a socket that listens on a path, to which only its owner may connect.
+
+    A socket that a server left there, which has ended, is replaced.
+
+    Raises:
+        ConfigurationError: the path is taken, or cannot be made.
+    """
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists():
+            _remove_if_left(path)
+        mask = os.umask(0o177)
+        try:
+            bound.bind(os.fspath(path))
+        finally:
+            os.umask(mask)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise ConfigurationError(f"cannot serve on {path}: {error.strerror or error}") from error
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _remove_if_left(path: Path) -> None:
+    """Remove a socket on which no server listens; raises `ConfigurationError` for anything else."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise ConfigurationError(f"cannot serve on {path}: it is there, and no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        with suppress(ConnectionRefusedError):
+            probe.connect(os.fspath(path))
+            raise ConfigurationError(f"cannot serve on {path}: another server listens there")
+    path.unlink()

@@ -1,0 +1,276 @@
+"""The open event streams of a server process: how they are opened, counted, and ended together.
+
+Watching never affects a task. What one stream sends is in `event_stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from starlette.responses import Response
+
+from treadle.runner.runner import TaskRunner
+from treadle.server.audience import Waker
+from treadle.server.changes import ChangesFeeds
+from treadle.server.event_stream import SeveralStream, Stream, TaskStream
+from treadle.server.feed import Feed, Feeds, FeedSettings, Reader, tenant_of
+from treadle.server.frames import cut_size, place_of, places_of, sequence_number
+from treadle.server.limits import ServerLimits
+from treadle.server.problems import Problem
+
+MOST_TASKS: Final = 8
+"""How many tasks one stream follows at most."""
+
+
+def _not_valid(detail: str) -> Problem:
+    return Problem(400, "StreamRefused", detail)
+
+
+def first_place(last_event_id: str | None, after: int = 0) -> int:
+    """Return the sequence number behind which a stream begins: what `Last-Event-ID` says, else `after`, else 0.
+
+    Raises:
+        Problem: `Last-Event-ID` is no sequence number.
+    """
+    if last_event_id is None or last_event_id == "":
+        return after
+    try:
+        return sequence_number(last_event_id)
+    except ValueError as error:
+        raise _not_valid(f"Last-Event-ID: {error}") from None
+
+
+def first_places(last_event_id: str | None, tasks: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the tasks of a stream of several, with the places behind which it begins.
+
+    Args:
+        last_event_id: an id of such a stream, which counts before the tasks.
+        tasks: each as `ID:AFTER`.
+
+    Raises:
+        Problem: a place is not valid.
+    """
+    try:
+        return places_of(last_event_id) if last_event_id else [place_of(task) for task in tasks]
+    except ValueError as error:
+        raise _not_valid(str(error)) from None
+
+
+class Streams:
+    """The open event streams of a server process.
+
+    Args:
+        limits: how many there may be, and how long one waits for its reader.
+        settings: of the feeds.
+    """
+
+    def __init__(self, limits: ServerLimits | None = None, settings: FeedSettings | None = None) -> None:
+        self.limits = limits or ServerLimits()
+        self.feeds = Feeds(settings)
+        self._open: set[Stream] = set()
+        self.changes = ChangesFeeds(settings)
+        self._by_principal: Counter[tuple[str, str]] = Counter()
+        self._count = 0
+        self._leaving = False
+        self._none_open: asyncio.Event | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def of_task(
+        self,
+        runner: TaskRunner,
+        task_id: str,
+        *,
+        principal: str,
+        after: int = 0,
+        deltas: bool = True,
+        until_rest: bool = False,
+        cut: int | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> Response:
+        """Return the response that streams the events of a task.
+
+        Args:
+            runner: reads the task; of one tenant.
+            task_id: the task.
+            principal: whose stream it is.
+            after: sequence number of the last event that the reader has seen.
+            deltas: also send what models are writing just now, and how far tools are.
+            until_rest: end the stream when the task stands at rest, as `handle.events()` does.
+            cut: from how many characters on texts are cut; None for no cut.
+            on_close: is called once, when the stream has ended.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            Problem: the place is ahead of the journal, or there are too many streams.
+        """
+        reserved = self._reserve(principal, tenant_of(runner))
+        size, waker = cut_size(cut), Waker()
+        try:
+            feed = await self._opened_feed(reserved, runner, task_id, after, waker, size)
+        except BaseException:
+            reserved.close()
+            raise
+        reserved.on_close = on_close
+        reader = Reader(feed, after, deltas=deltas, cut=size)
+        return self._opened(
+            TaskStream(reader, waker, self.limits, reserved.close, until_rest=until_rest), reserved
+        )
+
+    async def of_several(
+        self,
+        runner: TaskRunner,
+        tasks: Sequence[tuple[str, int]],
+        *,
+        principal: str,
+        changes: bool = False,
+        deltas: bool = True,
+        cut: int | None = None,
+    ) -> Response:
+        """Return the response that streams the events of some tasks, and the changes of all.
+
+        Args:
+            runner: reads the tasks; of one tenant.
+            tasks: the tasks, each with the sequence number of the last event that the reader has seen.
+            principal: whose stream it is.
+            changes: also send a summary of each task of the tenant when it changes.
+            deltas: also send what models are writing just now, and how far tools are.
+            cut: from how many characters on texts are cut; None for no cut.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            Problem: a place is ahead of its journal, or there are too many tasks or streams.
+        """
+        if len(tasks) > MOST_TASKS or len({task_id for task_id, _ in tasks}) < len(tasks):
+            raise _not_valid(f"a stream follows up to {MOST_TASKS} different tasks")
+        if not tasks and not changes:
+            raise _not_valid("name a task (task=ID:AFTER), or ask for changes (changes=1)")
+        reserved = self._reserve(principal, tenant_of(runner))
+        size, waker = cut_size(cut), Waker()
+        try:
+            readers = [
+                Reader(
+                    await self._opened_feed(reserved, runner, task_id, after, waker, size),
+                    after,
+                    deltas=deltas,
+                    cut=size,
+                )
+                for task_id, after in tasks
+            ]
+            changing = self.changes.open(runner, waker) if changes else None
+        except BaseException:
+            reserved.close()
+            raise
+        if changing is not None:
+            reserved.on_close = lambda: self.changes.close(reserved.tenant, changing, waker)
+        return self._opened(SeveralStream(readers, changing, waker, self.limits, reserved.close), reserved)
+
+    async def _opened_feed(
+        self, reserved: _Reserved, runner: TaskRunner, task_id: str, after: int, waker: Waker, cut: int | None
+    ) -> Feed:
+        feed, head = await self.feeds.open(runner, task_id, waker, cut)
+        reserved.feeds.append((feed, waker))
+        head = max(head, feed.newest)
+        if after > head:
+            text = f"task {task_id} has no event {after}: its journal ends at {head}"
+            raise Problem(409, "StreamRefused", text, head=head)
+        return feed
+
+    # --------------------------------------------------------------------------------- counting and ending
+
+    def _reserve(self, principal: str, tenant: str) -> _Reserved:
+        """Count a stream that is about to open, or raise a `Problem`."""
+        if self._leaving:
+            raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "1"})
+        if self._count >= self.limits.streams:
+            text = f"{self.limits.streams} event streams are open, as many as this server allows"
+            raise Problem(503, "StreamRefused", text, {"Retry-After": "5"})
+        whose = (tenant, principal)
+        if self._by_principal[whose] >= self.limits.streams_per_principal:
+            text = f"{principal} has {self._by_principal[whose]} event streams open, as many as are allowed"
+            raise Problem(429, "StreamRefused", text, {"Retry-After": "5"})
+        self._by_principal[whose] += 1
+        self._count += 1
+        return _Reserved(self, principal, tenant)
+
+    def release(self, reserved: _Reserved) -> None:
+        """Count a stream no more; its feeds may stop."""
+        for feed, waker in reserved.feeds:
+            self.feeds.close(reserved.tenant, feed, waker)
+        self._count -= 1
+        whose = (reserved.tenant, reserved.principal)
+        self._by_principal[whose] -= 1
+        if not self._by_principal[whose]:
+            del self._by_principal[whose]
+        if reserved.stream is not None:
+            self._open.discard(reserved.stream)
+        if self._none_open is not None and not self._open:
+            self._none_open.set()
+
+    def _opened(self, stream: Stream, reserved: _Reserved) -> Stream:
+        reserved.stream = stream
+        self._open.add(stream)
+        if self._ticking is None:
+            self._ticking = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+        return stream
+
+    @property
+    def _tick_seconds(self) -> float:
+        return min(self.limits.heartbeat_seconds, self.limits.stream_seconds) / 4
+
+    def _tick(self) -> None:
+        """Wake streams that are to send a heartbeat, or to end: one timer for all of them."""
+        self._ticking = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for stream in self._open:
+            stream.tick(now)
+        if self._open:
+            self._ticking = loop.call_later(self._tick_seconds, self._tick)
+
+    def leave(self) -> None:
+        """End all streams, since the server shuts down, and refuse new ones."""
+        self._leaving = True
+        for stream in list(self._open):
+            stream.end("shutdown")
+
+    async def closed(self, at_most: float) -> None:
+        """Return once all streams have ended, and after `at_most` seconds in any case."""
+        if self._open:
+            self._none_open = asyncio.Event()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._none_open.wait(), at_most)
+
+    def stop(self) -> None:
+        """Stop the feeds; for the end of the process."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+        self.feeds.stop()
+        self.changes.stop()
+
+
+class _Reserved:
+    """What a stream takes of a server, from before it opens until it has closed."""
+
+    def __init__(self, streams: Streams, principal: str, tenant: str) -> None:
+        self._streams: Streams | None = streams
+        self.principal = principal
+        self.tenant = tenant
+        self.feeds: list[tuple[Feed, Waker]] = []
+        self.stream: Stream | None = None
+        self.on_close: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Give back what was taken; the same again does nothing."""
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams.release(self)
+            if self.on_close is not None:
+                self.on_close()

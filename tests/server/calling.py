@@ -1,0 +1,77 @@
+"""A server under test: an application over a runner, called without a network."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from threading import Thread
+from time import sleep
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from treadle import Agent, Runner, ScriptedModel
+from treadle.llm.scripted import text
+from treadle.runner.runner import TaskRunner
+from treadle.server import ADMIN, Principal, app
+from treadle.server.principals import bearer_token
+
+PRINCIPALS = {
+    "operator": Principal("ops", scopes=ADMIN),
+    "ann": Principal("ann"),
+    "eve": Principal("eve", tenant="acme"),
+    "reader": Principal("ron", scopes=("read",)),
+    "none": Principal("nemo", scopes=()),
+}
+HOME = "http://127.0.0.1:8700"
+
+
+def by_name(connection: Any) -> Principal | None:
+    """Tokens are the names of principals here."""
+    return PRINCIPALS.get(bearer_token(connection) or "")
+
+
+def agent(*turns: Any, name: str = "shop") -> Agent[Any]:
+    return Agent(ScriptedModel([*turns] or [text("done")] * 50), name=name)
+
+
+class Client(httpx2.AsyncClient):
+    """Calls an application as one principal."""
+
+    def __init__(self, api: Any, token: str | None = "ann") -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        transport = httpx2.ASGITransport(api, raise_app_exceptions=False)
+        super().__init__(transport=transport, base_url=HOME, headers=headers)
+
+    async def json(self, method: str, path: str, body: Any = None, status: int = 200, **headers: str) -> Any:
+        """Send a request that must be answered with a status, and return the document of the response."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await self.request(method, path, json=body, headers=named)
+        assert response.status_code == status, (method, path, response.status_code, response.text[:500])
+        return response.json() if response.content else None
+
+
+@asynccontextmanager
+async def serving(store: Any = "memory:", *agents: Agent[Any], **settings: Any) -> AsyncIterator[Any]:
+    """Yield an application within its lifespan; it adopts nothing unless `drive` says so."""
+    runner: TaskRunner = Runner(store, agents=agents or [agent()])
+    api = app(runner, **{"auth": by_name, "drive": False, **settings})
+    async with api.lifespan():
+        yield api
+
+
+@contextmanager
+def listening(api: Any) -> Iterator[str]:
+    """Serve an application on a port of loopback, in a thread; yield its address."""
+    server = uvicorn.Server(
+        uvicorn.Config(api, port=0, log_level="error", h11_max_incomplete_event_size=32_768)
+    )
+    thread = Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            sleep(0.01)
+            assert thread.is_alive(), "the server did not start"
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,236 @@
+"""Serving with uvicorn: connections that keep the server waiting, sockets, and how it ends."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from treadle.errors import ConfigurationError
+from treadle.server.limits import ServerLimits
+from treadle.server.principals import ProxyHeader
+from treadle.server.serving import Server, config, tcp_socket, unix_socket
+
+pytestmark = pytest.mark.anyio
+
+SHORT = ServerLimits(head_seconds=0.2, send_seconds=0.2, connections=5)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def flood(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(400):
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+
+
+async def no_leave(grace: float) -> None:
+    pass
+
+
+async def until(happened: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not happened():  # noqa: ASYNC110  uvicorn tells by an attribute
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def served(app: Any, limits: ServerLimits = SHORT, leave: Any = no_leave) -> AsyncIterator[Any]:
+    bound = tcp_socket("127.0.0.1", 0)
+    server = Server(config(app, limits=limits), leave, 0.5)
+    running = asyncio.ensure_future(server.serve([bound]))
+    await until(lambda: server.started)
+    try:
+        yield server, bound.getsockname()[1]
+    finally:
+        server.leave()
+        await asyncio.wait_for(running, 5)
+
+
+async def is_closed(reader: asyncio.StreamReader, seconds: float = 2.0) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            while await reader.read(65_536):
+                pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+async def ask(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    await writer.drain()
+    return reader, writer
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"])
+async def test_a_connection_without_a_whole_head_is_closed_in_time(head: bytes):
+    async with served(hello) as (_, port):
+        reader, writer = await ask(port, head)
+        assert await is_closed(reader)
+        writer.close()
+
+
+async def test_a_second_head_that_stays_half_sent_is_closed_in_time_too():
+    async with served(hello) as (_, port):
+        reader, writer = await ask(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        writer.write(b"GET / HTTP/1.1\r\nHo")
+        assert await is_closed(reader)
+        writer.close()
+
+
+async def test_a_connection_that_asks_again_and_again_stays_open():
+    async with served(hello, ServerLimits(head_seconds=0.6)) as (_, port):
+        reader, writer = await ask(port, b"")
+        for _ in range(4):
+            await asyncio.sleep(0.2)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await reader.readuntil(b"ok")
+        writer.close()
+
+
+async def test_a_body_that_is_never_sent_whole_ends_its_connection_after_the_response():
+    async with served(hello) as (_, port):
+        reader, writer = await ask(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nxx")
+        assert b"200" in await reader.readuntil(b"ok")
+        assert await is_closed(reader, 0.15)
+        writer.close()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off():
+    async with served(flood) as (server, port):
+        _, writer = await ask(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.05)
+        assert len(server.server_state.connections) == 1
+        await until(lambda: not server.server_state.connections)
+        writer.transport.abort()
+
+
+async def test_a_connection_above_the_cap_is_refused_and_the_others_go_on():
+    async with served(hello) as (_, port):
+        open_ones = [await ask(port, b"GET / HTTP/1.1\r\nHo") for _ in range(5)]
+        reader, writer = await ask(port, b"")
+        assert await is_closed(reader, 0.15)
+        open_ones[0][1].write(b"st: a\r\n\r\n")
+        assert b"200" in await open_ones[0][0].readuntil(b"ok")
+        for _, each in [*open_ones, (reader, writer)]:
+            each.close()
+
+
+async def test_a_head_over_its_bound_is_refused():
+    async with served(hello) as (_, port):
+        reader, writer = await ask(port, b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40_000)
+        assert b" 400 " in await reader.readline()
+        writer.close()
+
+
+async def test_a_port_that_is_taken_is_reported_with_what_to_do():
+    with tcp_socket("127.0.0.1", 0) as taken, pytest.raises(ConfigurationError, match="--port"):
+        tcp_socket("127.0.0.1", taken.getsockname()[1])
+
+
+async def test_a_unix_socket_is_its_owners_alone_and_replaces_one_that_was_left(tmp_path: Path):
+    path = tmp_path / "treadle.sock"
+    with unix_socket(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+    # The first was left behind.
+    with unix_socket(path), pytest.raises(ConfigurationError, match="another server"):
+        unix_socket(path)
+    other = tmp_path / "file"
+    other.write_text("mine")
+    with pytest.raises(ConfigurationError, match="no socket"):
+        unix_socket(other)
+    assert other.read_text() == "mine"
+
+
+PROGRAM = """
+import asyncio, sys
+from treadle.server.serving import serve, tcp_socket
+
+left = []
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while not left:
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await asyncio.sleep(0.01)
+    await send({"type": "http.response.body", "body": b"leaving"})
+
+async def leave(grace):
+    left.append(grace)
+    print("leaving", grace, flush=True)
+    await asyncio.sleep(grace)
+
+async def main():
+    bound = tcp_socket("127.0.0.1", 0)
+    print(bound.getsockname()[1], flush=True)
+    await serve(app, leave, [bound], grace=float(sys.argv[1]))
+    print("ended", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("grace", "signals"), [("0.1", 1), ("60", 2)])
+def test_a_signal_ends_streams_then_the_process_with_exit_code_0(grace: str, signals: int):
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), grace]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            with socket.create_connection(("127.0.0.1", int(process.stdout.readline()))) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                client.recv(100)
+                process.send_signal(signal.SIGTERM)
+                assert process.stdout.readline().startswith("leaving")
+                if signals == 2:
+                    process.send_signal(signal.SIGTERM)
+                got = b""
+                while data := client.recv(65_536):
+                    got += data
+            out, error = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert b"leaving" in got
+    assert "ended" in out
+    assert (process.returncode, error) == (0, "")
+
+
+async def test_a_user_whom_a_proxy_signed_in_was_refused_behind_that_proxy():
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        who = ProxyHeader("X-User", ["127.0.0.1"])(HTTPConnection(scope))
+        seen.append((who and who.name, scope["client"][0], scope["scheme"]))
+        await hello(scope, receive, send)
+
+    settings = config(app, behind_proxy=["127.0.0.1"])
+    bound = tcp_socket("127.0.0.1", 0)
+    server = Server(settings, no_leave, 0.5)
+    running = asyncio.ensure_future(server.serve([bound]))
+    await until(lambda: server.started)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bound.getsockname()[1])
+    writer.write(
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nX-Forwarded-For: 203.0.113.7\r\n"
+        b"X-Forwarded-Proto: https\r\nConnection: close\r\n\r\n"
+    )
+    await reader.read()
+    writer.close()
+    server.leave()
+    await asyncio.wait_for(running, 5)
+    assert seen == [("ann", "203.0.113.7", "https")]
