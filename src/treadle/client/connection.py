@@ -1,0 +1,294 @@
+"""Requests to a server, repeated until one is answered; nothing is done twice, since each names what it is for.
+
+A request that a connection lost may have been carried out. So a command is sent with a key, a new task with its id, and
+a step with the event that it follows: the server, or another one of the same store, answers the second like the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.core.wire import wire_bytes
+from treadle.engine.problem_documents import TYPE, error_from_wire
+from treadle.errors import (
+    ConfigurationError,
+    MissingExtra,
+    RequestRefused,
+    ServerUnavailable,
+    StoreUnavailable,
+    TreadleError,
+)
+from treadle.llm.per_loop import PerLoop
+
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two attempts: from the first on they double, up to the longest, less a random part."""
+
+FIRST_CONTACT: Final = 5.0
+"""Seconds for which a server is looked for that never answered: its address may be wrong."""
+
+SILENCE: Final = 45.0
+"""Seconds without a byte after which a stream is taken for lost: a server sends at least a heartbeat every 15."""
+
+_CONNECTING: Final = 10.0
+_ANSWERING: Final = 30.0
+"""Seconds until an answer begins, beside those for which the request waits."""
+
+_NO_SUCH: Final = "NoSuchOperation"
+_PASSING: Final = frozenset({502, 503, 504})
+
+
+@frozen
+class Reply:
+    """The answer to a request."""
+
+    status: int
+    document: Json
+    location: str
+
+
+class Connection:
+    """A server at a URL.
+
+    Args:
+        url: of the server, with the path at which it is mounted.
+        token: sent with each request.
+        patience: seconds for which requests are repeated that no server answers.
+    """
+
+    def __init__(self, url: str, token: str | None, patience: float) -> None:
+        self.url = _checked(url)
+        self.patience = patience
+        self._token = token
+        self._reached = False
+        self._clients = PerLoop[Any](self._client, lambda client: client.aclose())
+
+    def _client(self) -> Any:
+        httpx2 = _httpx2()
+        headers = {"Accept": "application/json", "User-Agent": "treadle"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        return httpx2.AsyncClient(headers=headers, follow_redirects=False, limits=limits)
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        await (await self._clients.get()).aclose()
+        self._clients = PerLoop[Any](self._client, lambda client: client.aclose())
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Sequence[tuple[str, str]] = (),
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+        attempts: Attempts | None = None,
+    ) -> Reply:
+        """Return the reply to a request, which is repeated until a server answers it.
+
+        Args:
+            method: of HTTP.
+            path: below the URL of the server.
+            query: names and values.
+            body: sent as JSON.
+            headers: besides those of every request.
+            wait: seconds for which the server may wait for a result before it answers.
+            attempts: counts those that failed, for a caller who has to know whether the request was repeated.
+
+        Raises:
+            ServerUnavailable: no server answered in time.
+            TreadleError: the error that the server answered with, of its class.
+        """
+        sent = dict(headers or {})
+        content = None
+        if body is not None:
+            content, sent["Content-Type"] = wire_bytes(body), "application/json"
+        if wait:
+            sent["Prefer"] = f"wait={wait:g}"
+        timeout = _httpx2().Timeout(_ANSWERING + wait, connect=_CONNECTING)
+        attempts = attempts or Attempts(self)
+        while True:
+            try:
+                client = await self._clients.get()
+                response = await client.request(
+                    method,
+                    self.url + path,
+                    params=list(query),
+                    content=content,
+                    headers=sent,
+                    timeout=timeout,
+                )
+            except _httpx2().TransportError as error:
+                await attempts.failed(error)
+                continue
+            self._reached = True
+            if response.status_code < 400:
+                return self._reply(response)
+            await attempts.refused(_error_of(response), response)
+
+    def _reply(self, response: Any) -> Reply:
+        """Return what a response that is no refusal holds; raises `RequestRefused` for one of no Treadle server."""
+        location = response.headers.get("location", "")
+        status = response.status_code
+        if status >= HTTPStatus.MULTIPLE_CHOICES:  # followed by nothing: a token is for one address
+            text = f"{self.url} redirects to {location or 'another address'}: give that one, if you trust it"
+            raise RequestRefused(text, status=status)
+        try:
+            document = response.json() if response.content else None
+        except ValueError:
+            text = (
+                f"{self.url} answered {status} with no JSON: it is no Treadle server, or behind another page"
+            )
+            raise RequestRefused(text, status=status) from None
+        return Reply(status, document, location)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Sequence[tuple[str, str]], last_event_id: int | None = None
+    ) -> AsyncGenerator[Any]:
+        """Open an event stream and yield its frames; raises what `request` does, and the errors of the HTTP library."""
+        httpx2 = _httpx2()
+        client = await self._clients.get()
+        headers = {"Accept": "text/event-stream"}
+        if last_event_id is not None:
+            headers["Last-Event-ID"] = str(last_event_id)
+        timeout = httpx2.Timeout(SILENCE, connect=_CONNECTING)
+        async with client.stream(
+            "GET", self.url + path, params=list(query), headers=headers, timeout=timeout
+        ) as response:
+            self._reached = True
+            if response.status_code >= 400:
+                await response.aread()
+                raise Refusal(_error_of(response), response)
+            yield httpx2.EventSource(response, max_event_size=None)
+
+    @property
+    def patience_now(self) -> float:
+        """For how many seconds attempts may fail now."""
+        return self.patience if self._reached else min(self.patience, FIRST_CONTACT)
+
+
+class Refusal(Exception):
+    """What a server answered instead of a stream: its error and the response."""
+
+    def __init__(self, error: TreadleError, response: Any) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.response = response
+
+    @property
+    def head(self) -> int | None:
+        """Where the journal ends, of a stream that was to begin behind its end."""
+        try:
+            head = self.response.json().get("head")
+        except (ValueError, AttributeError):
+            return None
+        return head if self.response.status_code == HTTPStatus.CONFLICT and isinstance(head, int) else None
+
+
+class Attempts:
+    """Counts attempts that failed in a row, and waits before the next.
+
+    Args:
+        connection: says for how long they may fail.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pause = FIRST_PAUSE
+        self._since = time.monotonic()
+        self.failures = 0
+
+    def progressed(self) -> None:
+        """Begin anew: something came."""
+        self._pause = FIRST_PAUSE
+        self._since = time.monotonic()
+
+    async def failed(self, error: Exception, seconds: float | None = None) -> None:
+        """Wait before the next attempt, for some seconds at least; raises `ServerUnavailable` once that is too late."""
+        self.failures += 1
+        pause = max(self._pause * random.uniform(0.5, 1.0), seconds or 0.0)  # noqa: S311  no secret
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if time.monotonic() + pause - self._since > self._connection.patience_now:
+            waited = time.monotonic() - self._since
+            text = f"no server at {self._connection.url} answered within {waited:.0f} seconds: {_said(error)}"
+            raise ServerUnavailable(text) from error
+        await asyncio.sleep(pause)
+
+    async def refused(self, error: TreadleError, response: Any) -> None:
+        """Wait before the next attempt if the refusal may pass by itself; else raise its error."""
+        status = response.status_code
+        is_passing = status == 429 or (status in _PASSING and _may_pass(error))
+        if not is_passing:
+            raise error
+        try:
+            await self.failed(error, _seconds(response.headers.get("retry-after")))
+        except ServerUnavailable:
+            if isinstance(error, StoreUnavailable):
+                raise error from None
+            raise
+
+
+def _may_pass(error: TreadleError) -> bool:
+    """Whether a server that is there answers otherwise before long: another one stands in for it, or it is back."""
+    return not isinstance(error, RequestRefused) or error.problem != "TooManyTasks"
+
+
+def _error_of(response: Any) -> TreadleError:
+    """Return the error of a response: that of its problem document, or one that names the status."""
+    try:
+        document = response.json()
+        error = error_from_wire(document)
+    except ValueError:
+        text = f"the server answered {response.status_code} {response.reason_phrase}, and no problem document"
+        return RequestRefused(text, status=response.status_code)
+    if type(error) is not TreadleError:
+        return error
+    problem = str(document.get("type", "")).removeprefix(TYPE)
+    advice = (
+        "; give Client the url at which the server is mounted, without /v1" if problem == _NO_SUCH else ""
+    )
+    return RequestRefused(f"{error}{advice}", status=response.status_code, problem=problem)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _seconds(text: str | None) -> float | None:
+    return min(float(text), 60.0) if text is not None and text.isdigit() else None
+
+
+def _checked(url: Any) -> str:
+    """Return the URL of a server without a slash at its end; raises `ConfigurationError`."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:  # such as http://[::1
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"Client: url must be http://... or https://..., got {url!r:.200}")
+    if parts.query or parts.fragment:
+        raise ConfigurationError("Client: url takes no query and no fragment; give the token as token=")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError("Client: url takes no password; give the token as token=")
+    return url.rstrip("/")
+
+
+def _httpx2() -> Any:
+    try:
+        import httpx2
+    except ImportError:
+        raise MissingExtra("client", "Client") from None
+    return httpx2

@@ -1,0 +1,302 @@
+"""Event streams that go on: after lost connections, killed servers and servers that leave.
+
+    connect, with the number of the last event --> frames --> event: numbered? the next one, or seen before: left out
+        ^                                            |         delta: its place says what of it was seen
+        |  pause 0.25 to 10 seconds                  v
+        +--------------------------------- lost, `leaving`, or silent for 45 seconds
+
+Each event comes once and in order. Deltas are not stored: those told while no connection was there are missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import quote
+
+from treadle.client.connection import Attempts, Connection, Refusal
+from treadle.core.events import (
+    Delta,
+    Ephemeral,
+    Event,
+    ModelRestarted,
+    ModelStarted,
+    Occurrence,
+    TaskStood,
+    UnknownEvent,
+)
+from treadle.core.messages import Json
+from treadle.core.wire import from_wire
+from treadle.engine.results import TaskSummary
+from treadle.errors import TaskNotFound
+
+_SEEN_MOST: Final = 4_096
+"""How many deltas without a place are remembered since the last event."""
+
+
+class Seen:
+    """What a stream has told already, so that a stream that begins again tells nothing twice.
+
+    Args:
+        last: the sequence number of the last event that was seen.
+    """
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self._written: dict[tuple[Any, ...], int] = {}
+        """how many characters of each channel of an answer were seen"""
+
+        self._others: dict[str, None] = {}
+        self._before: dict[str, None] = {}
+        self._written_before: dict[tuple[Any, ...], int] = {}
+
+    def begin_again(self) -> None:
+        """Take what was seen so far for what a new connection may repeat."""
+        self._before, self._written_before = dict(self._others), dict(self._written)
+
+    def new_part(self, event: Event | Ephemeral, data: str) -> Event | Ephemeral | None:
+        """Return what of an event was not seen before; None if all was.
+
+        Raises:
+            Gap: events are missing before it.
+        """
+        if isinstance(event, Event):
+            return self._event(event)
+        if isinstance(event, TaskStood):
+            return event
+        if event.after < self.last:
+            return None  # what it announced has come
+        if isinstance(event, Delta):
+            return self._delta(event)
+        if isinstance(event, ModelRestarted):
+            self._forget(event.step)
+        if data in self._before:
+            del self._before[data]
+            return None
+        self._others[data] = None
+        if len(self._others) > _SEEN_MOST:
+            self._others.pop(next(iter(self._others)))
+        return event
+
+    def _event(self, event: Event) -> Event | None:
+        if event.seq <= self.last:
+            return None
+        if event.seq != self.last + 1:
+            raise Gap(f"event {event.seq} follows event {self.last}")
+        self.last = event.seq
+        self._others.clear()
+        self._before.clear()
+        if isinstance(event, ModelStarted):
+            self._forget(event.step)
+        return event
+
+    def _delta(self, delta: Delta) -> Delta | None:
+        place = (delta.step, delta.channel, delta.index, delta.call)
+        end = delta.at + len(delta.text)
+        before = self._written_before.get(place)
+        if before is not None:
+            if end < before or (end == before and (delta.text or delta.at == 0)):
+                return None
+            del self._written_before[place]
+            if delta.at < before:
+                delta.text, delta.at = delta.text[before - delta.at :], before
+        self._written[place] = end
+        return delta
+
+    def _forget(self, step: str) -> None:
+        """Forget the answer of a step: another attempt at it begins."""
+        for written in (self._written, self._written_before):
+            for place in [each for each in written if each[0] == step]:
+                del written[place]
+
+
+class Gap(Exception):
+    """A stream left events out."""
+
+
+async def follow(
+    connection: Connection, task_id: str, *, after: int = 0, deltas: bool = True
+) -> AsyncGenerator[Event | Ephemeral]:
+    """Yield the events of a task, and how it stands whenever that changes, until it is deleted.
+
+    Args:
+        connection: to the server.
+        task_id: the task.
+        after: the sequence number of the last event that the caller has seen.
+        deltas: also yield what is not stored.
+
+    Raises:
+        TaskNotFound: there is no such task.
+        ServerUnavailable: no server answered for as long as the connection is patient.
+    """
+    seen, attempts, is_open = Seen(after), Attempts(connection), False
+    behind: int | None = None
+    while True:
+        try:
+            streamed = _connected(connection, task_id, seen, attempts, deltas=deltas, behind=behind)
+            async with aclosing(streamed) as events:
+                async for event in events:
+                    is_open = True
+                    yield event
+                return
+        except Refusal as refusal:
+            if is_open and isinstance(refusal.error, TaskNotFound):
+                return  # it was deleted while no connection was there
+            if (head := refusal.head) is not None and head < seen.last and behind is None:
+                behind = head  # the caller asks for what has not happened yet
+                continue
+            await attempts.refused(refusal.error, refusal.response)
+        except (_Lost, Gap) as lost:
+            await attempts.failed(lost)
+        behind = None
+        seen.begin_again()
+
+
+class _Lost(Exception):
+    """A stream ended before its task was deleted."""
+
+
+async def _connected(
+    connection: Connection, task_id: str, seen: Seen, attempts: Attempts, *, deltas: bool, behind: int | None
+) -> AsyncGenerator[Event | Ephemeral]:
+    """Yield what one connection tells; return when the task is deleted, and raise `_Lost` when it is lost.
+
+    The stream begins behind the event `behind`, else behind the last one that was seen.
+    """
+    path = f"/v1/tasks/{quote(task_id, safe='')}/events"
+    frames = _frames(
+        connection,
+        path,
+        [] if deltas else [("deltas", "false")],
+        seen.last if behind is None else behind,
+        attempts,
+    )
+    async with aclosing(frames):
+        async for frame in frames:
+            if frame.event == "leaving":
+                return  # the task is gone: see `_frames`
+            event = event_in(frame.json())
+            if event is not None and (part := seen.new_part(event, frame.data)) is not None:
+                yield part
+
+
+async def _frames(
+    connection: Connection,
+    path: str,
+    query: list[tuple[str, str]],
+    last_event_id: int | None,
+    attempts: Attempts,
+) -> AsyncGenerator[Any]:
+    """Yield the frames of one connection that hold data; raises `_Lost` when it is lost, or the server ends it."""
+    from httpx2 import TransportError
+
+    try:
+        async with connection.stream(path, query, last_event_id) as frames:
+            async for frame in frames:
+                attempts.progressed()
+                if frame.event == "leaving" and _reason_in(frame) != "deleted":
+                    raise _Lost("the server ended the stream")
+                if frame.data:  # else it is `retry` alone
+                    yield frame
+    except TransportError as error:
+        raise _Lost(f"{type(error).__name__}: {error}") from error
+    raise _Lost("the connection ended")
+
+
+async def changes(connection: Connection) -> AsyncGenerator[TaskSummary]:
+    """Yield each task that changes while a connection is there, as lists show it.
+
+    Raises:
+        ServerUnavailable: no server answered for as long as the connection is patient.
+    """
+    attempts = Attempts(connection)
+    while True:
+        try:
+            async with aclosing(
+                _frames(connection, "/v1/stream", [("changes", "1")], None, attempts)
+            ) as frames:
+                async for frame in frames:
+                    if frame.event == "task_changed":
+                        yield from_wire(TaskSummary, frame.json())
+        except Refusal as refusal:
+            await attempts.refused(refusal.error, refusal.response)
+        except _Lost as lost:
+            await attempts.failed(lost)
+
+
+def _reason_in(frame: Any) -> Json:
+    return from_wire(dict[str, Any], frame.json()).get("reason")
+
+
+def event_in(document: Json) -> Event | Ephemeral | None:
+    """Return the event of a document; None for something ephemeral that this version does not know."""
+    event: Any = from_wire(Occurrence, document)
+    return None if isinstance(event, UnknownEvent) and not event.seq else event
+
+
+async def until_rest(
+    events: AsyncGenerator[Event | Ephemeral], rest: Callable[[], Awaitable[int | None]], after: int
+) -> AsyncGenerator[Event | Ephemeral]:
+    """Yield the events of a stream until its task has come to rest and all before that was yielded.
+
+    Args:
+        events: what `follow` yields.
+        rest: returns the last event of the task if it is at rest; None if not, as when a driver is to adopt it.
+        after: the sequence number of the last event that the caller has seen.
+    """
+    last, stood, end = after, None, None
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Event):
+                last = event.seq
+            if isinstance(event, TaskStood):
+                stood = event
+            else:
+                yield event
+            if stood is not None and not stood.driven and last >= stood.head:
+                end = await rest()  # None: another driver is to adopt it, and then it is told how it stands
+                stood = None
+            if end is not None and last >= end:
+                return
+
+
+async def until_done(
+    events: AsyncGenerator[Event | Ephemeral],
+    work: asyncio.Future[Any],
+    head: Callable[[], Awaitable[int]],
+    after: int,
+) -> AsyncGenerator[Event | Ephemeral]:
+    """Yield the events of a stream until some work is done and all events that it made were yielded.
+
+    Args:
+        events: what `follow` yields.
+        work: what drives the task, for all that is known here.
+        head: an async function that returns the sequence number of the task's last event.
+        after: the sequence number of the last event that the caller has seen.
+    """
+    last, end = after, None
+    following: asyncio.Future[Any] | None = None
+    try:
+        while end is None or last < end:
+            following = following or asyncio.ensure_future(anext(events, None))
+            if end is None:
+                await asyncio.wait([following, work], return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    if work.cancelled() or work.exception() is not None:
+                        return
+                    end = await head()
+                    continue
+            event, following = await following, None
+            if event is None:
+                return
+            if isinstance(event, Event):
+                last = event.seq
+            if not isinstance(event, TaskStood):
+                yield event
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+        await events.aclose()

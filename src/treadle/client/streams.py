@@ -1,0 +1,122 @@
+"""Runs and steps that a server drives, with their events on the way: what `run_stream` and `stream_step` return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from treadle.client.following import until_done
+from treadle.core.data import frozen
+from treadle.core.events import Ephemeral, Event
+from treadle.engine.results import RunResult, TaskStepOutput
+from treadle.engine.typed_answers import TypedAnswers
+from treadle.errors import TaskNotFound
+from treadle.ports import OutputT_co
+from treadle.runner.stream import EventStream, StepStream, TaskStream
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@frozen
+class Way(Generic[R]):
+    """How a stream's task is driven and watched.
+
+    Args:
+        opened: makes the task if there is none; returns its last event, behind which the stream begins.
+        events: yields its events behind one.
+        head: returns its last event now.
+        work: has it driven, and returns what came of that; cancelled, it interrupts the task.
+        standing: returns how it stands, if the stream was left before its end.
+    """
+
+    opened: Callable[[], Awaitable[int]]
+    events: Callable[[int], AsyncGenerator[Event | Ephemeral]]
+    head: Callable[[], Awaitable[int]]
+    work: Callable[[], Awaitable[R]]
+    standing: Callable[[], Awaitable[R]] | None = None
+
+
+class _Remote(TaskStream[R_co], Generic[R_co]):
+    """A task that a server drives while its caller iterates over its events.
+
+    Args:
+        task_id: the task.
+        way: how it is driven and watched.
+    """
+
+    def __init__(self, task_id: str, way: Way[R_co]) -> None:
+        self.task_id = task_id
+        self._way = way
+        self._left: R_co | None = None
+        self._task: asyncio.Task[R_co] | None = None
+        self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
+
+    async def __aenter__(self) -> Self:
+        after = await self._way.opened()
+        events = self._way.events(after)
+        first = await anext(events)  # how the task stands: the stream is open, so no delta is missed
+
+        async def all_of_them() -> AsyncGenerator[Event | Ephemeral]:
+            yield first
+            async for event in events:
+                yield event
+
+        async def work() -> R_co:
+            return await self._way.work()
+
+        self._task = asyncio.ensure_future(work())
+        self._events = until_done(all_of_them(), self._task, self._way.head, after)
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:
+        if self._events is None:
+            raise self._not_open()
+        return self._events
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        assert self._events is not None
+        cancelled: asyncio.CancelledError | None = None
+        if not self._task.done():
+            self._task.cancel()
+        while not self._task.done():
+            try:  # as in the runner: the task is interrupted also for a caller who is cancelled twice
+                await asyncio.wait([self._task])
+            except asyncio.CancelledError as again:
+                cancelled = again
+        await self._events.aclose()
+        if cancelled is not None:
+            raise cancelled
+        if self._task.cancelled():
+            with suppress(TaskNotFound):
+                self._left = await self._way.standing() if self._way.standing is not None else None
+        elif error is None:
+            self._task.result()
+        else:
+            self._task.exception()  # retrieved: the caller gets the error of its own block
+
+
+class RemoteRun(_Remote[RunResult[OutputT_co]], EventStream[OutputT_co], Generic[OutputT_co]):
+    """A run with its events; `result` when they have ended."""
+
+    def __init__(
+        self,
+        task_id: str,
+        way: Way[RunResult[OutputT_co]],
+        typed_of: Callable[[str | None], TypedAnswers | None],
+    ) -> None:
+        super().__init__(task_id, way)
+        self._typed_of = typed_of
+
+
+class RemoteStep(_Remote[TaskStepOutput[OutputT_co]], StepStream[OutputT_co], Generic[OutputT_co]):
+    """One step with its events; `output` when they have ended."""
+
+    def __init__(self, task_id: str, way: Way[TaskStepOutput[OutputT_co]]) -> None:
+        super().__init__(task_id, way)

@@ -1,0 +1,477 @@
+"""The verbs of a client as requests: most are one, by the row of their name; the others are composed here.
+
+    undo_step {task, to: 2} --> POST /v1/tasks/{task}/undo {"to": 2}
+                                Idempotency-Key: the command's id     If-Match: expect     Prefer: wait=60
+    UndoReport <-- from_wire <-- 200;   202: the same request again;   4xx: the error of its class
+
+A verb that drives does not end with its connection: the task goes on, and the request, sent again, finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote
+
+from treadle.agents.agent import Agent
+from treadle.client.agents import AgentsHere
+from treadle.client.connection import Attempts, Connection, Reply
+from treadle.client.following import changes, follow, until_rest
+from treadle.client.operations import ROWS, Row
+from treadle.client.streams import RemoteRun, RemoteStep, Way
+from treadle.core.events import Ephemeral, Event
+from treadle.core.messages import Json
+from treadle.core.tickets import task_of_ticket
+from treadle.core.wire import from_wire, to_wire
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.random_ids import new_id
+from treadle.engine.agent_info import AgentInfo
+from treadle.engine.options import RunOptions
+from treadle.engine.results import Page, RunResult, StepOutputs, Task, TaskStepOutput, TaskSummary
+from treadle.errors import (
+    ConfigurationError,
+    StepFailed,
+    TaskBusy,
+    TaskMoved,
+    TaskNotFound,
+    TaskParked,
+    TicketNotFound,
+    TreadleError,
+    VersionRefused,
+)
+from treadle.runner.runner import TaskRunner
+from treadle.wiring import load_parts
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds for which one request waits for a result; then it is sent again."""
+
+INTERRUPTING: Final = 10.0
+"""Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
+
+UNSENT: Final = frozenset({"task", "agent", "context", "by", "expect", "command_id", "raw", "drive", "model"})
+"""Arguments that stand in a path or a header, or that are checked here, where no row sends them."""
+
+Given = dict[str, Any]
+R = TypeVar("R")
+
+
+class RemoteVerbs:
+    """Carries verbs out by requests to a server.
+
+    Args:
+        connection: to the server.
+        agents: those that are known here.
+    """
+
+    def __init__(self, connection: Connection, agents: AgentsHere) -> None:
+        self.connection = connection
+        self.agents = agents
+        self._name: str | None = None
+
+    # ------------------------------------------------------------------------------------- one request
+
+    async def call(self, verb: str, given: Given) -> Any:
+        """Carry out a verb that is one request, which is sent again with the same key while it is not done."""
+        await self._check(verb, given)
+        row = _row_of(verb, given)
+        if verb == "fork":
+            _task_id(given)
+        body = await self._body(verb, row, given)
+        query = [pair for name in row.query for pair in _query(name, given.get(name))]
+        headers = _headers(given, with_key=row.has_key and "command_id" in given)
+        while True:
+            reply = await self.connection.request(
+                row.method,
+                _path(row.path, given),
+                query=query,
+                body=body,
+                headers=headers,
+                wait=LONGEST_WAIT if row.waits else 0.0,
+            )
+            if reply.status != 202:
+                break
+            if row.result == RunResult[Any]:
+                return await self.stopped(given["task"])
+        if row.result is None:
+            return None
+        value = self.agents.typed(from_wire(row.result, reply.document))
+        if isinstance(value, Page):
+            page, turning = cast("Page[Any, Any]", value), "cursor" if "cursor" in row.query else "after"
+            return page.followed_by(lambda cursor: self.call(verb, {**given, turning: cursor}))
+        return value
+
+    async def _check(self, verb: str, given: Given) -> None:
+        """Raise `ConfigurationError` for an argument that no request carries; the text says where it belongs."""
+        if given.get("context") is not None:
+            raise ConfigurationError(
+                f"{verb}: context= belongs to the process that drives: Runner(context_factory=...) of the server"
+            )
+        if given.get("raw"):
+            raise ConfigurationError(
+                f"{verb}: raw= is what a provider sends: it stays with the process that drives"
+            )
+        if isinstance(given.get("agent"), Agent):
+            self.agents.add(given["agent"])
+        if given.get("by") is None or verb == "usage":
+            return
+        if self._name is None:
+            self._name = str((await self.connection.request("GET", "/v1/me")).document["name"])
+        if given["by"] != self._name:
+            raise ConfigurationError(
+                f"{verb}: by must be {self._name!r}, whose token this client has, got {given['by']!r}; leave it out"
+            )
+
+    async def _body(self, verb: str, row: Row, given: Given) -> dict[str, Json] | None:
+        if row.body is None:
+            return None
+        defaults = inspect.signature(function_of(verb)).parameters
+        changed = [name for name in row.body if name in given and given[name] is not defaults[name].default]
+        return {name: await self._sent(name, given[name], given) for name in changed}
+
+    async def _sent(self, name: str, value: Any, given: Given) -> Json:
+        """Return an argument as a body holds it."""
+        if name in ("input", "message"):
+            return await _content(value)
+        if name == "agent":
+            return await self._name_of(value, given.get("options"))
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        return _set_fields(to_wire(value)) if isinstance(value, RunOptions) else to_wire(value)
+
+    async def _name_of(self, agent: Any, options: RunOptions | None) -> str:
+        """Return the name of an agent; refuse one of another version than the server's, if the options say so."""
+        if isinstance(agent, str):
+            return agent
+        self.agents.add(agent)
+        if options is not None and options.on_version_change == "refuse":
+            reply = await self.connection.request("GET", f"/v1/agents/{quote(agent.name, safe='')}")
+            server = from_wire(AgentInfo, reply.document)
+            if server.fingerprint != agent.fingerprint:
+                raise VersionRefused(
+                    f"the server has agent {agent.name!r} in version {server.fingerprint}, and here it is "
+                    f"{agent.fingerprint}: deploy one of them, or leave out on_version_change='refuse'"
+                )
+        return agent.name
+
+    # ------------------------------------------------------------------------------------ waiting for rest
+
+    async def _waited(self, path: str) -> Reply:
+        """Return the reply to a request for a result, once that is there."""
+        while True:
+            reply = await self.connection.request("GET", path, wait=LONGEST_WAIT)
+            if reply.status != 202:
+                return reply
+
+    async def stopped(self, task_id: str) -> RunResult[Any]:
+        """Return how a task stands once it is at rest; one whose driver was lost is not: another one adopts it."""
+        reply = await self._waited(_path(ROWS["result"].path, {"task": task_id}))
+        return self.agents.typed(from_wire(RunResult[Any], reply.document))
+
+    async def _rest(self, task_id: str) -> int | None:
+        """Return the last event of a task that is at rest, 0 if it is gone; None if it is not at rest."""
+        path = _path(ROWS["result"].path, {"task": task_id})
+        try:
+            is_at_rest = (await self.connection.request("GET", path, wait=1.0)).status != 202
+            return await self._head(task_id) if is_at_rest else None
+        except TaskNotFound:
+            return 0
+
+    async def _or_interrupted(self, work: Callable[[], Awaitable[R]], task_id: str) -> R:
+        """Return what some work returns; if the caller is cancelled, interrupt the task before that is raised."""
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            interrupting = asyncio.ensure_future(self._interrupt(task_id))
+            while not interrupting.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([interrupting])
+            interrupting.result()
+            raise
+
+    async def _interrupt(self, task_id: str) -> None:
+        """Interrupt a task, if there is one, and a server that can be told within some seconds."""
+        with suppress(TreadleError, TimeoutError):
+            async with asyncio.timeout(INTERRUPTING):
+                await self.call("interrupt", {"task": task_id})
+
+    def events(
+        self, task_id: str, *, after: int = 0, deltas: bool = True, follows: bool = False
+    ) -> AsyncGenerator[Event | Ephemeral, None]:
+        """Yield the events of a task until it stops, or with how it stands for as long as it is there."""
+        events = follow(self.connection, task_id, after=after, deltas=deltas)
+        return events if follows else until_rest(events, lambda: self._rest(task_id), after)
+
+    def changes(self, given: Given) -> AsyncGenerator[TaskSummary, None]:
+        """Yield each task that changes."""
+        del given  # the verb takes nothing
+        return changes(self.connection)
+
+    async def _head(self, task_id: str) -> int:
+        return (await self.call("get_task", {"task": task_id})).head
+
+    # ------------------------------------------------------------------------------- making and running tasks
+
+    async def _make(self, verb: str, given: Given, *, run: bool) -> Task[Any]:
+        await self._check(verb, given)
+        options: RunOptions | None = given.get("options")
+        body: dict[str, Json] = {
+            "agent": await self._name_of(given["agent"], options),
+            "input": await _content(given["input"]),
+            "task_id": _task_id(given),
+            "run": run,
+        }
+        body |= {name: given[name] for name in ("thread_id", "extra_state") if given.get(name) is not None}
+        if options is not None:
+            body["options"] = _set_fields(to_wire(options))
+        reply = await self.connection.request("POST", "/v1/tasks", body=body)
+        return from_wire(Task[Any], reply.document)
+
+    async def create_task(self, given: Given) -> Task[Any]:
+        """Create a task; nothing runs."""
+        return await self._make("create_task", given, run=False)
+
+    async def submit(self, given: Given) -> Task[Any]:
+        """Create a task that the server has driven."""
+        return await self._make("submit", given, run=True)
+
+    async def run(self, given: Given) -> RunResult[Any]:
+        """Run a task to its next stop."""
+
+        async def work() -> RunResult[Any]:
+            task = await self._make("run", given, run=True)
+            return await self.stopped(task.task_id)
+
+        return await self._or_interrupted(work, _task_id(given))
+
+    def run_stream(self, given: Given) -> RemoteRun[Any]:
+        """Return a run with its events: it is created, watched, and only then driven, so that no delta is missed."""
+        task_id, agent = _task_id(given), given["agent"]
+        if isinstance(agent, Agent):
+            self.agents.add(agent)
+
+        async def opened() -> int:
+            await self._make("run_stream", given, run=False)
+            return 0
+
+        async def standing() -> RunResult[Any]:
+            return await self.call("result", {"task": task_id})
+
+        way = Way(
+            opened, self._behind(task_id), partial(self._head, task_id), partial(self.run, given), standing
+        )
+        name = agent if isinstance(agent, str) else cast("Agent[Any]", agent).name
+        return RemoteRun(task_id, way, self.agents.typed_of(name))
+
+    def _behind(self, task_id: str) -> Callable[[int], AsyncGenerator[Event | Ephemeral]]:
+        """Return what yields the events of a task behind one."""
+
+        def events(after: int) -> AsyncGenerator[Event | Ephemeral]:
+            return self.events(task_id, after=after, follows=True)
+
+        return events
+
+    async def resume(self, given: Given) -> RunResult[Any]:
+        """Have a task driven on, to its next stop unless `drive` is False."""
+        await self._check("resume", given)
+        task_id, options, drives = given["task"], given.get("options"), given.get("drive", True)
+        body: dict[str, Json] = {} if options is None else {"options": _set_fields(to_wire(options))}
+        headers = _headers(given, with_key="command_id" in given)
+
+        async def work() -> RunResult[Any]:
+            path, wait = _path("tasks/{task}/resume", given), LONGEST_WAIT if drives else 0.0
+            reply = await self.connection.request("POST", path, body=body, headers=headers, wait=wait)
+            if reply.status != 202:
+                return self.agents.typed(from_wire(RunResult[Any], reply.document))
+            return await self.stopped(task_id) if drives else await self.call("result", {"task": task_id})
+
+        return await self._or_interrupted(work, task_id) if drives else await work()
+
+    def resume_stream(self, given: Given) -> RemoteRun[Any]:
+        """Return a task that is resumed, with its events from now on."""
+        task_id = given["task"]
+
+        async def standing() -> RunResult[Any]:
+            return await self.call("result", {"task": task_id})
+
+        head = partial(self._head, task_id)
+        way = Way(head, self._behind(task_id), head, partial(self.resume, given), standing)
+        return RemoteRun(task_id, way, self.agents.typed_of(""))
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    async def run_step(self, given: Given) -> TaskStepOutput[Any]:
+        """Run one step."""
+        await self._check("run_step", given)
+        step = given.get("step")
+
+        async def work() -> TaskStepOutput[Any]:
+            reply = await self._step(given, {} if step is None else {"step": step})
+            return _done(self.agents.typed(from_wire(TaskStepOutput[Any], reply.document)))
+
+        return await self._or_interrupted(work, given["task"])
+
+    async def run_ready_steps(self, given: Given) -> StepOutputs[Any]:
+        """Run all steps that are ready, beside each other."""
+        await self._check("run_ready_steps", given)
+        upcoming = await self.call("get_upcoming_steps", {"task": given["task"]})
+        ready = {step.step_id for step in upcoming if step.status != "blocked"}
+
+        async def work() -> StepOutputs[Any]:
+            reply = await self._step(given, {"ready": True})
+            document: Any = reply.document
+            if isinstance(document, list):
+                return self.agents.typed(from_wire(StepOutputs[Any], document))
+            steps = await self._all_steps(given["task"])
+            return StepOutputs([each for each in steps if each.step.step_id in ready])
+
+        return await self._or_interrupted(work, given["task"])
+
+    async def _step(self, given: Given, body: dict[str, Json]) -> Reply:
+        """Send the request of a step: sent again, it runs none, since it names the event that it follows."""
+        if given.get("input") is not None:
+            body["input"] = await _content(given["input"])
+        path, expect, attempts = (
+            _path("tasks/{task}/steps", given),
+            given.get("expect"),
+            Attempts(self.connection),
+        )
+        head = expect if expect is not None else await self._head(given["task"])
+        while True:
+            headers = _headers({"expect": head}, with_key=False)
+            try:
+                reply = await self.connection.request(
+                    "POST", path, body=body, headers=headers, wait=LONGEST_WAIT, attempts=attempts
+                )
+                return reply if reply.status != 202 else await self._waited(_below(reply.location))
+            except (TaskMoved, TaskBusy) as error:
+                begun = await self._begun_after(given["task"], head) if attempts.failures else None
+                if begun is not None:  # by a request whose answer was lost
+                    one = f"{path}/{quote(begun, safe='')}"
+                    return await self._waited(_path(ROWS["result"].path, given) if "ready" in body else one)
+                if expect is not None or not isinstance(error, TaskMoved):
+                    raise
+            attempts, head = Attempts(self.connection), await self._head(given["task"])
+
+    async def _begun_after(self, task_id: str, seq: int) -> str | None:
+        """Return the step that began behind an event; None if none did."""
+        page = await self.call(
+            "get_events", {"task": task_id, "after": seq, "limit": 100, "kinds": "step_started"}
+        )
+        return page.items[0].step if page.items else None
+
+    def stream_step(self, given: Given) -> RemoteStep[Any]:
+        """Return a step with its events."""
+        task_id = given["task"]
+        head = partial(self._head, task_id)
+        return RemoteStep(task_id, Way(head, self._behind(task_id), head, partial(self.run_step, given)))
+
+    async def get_completed_steps(self, given: Given) -> StepOutputs[Any]:
+        """Return the steps that have ended, and are not to be tried again."""
+        upcoming = await self.call("get_upcoming_steps", {"task": given["task"]})
+        under_way = {step.step_id for step in upcoming}
+        steps = await self._all_steps(given["task"])
+        return StepOutputs(
+            [each for each in steps if each.step.step_id not in under_way and each.step.ended_at]
+        )
+
+    async def _all_steps(self, task_id: str) -> list[TaskStepOutput[Any]]:
+        page = await self.call("get_steps", {"task": task_id, "after": 0, "limit": 100})
+        return [step async for step in page]
+
+
+# ------------------------------------------------------------------------------------------ parts of requests
+
+
+def function_of(verb: str) -> Any:
+    """Return the function of the runner's verb of a name."""
+    return inspect.unwrap(inspect.getattr_static(TaskRunner, verb))
+
+
+def _row_of(verb: str, given: Given) -> Row:
+    """Return the row of a verb with some arguments; raises for what only the process with the store can do."""
+    row = ROWS[verb]
+    if verb == "list_pending" and given.get("task") is not None:
+        return Row(row.method, "tasks/{task}/pending", row.result)
+    if verb in ("complete", "fail", "progress") and given.get("task") is None:
+        task_id = task_of_ticket(given["ticket"]) if isinstance(given["ticket"], str) else None
+        if task_id is None:
+            raise TicketNotFound("this is no ticket: a tool hands out `ToolContext.ticket`, as it is")
+        given["task"] = task_id
+    if verb == "verify" and given.get("task") is None:
+        raise ConfigurationError("verify: a server verifies one task; `treadle verify` verifies a store")
+    if verb == "compact_thread" and (given.get("agent") is not None or given.get("model") is not None):
+        raise ConfigurationError("compact_thread: the server chooses the model: leave out agent= and model=")
+    return row
+
+
+def _task_id(given: Given) -> str:
+    """Return the id of the task that a verb makes: made here, so that the request can be repeated."""
+    given["task_id"] = given.get("task_id") or new_id()
+    return given["task_id"]
+
+
+def _headers(given: Given, *, with_key: bool) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if given.get("expect") is not None:
+        headers["If-Match"] = f'"{given["expect"]}"'
+    if with_key:
+        headers["Idempotency-Key"] = given.get("command_id") or new_id()
+    return headers
+
+
+def _path(template: str, given: Given) -> str:
+    names = [part[1:-1] for part in template.split("/") if part.startswith("{")]
+    return "/v1/" + template.format(**{name: quote(str(given[name]), safe="") for name in names})
+
+
+def _below(location: str) -> str:
+    """Return the path of a `Location`, below the URL of the server."""
+    before, found, rest = location.partition("/v1/")
+    del before
+    return f"{found}{rest}"
+
+
+def _query(name: str, value: Any) -> list[tuple[str, str]]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [(name, f"{key}={text}") for key, text in cast("dict[str, str]", value).items()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [(name, str(item)) for item in cast("list[Any]", value)]
+    if isinstance(value, bool):
+        return [(name, "true" if value else "false")]
+    if hasattr(value, "task_id"):
+        return [(name, value.task_id)]
+    return [(name, value.isoformat() if isinstance(value, datetime) else str(value))]
+
+
+async def _content(value: Any) -> Json:
+    """Return what a caller gives as a message, with local files read here."""
+    return value if isinstance(value, str) else to_wire(await asyncio.to_thread(load_parts, parts_of(value)))
+
+
+def _set_fields(document: Json) -> Json:
+    """Return options without what they leave open, which a server of another version may not know."""
+    if not isinstance(document, dict):
+        return document
+    fields = {name: _set_fields(value) for name, value in cast("dict[str, Json]", document).items()}
+    return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:
+    """Return what a step did, or raise what kept it from completing, as the runner does."""
+    task_id, step, error = output.task_id, output.step, output.error
+    if step.status == "failed" and output.state == "failed":
+        why = error.message if error is not None else "no reason was given"
+        message = f"task {task_id}, step {step.step_id} failed: {why}"
+        raise StepFailed(message, task_id=task_id, output=output, error=error)
+    if output.state in ("paused", "waiting", "interrupted") and step.ended_at is None:
+        what = "; ".join([item.text for item in output.pending]) or "call resume to go on"
+        message = f"task {task_id} is {output.state}: {what}"
+        raise TaskParked(message, task_id=task_id, state=output.state, pending=output.pending)
+    return output

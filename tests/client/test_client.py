@@ -1,0 +1,447 @@
+"""The client against a server: the verbs, results, events and errors of a runner, over HTTP."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.client.served import TOKEN, CuttingProxy, client, served
+from treadle import Agent, CallerTool, Client, Image, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle import events as e
+from treadle.client import connection
+from treadle.client.operations import ELSEWHERE, ROWS
+from treadle.client.verbs import UNSENT, function_of
+from treadle.errors import (
+    AgentUnknown,
+    ConfigurationError,
+    RequestRefused,
+    ServerUnavailable,
+    StepFailed,
+    StepNotFound,
+    TaskConflict,
+    TaskFinished,
+    TaskMoved,
+    TaskNotFound,
+    TaskParked,
+    TaskUnfinished,
+    VersionRefused,
+    WrongArguments,
+)
+from treadle.models import call, fail, text
+from treadle.runner.runner import TaskRunner
+from treadle.server.operations import OPERATIONS
+
+pytestmark = pytest.mark.anyio
+
+
+class Quote(BaseModel):
+    cents: int
+
+
+@tool(read_only=True)
+def price(item: str) -> dict[str, Any]:
+    """Say what an item costs."""
+    return {"cents": 250, "of": item}
+
+
+@tool(needs_approval=True)
+def order(item: str) -> str:
+    """Order an item."""
+    return f"ordered {item}"
+
+
+def shop(name: str = "shop") -> Agent[Any, str]:
+    script = [call("price", item="tea"), text("It is 2.50, which is cheap for tea.", delay=0.001)]
+    return Agent(ScriptedModel(script), name=name, tools=[price], instructions="Sell.")
+
+
+QUOTING = Agent(
+    ScriptedModel(['{"cents": 250}'] * 9), name="quoting", output_type=Quote, output_mode="prompt"
+)
+DESK = Agent(ScriptedModel([call("order", item="tea"), text("Ordered.")]), name="desk", tools=[order])
+BROKEN = Agent(ScriptedModel([fail(400)]), name="broken")
+SLOW = Agent(ScriptedModel([text("At last.", delay=60)]), name="slow")
+AGENTS = (shop(), QUOTING, DESK, BROKEN, SLOW)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served(*AGENTS) as address:
+        yield address
+
+
+@pytest.fixture
+async def remote(url: str) -> Any:
+    async with client(url, agents=AGENTS) as made:
+        yield made
+
+
+# --------------------------------------------------------------------------------------- completeness
+
+
+def public_members() -> list[str]:
+    return [name for name, _ in inspect.getmembers(TaskRunner) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", [*public_members(), "aclose"])
+def test_every_verb_of_a_runner_is_one_of_a_client_with_the_same_signature(name: str, url: str) -> None:
+    ours, theirs = inspect.getattr_static(Client, name), inspect.getattr_static(TaskRunner, name)
+    if name == "scope":
+        return
+    assert ours is not theirs, f"{name} is the runner's own, which no server knows of"
+    if callable(getattr(TaskRunner, name)):
+        runner_signature = inspect.signature(getattr(TaskRunner, name))
+        assert inspect.signature(getattr(Client, name)) == runner_signature
+        assert getattr(Client, name).__doc__
+
+
+def test_every_argument_of_a_verb_is_sent_or_checked() -> None:
+    for verb, row in ROWS.items():
+        if not hasattr(TaskRunner, verb):
+            continue
+        names = set(inspect.signature(function_of(verb)).parameters) - {"self"}
+        sent = {
+            *row.query,
+            *(row.body or ()),
+            *[part[1:-1] for part in row.path.split("/") if part[0] == "{"],
+        }
+        assert names <= sent | UNSENT, verb
+
+
+def test_every_row_is_an_operation_of_the_server_and_every_operation_has_a_row() -> None:
+    operations = {(each.method, each.path): each for each in OPERATIONS.values()}
+    for verb, row in ROWS.items():
+        if not hasattr(TaskRunner, verb) and verb != "verify":
+            continue
+        operation = operations.get((row.method, f"/v1/{row.path}"))
+        assert operation is not None, verb
+        assert set(operation.body or ()) <= set(row.body or ()), verb
+        sendable = {*operation.body} if operation.body is not None else set[str]()
+        arguments = set(inspect.signature(function_of(verb)).parameters)
+        assert {name for name in row.body or () if name in arguments} <= sendable, verb
+    reached = {f"/v1/{row.path}" for row in ROWS.values()}
+    further = {"/v1/tasks/{task}/pending", "/v1/tasks/{task}/steps", "/v1/tasks/{task}/resume", "/v1/me"}
+    further |= {
+        "/v1/agents/{name}",
+        "/v1/tasks/{task}/export",
+        "/v1/openapi.json",
+        "/v1/tasks/{task}/events/{seq}",
+    }
+    further |= {"/health", "/ready", "/metrics", "/v1/stream"}
+    assert {each.path for each in OPERATIONS.values()} <= reached | further
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_what_a_client_does_not_have_says_where_it_is(name: str, url: str) -> None:
+    made = client(url)
+    with pytest.raises(ConfigurationError, match=f"a client has no {name}"):
+        getattr(made, name)()
+
+
+# -------------------------------------------------------------------------------------------- running
+
+
+async def test_a_run_is_that_of_a_runner(remote: Client) -> None:
+    over_http = await remote.run(shop(), ["How much?", Image(data=b"\0", media_type="image/png")])
+    async with Runner("memory:") as runner:
+        here = await runner.run(shop(), ["How much?", Image(data=b"\0", media_type="image/png")])
+    assert (over_http.final_text, over_http.state) == (here.final_text, here.state)
+    assert (over_http.messages, over_http.steps, over_http.usage) == (here.messages, here.steps, here.usage)
+    assert [each.output for each in over_http.tool_executions] == [
+        each.output for each in here.tool_executions
+    ]
+
+
+async def test_a_stream_tells_every_event_once_and_every_letter(remote: Client) -> None:
+    async with remote.run_stream(shop(), "How much?") as stream:
+        seen = [event async for event in stream]
+    stored = [event for event in seen if isinstance(event, e.Event)]
+    assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
+    assert stored[-1].kind == "task_ended"
+    written = "".join(event.text for event in seen if isinstance(event, e.Delta) and event.step == "s2")
+    assert written == stream.result.final_text == "It is 2.50, which is cheap for tea."
+    assert {event.task_id for event in seen} == {stream.task_id}
+    page = await remote.get_events(stream.task_id, limit=5)
+    assert [event.seq async for event in page] == [event.seq for event in stored]
+
+
+async def test_a_task_is_stepped_undone_forked_and_finalized(remote: Client) -> None:
+    task = await remote.create_task(
+        shop(), "How much?", thread_id="t-steps", options=RunOptions(labels={"a": "b"})
+    )
+    assert (task.state, task.labels) == ("created", {"a": "b"})
+    async with remote.stream_step(task) as stream:
+        kinds = [event.kind async for event in stream if isinstance(event, e.Event)]
+    assert kinds[-1] == "step_completed"
+    assert not stream.output.is_last
+    assert (await remote.run_step(task, input="and in euro?")).is_last
+    assert len(await remote.get_completed_steps(task)) == 2
+    assert (await remote.finalize(task)).state == "completed"
+    assert (await remote.get_thread("t-steps"))[-1].role == "assistant"
+    report = await remote.undo_step(task)
+    assert (report.complete, report.steps) == (True, ("s2",))
+    fork = await remote.fork(task, at=1)
+    assert (await remote.resume(fork)).state == "completed"
+    difference = await remote.diff(task, fork)
+    assert difference.a == task.task_id
+    assert {item.task_id async for item in await remote.list_tasks(labels={"a": "b"}, limit=1)} >= {
+        task.task_id
+    }
+    assert (await remote.verify(task)).events > 5
+    assert (await remote.get_step(task, 1)).step.step_id == "s1"
+    with pytest.raises(TaskFinished):
+        await remote.run_step(fork)
+    await remote.delete_task(fork)
+    with pytest.raises(TaskNotFound):
+        await remote.get_task(fork)
+
+
+async def test_answers_are_of_the_agents_type_where_the_agent_is_known(url: str, remote: Client) -> None:
+    result = await remote.run(QUOTING, "How much?")
+    assert result.output == Quote(cents=250)
+    assert (await remote.result(result.task_id)).output == Quote(cents=250)
+    assert (await remote.get_completed_steps(result.task_id))[-1].output == Quote(cents=250)
+    async with remote.run_stream(QUOTING, "How much?") as stream:
+        partials = [value async for value in stream.partials(checked=True)]
+    assert partials[-1] == Quote(cents=250)
+    async with client(url) as unknowing:
+        assert (await unknowing.result(result.task_id)).output == {"cents": 250}
+
+
+async def test_an_agent_is_given_by_its_name_too(remote: Client) -> None:
+    by_name: Any = "shop"
+    handle = await remote.start(by_name, "How much?")
+    assert (await handle.result()).state == "completed"
+    assert min([event.seq async for event in handle.events(after=3)]) == 4
+    submitted = await remote.submit(by_name, "How much?", task_id="by-name")
+    assert submitted.task_id == "by-name"
+    assert (await remote.handle(submitted).result()).task_id == "by-name"
+    assert (await remote.run(by_name, "How much?", task_id="by-name")).steps == 2
+
+
+async def test_a_waiting_task_is_decided_on(remote: Client) -> None:
+    waiting = await remote.run(DESK, "Order tea.")
+    assert (waiting.state, [item.kind for item in waiting.pending]) == ("waiting", ["approval"])
+    assert [item.request_id for item in await remote.list_pending(waiting.task_id)] == [
+        waiting.pending[0].request_id
+    ]
+    with pytest.raises(TaskParked) as caught:
+        await remote.run_step(waiting.task_id)
+    assert caught.value.pending == waiting.pending
+    await remote.approve(waiting.task_id)
+    assert (await remote.resume(waiting.task_id)).final_text == "Ordered."
+
+
+async def test_errors_are_those_of_a_runner(remote: Client) -> None:
+    task = await remote.create_task(shop(), "x", task_id="known")
+    unknown: Any = "nobody"
+    for verb, error in (
+        (remote.get_task("missing"), TaskNotFound),
+        (remote.get_step(task, "s9"), StepNotFound),
+        (remote.finalize(task), TaskUnfinished),
+        (remote.run(unknown, "x"), AgentUnknown),
+        (remote.create_task(shop(), "y", task_id="known"), TaskConflict),
+        (remote.resume(task, expect=99), TaskMoved),
+        (remote.run_step(task, expect=99), TaskMoved),
+    ):
+        with pytest.raises(error):
+            await verb
+    failing = await remote.create_task(BROKEN, "x")
+    with pytest.raises(StepFailed) as caught:
+        await remote.run_step(failing)
+    assert (caught.value.error.kind, caught.value.output.state) == ("invalid_request", "failed")
+    with pytest.raises(TypeError, match="has no argument 'deps'"):
+        await remote.run(shop(), "x", deps=3)  # type: ignore[call-arg]
+    with pytest.raises(WrongArguments):
+        remote.run_stream(shop())  # type: ignore[call-arg]
+
+
+async def test_what_no_request_carries_is_refused_with_where_it_belongs(url: str, remote: Client) -> None:
+    for verb in (
+        lambda: remote.run(shop(), "x", context=3),
+        remote.verify,
+        lambda: remote.compact_thread("t", model="openai:x"),
+        lambda: remote.cancel("known", by="bob"),
+    ):
+        with pytest.raises(ConfigurationError):
+            await verb()
+    with pytest.raises(ConfigurationError, match="raw="):
+        remote.handle("x").events(raw=True)
+    other = Agent(ScriptedModel(["x"]), name="shop", instructions="Else.")
+    with pytest.raises(VersionRefused, match="the server has agent 'shop' in version"):
+        await remote.run(other, "x", options=RunOptions(on_version_change="refuse"))
+    for wrong in ("ftp://x", "127.0.0.1:8700", "http://u:p@x", "http://x#token=1", "http://[::1", 3):
+        with pytest.raises(ConfigurationError, match="Client: url"):
+            Client(wrong)  # type: ignore[arg-type]
+    for wrong in ("", "abc ", "abc\n", 3):
+        with pytest.raises(ConfigurationError, match="Client: token"):
+            Client("http://x", token=wrong)  # type: ignore[arg-type]
+
+
+async def test_a_url_that_ends_in_v1_is_refused_with_advice(url: str) -> None:
+    async with Client(f"{url}/v1", token=TOKEN) as wrong:
+        with pytest.raises(RequestRefused, match="without /v1"):
+            await wrong.get_task("t")
+
+
+async def test_options_reach_the_task(remote: Client) -> None:
+    result = await remote.run(shop(), "x", options=RunOptions(limits=Limits(steps=1), on_limit="pause"))
+    assert (result.state, result.steps) == ("paused", 1)
+    raised = await remote.resume(result.task_id, options=RunOptions(limits=Limits(steps=5)))
+    assert raised.state == "completed"
+
+
+# --------------------------------------------------------------------------------- stopping and leaving
+
+
+async def test_leaving_a_stream_early_interrupts_the_task_and_watching_does_not(remote: Client) -> None:
+    async with remote.run_stream(SLOW, "Go.") as stream:
+        async for event in stream:
+            if event.kind == "model_started":
+                break
+    assert stream.result.state == "interrupted"
+    handle = await remote.start(SLOW, "Go.")
+    async for event in handle.events(follow=True):
+        if isinstance(event, e.TaskStood) and event.driven:
+            break
+    assert (await remote.get_task(handle.task_id)).driven
+    assert (await handle.cancel()).state == "cancelled"
+
+
+async def test_a_run_whose_caller_is_cancelled_is_interrupted(remote: Client) -> None:
+    running = asyncio.ensure_future(remote.run(SLOW, "Go.", task_id="cancelled-run"))
+    async for event in (
+        remote.handle("cancelled-run").events() if await _made(remote, "cancelled-run") else ()
+    ):
+        if event.kind == "model_started":
+            break
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await remote.get_task("cancelled-run")).state == "interrupted"
+
+
+async def test_changes_of_all_tasks_are_told(remote: Client) -> None:
+    changes = remote.changes()
+    first = asyncio.ensure_future(anext(changes))
+    while not first.done():  # it is told what changes once it is connected
+        task = await remote.create_task(shop(), "x")
+        await asyncio.wait([first], timeout=0.3)
+    changed = await first
+    assert (changed.agent, type(changed).__name__) == (task.agent, "TaskSummary")
+    await changes.aclose()
+
+
+async def _made(remote: Client, task_id: str) -> bool:
+    while True:
+        try:
+            return bool(await remote.get_task(task_id))
+        except TaskNotFound:
+            await asyncio.sleep(0.01)
+
+
+def test_a_client_works_without_asyncio(url: str) -> None:
+    with client(url).sync as sync:
+        result = sync.run(shop(), "How much?")
+        assert result.final_text.startswith("It is 2.50")
+        with sync.run_stream(shop(), "How much?") as stream:
+            assert [event.kind for event in stream][-1] == "task_ended"
+        assert stream.result.state == "completed"
+        assert sync.handle(result.task_id).result().task_id == result.task_id
+        assert len(list(sync.get_events(result.task_id, limit=4))) > 8
+        assert result.task_id in [item.task_id for item in sync.list_tasks(limit=2)]
+
+
+# ------------------------------------------------------------------------------------ lost connections
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(20))
+async def test_runs_and_streams_survive_connections_that_are_cut(
+    url: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(connection, "LONGEST_PAUSE", 0.1)
+    words = " ".join(f"word{number}" for number in range(40))
+    proxy = CuttingProxy(url, seed)
+    async with proxy as cut_url, client(cut_url) as cut:
+        task_id = f"cut-{seed}"
+        async with cut.run_stream(shop(), words, task_id=task_id) as stream:
+            seen = [event async for event in stream]
+        stored = [event.seq for event in seen if isinstance(event, e.Event)]
+        assert stored == list(range(1, len(stored) + 1))
+        assert stream.result.state == "completed"
+        written = "".join(each.text for each in seen if isinstance(each, e.Delta) and each.step == "s2")
+        assert written in stream.result.final_text  # a delta that no connection was there for is missed
+        assert (await cut.run(shop(), words)).state == "completed"
+        task = await cut.create_task(shop(), words)
+        while not (await cut.run_step(task)).is_last:
+            pass
+        assert [step.step.step_id for step in await cut.get_completed_steps(task)] == ["s1", "s2"]
+        fork = await cut.fork(task)
+        assert (await cut.finalize(task)).state == "completed"
+        assert fork.forked_from == task.task_id
+    assert proxy.cuts > 1
+
+
+async def test_a_client_gives_up_when_no_server_answers_and_says_so() -> None:
+    async with Client("http://127.0.0.1:9", token=TOKEN, patience=0.3) as nobody:
+        with pytest.raises(ServerUnavailable, match=r"no server at http://127.0.0.1:9 answered within"):
+            await nobody.get_task("t")
+        with pytest.raises(ServerUnavailable):
+            async for _ in nobody.handle("t").events():
+                pass
+
+
+async def test_a_token_that_is_not_known_is_refused_at_once_and_never_shown(url: str) -> None:
+    async with Client(url, token="secret-of-bob") as bob:
+        with pytest.raises(RequestRefused) as caught:
+            await bob.get_task("t")
+        assert caught.value.status == 401
+        assert "secret-of-bob" not in repr(bob) + str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n",
+            "redirects to https://evil",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "no Treadle server"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "answered 403 Forbidden"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"a": 1} ', "task_id: is missing"),
+    ],
+)
+async def test_what_is_no_treadle_server_is_told_apart_and_gets_no_second_token(
+    answer: bytes, says: str
+) -> None:
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as other:
+        with pytest.raises((RequestRefused, ConfigurationError), match=says):
+            await other.get_task("t")
+    assert len(asked) == 1
+
+
+async def test_a_tool_of_the_caller_is_answered_over_http() -> None:
+    guide = Agent(ScriptedModel([call("place"), text("You are in Bonn.")]), name="guide")
+    options = RunOptions(caller_tools=[CallerTool("place", "Tell where the user is.")])
+    with served(guide) as url:
+        async with client(url) as runner:
+            waiting = await runner.run(guide, "Where am I?", options=options)
+            (item,) = waiting.pending
+            assert (waiting.state, item.kind, item.tool) == ("waiting", "call", "place")
+            await runner.complete(item.request_id, {"city": "Bonn"}, task=waiting.task_id)
+            done = await runner.resume(waiting.task_id)
+            assert (done.state, done.final_text) == ("completed", "You are in Bonn.")
