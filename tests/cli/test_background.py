@@ -1,5 +1,6 @@
 """`complete`, `fail` and `progress`, and what `show` and `tasks` tell of calls in the background."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,41 @@ def test_a_late_ticket_is_refused(treadle: Any, ticket: Any) -> None:
     ended = treadle("complete", ticket("a"), '"film a"')
     assert ended.code != 0
     assert "can no longer be completed" in ended.err
+
+
+CALLER = """
+import asyncio
+
+from treadle import Agent, CallerTool, Runner, RunOptions, ScriptedModel
+from treadle.models import call, text
+
+guide = Agent(ScriptedModel([call("place"), text("You are in Bonn.")]), name="guide")
+
+
+async def begin(store: str) -> None:
+    async with Runner(store) as runner:
+        options = RunOptions(caller_tools=[CallerTool("place", "Tell where the user is.")])
+        await runner.run(guide, "Where am I?", task_id="where-1", options=options)
+"""
+
+
+def test_the_result_of_a_tool_of_the_caller_is_brought_by_the_id_of_its_call(
+    treadle: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    (project / "place.py").write_text(CALLER)
+    (project / "pyproject.toml").write_text('[tool.treadle]\nagents = ["place:guide"]\n')
+    monkeypatch.delitem(sys.modules, "place", raising=False)
+    monkeypatch.syspath_prepend(str(project))
+    from place import begin  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+    asyncio.run(begin(str(project / ".treadle" / "journal.db")))
+    pending = treadle("pending").out
+    assert "the caller of the task is to run place" in pending
+    assert treadle("complete", "s1-7", "1", "--task", "where-1").code == 2
+    hint = next(line for line in pending.splitlines() if "give its result:" in line)
+    printed = shlex.split(hint.partition("treadle ")[2].replace("<JSON of its result>", '"Bonn"'))
+    assert treadle(*printed, "--by", "page").code == 0
+    ended = treadle("resume", "where-1", "--json")
+    assert (ended.code, ended.document["final_text"]) == (0, "You are in Bonn.")

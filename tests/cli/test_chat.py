@@ -424,7 +424,7 @@ def test_the_terminal_is_left_as_it_was(at_desk):
 def test_chat_prints_no_json(treadle):
     ended = treadle("chat", "math", "--json")
     assert ended.code == 2
-    assert "run --thread ID --json" in ended.document["error"]["message"]
+    assert "run --thread ID --json" in ended.document["error"]["detail"]
 
 
 # ------------------------------------------------------------------------------------- in this process

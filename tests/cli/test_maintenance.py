@@ -60,3 +60,27 @@ def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
     items = treadle("verify", "--json").document["items"]
     assert {item["task_id"]: not item["findings"] for item in items} == {"good": True, "bad": False}
     assert treadle("tasks").code == 0
+
+
+def test_commands_work_in_the_tenant_that_they_name(treadle, project):
+    for tenant in ("acme", "bolt"):
+        run = treadle("run", "math", "1 + 2?", "--task-id", "t", "--tenant", tenant)
+        assert run.code == 0
+    assert treadle("tasks", "--json").document["items"] == []
+    (item,) = treadle("tasks", "--tenant", "acme", "--json").document["items"]
+    assert (item["task_id"], item["tenant"]) == ("t", "acme")
+    assert treadle("show", "t").code != 0
+    assert treadle("show", "t", "--tenant", "acme").code == 0
+    stopped = treadle("step", "math", "1 + 2?", "--tenant", "acme")
+    assert "--tenant acme" in stopped.out + stopped.err, "what is to be typed next is in the tenant, too"
+    assert treadle("export", "--tenant", "acme", "--out", "acme.jsonl", "--json").document["tasks"][0] == "t"
+    assert treadle("import", "acme.jsonl", "--store", "other.db", "--tenant", "bolt").code == 0
+    assert treadle("verify", "t", "--store", "other.db", "--tenant", "bolt").code == 0
+
+
+def test_a_tenant_that_cannot_be_is_refused_and_what_concerns_all_takes_none(treadle, project):
+    treadle("run", "math", "1 + 2?")
+    refused = treadle("tasks", "--tenant", "it's")
+    assert refused.code == 2
+    assert "tenant must hold printable characters" in refused.err
+    assert treadle("doctor", "--tenant", "acme").code == 2

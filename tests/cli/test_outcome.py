@@ -1,12 +1,10 @@
 """Usage and cost, as text for people and as numbers for programs."""
 
-import json
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from treadle.cli.json_output import as_document
 from treadle.cli.outcome import usage_summary
 from treadle.cli.screen import dollars
 from treadle.engine.results import TaskUsage
@@ -43,11 +41,6 @@ def test_an_amount_has_as_many_digits_as_it_needs(amount: str, text: str) -> Non
 )
 def test_a_usage_is_shown_with_its_cost_or_the_models_without_price(spent: dict[str, Any], text: str) -> None:
     assert usage_summary(TaskUsage(10, 5, model_calls=1, **spent)) == text
-
-
-def test_money_is_a_number_in_json() -> None:
-    document = json.loads(as_document({"cost": Decimal("0.0008625"), "unknown": None}))
-    assert document == {"cost": 0.0008625, "unknown": None}
 
 
 def test_lists_and_results_hold_the_cost_of_tasks(treadle: Any) -> None:

@@ -54,9 +54,9 @@ def test_agents_come_from_the_environment_if_the_project_lists_none(treadle, pro
 def test_an_unknown_agent_is_refused_with_all_ways_to_name_one(treadle):
     ended = treadle("run", "maths", "hi", "--json")
     assert ended.code == 2
-    assert ended.document["error"]["type"] == "AgentUnknown"
+    assert ended.document["error"]["type"] == "urn:treadle:error:AgentUnknown"
     for way in ("did you mean 'math'", "--agent", "[tool.treadle]", "TREADLE_AGENTS"):
-        assert way in ended.document["error"]["message"]
+        assert way in ended.document["error"]["detail"]
 
 
 def test_a_module_that_cannot_be_imported_is_reported_on_one_line(treadle, project):
@@ -117,7 +117,7 @@ def test_a_failed_model_exits_1_and_resume_goes_on(treadle):
 def test_a_failed_step_exits_1_with_the_error_in_json(treadle):
     ended = treadle("step", "failing", "hi", "--json")
     assert ended.code == 1
-    assert ended.document["error"]["type"] == "StepFailed"
+    assert ended.document["error"]["type"] == "urn:treadle:error:StepFailed"
 
 
 def test_a_limit_degrades_and_exits_3_and_a_raised_one_completes(treadle):
@@ -215,7 +215,7 @@ def test_help_imports_no_model_library_and_no_server():
 def test_ctrl_c_while_agents_are_imported_exits_6(treadle, project):
     (project / "heavy.py").write_text("raise KeyboardInterrupt")
     ended = treadle("run", "heavy:agent", "hi", "--json")
-    assert (ended.code, ended.document["error"]["type"]) == (6, "KeyboardInterrupt")
+    assert (ended.code, ended.document["error"]["type"]) == (6, "urn:treadle:error:KeyboardInterrupt")
 
 
 def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
@@ -235,7 +235,7 @@ def test_an_error_in_user_code_is_reported_with_its_line_and_not_as_our_bug(trea
     (project / "own.py").write_text(source + "agent = Agent(ScriptedModel(['x']), instructions=told)\n")
     ended = treadle("run", "own:agent", "hi", "--json")
     assert ended.code == 1
-    assert ended.document["error"]["type"] == "KeyError"
+    assert ended.document["error"]["type"] == "urn:treadle:error:KeyError"
     assert "own.py, line 3" in ended.err
 
 
@@ -252,7 +252,7 @@ def test_usage_errors_exit_2_and_are_one_document_too(treadle):
     for arguments in ([], ["--nonsense"], ["last", "--limit", "many"], ["a", "b", "c"]):
         ended = treadle("run", *arguments, "--json")
         assert ended.code == 2
-        assert set(ended.document["error"]) == {"type", "message"}
+        assert set(ended.document["error"]) == {"type", "title", "detail"}
     assert treadle("nonsense").code == 2
 
 

@@ -118,3 +118,17 @@ async def test_a_question_waits_for_the_line_that_is_being_written() -> None:
         hands.line.set_result("stop")
         await asking
         assert hands.seen[2:5] == ["send stop", "resume", "pause"]
+
+
+async def test_a_question_right_behind_another_left_the_keys_to_a_line_of_the_person() -> None:
+    hands = Hands()
+    async with steering(hands) as turns:
+        await settle()
+        async with turns.question():
+            await settle()
+        async with turns.question():
+            hands.key.set()
+            await settle()
+            hands.key.clear()  # the question read them
+        await settle()
+        assert hands.seen == ["pause", "resume", "pause", "resume"], "no line was begun"

@@ -18,7 +18,7 @@ def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_named_as_one(treadle):
     assert "no task 'nothing'" in treadle("show", "nothing").err
     ended = treadle("show", "talk", "--json")
     assert ended.code == 2
-    assert "is a thread" in ended.document["error"]["message"]
+    assert "is a thread" in ended.document["error"]["detail"]
 
 
 def test_an_empty_name_means_no_task_even_if_there_is_only_one(treadle):

@@ -4,8 +4,6 @@ import json
 
 import apsw
 
-from treadle.errors import ThreadNotFound
-
 
 def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_path):
     for message in ("1 + 2?", "1 + 2?", "1 + 2?"):
@@ -38,7 +36,7 @@ def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_pa
     assert treadle("threads", "import", "bob", str(file)).code == 2
     assert treadle("threads", "delete", "bob").code == 0
     missing = treadle("threads", "show", "bob", "--json")
-    assert (missing.code, missing.document["error"]["type"]) == (2, ThreadNotFound.__name__)
+    assert (missing.code, missing.document["error"]["type"]) == (2, "urn:treadle:error:ThreadNotFound")
 
 
 def test_prune_reports_what_it_would_delete_and_deletes_it(treadle):

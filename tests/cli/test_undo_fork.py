@@ -13,10 +13,23 @@ def test_undo_of_a_call_without_compensation_needs_force_and_reports_it(treadle)
     treadle("run", "payer", "pay")
     refused = treadle("undo", "last", "--to", "0", "--json")
     assert refused.code == 2
-    assert refused.document["error"]["type"] == "IrreversibleStep"
+    assert refused.document["error"]["type"] == "urn:treadle:error:IrreversibleStep"
     forced = treadle("undo", "last", "--step", "1", "--force", "--json")
     assert forced.code == 0
     assert forced.document["calls"][0]["verdict"] == "not_compensated"
+
+
+def test_a_dry_run_of_an_undo_reports_and_changes_nothing(treadle, project):
+    treadle("run", "booker", "a seat")
+    told = treadle("undo", "last", "--to", "0", "--dry-run")
+    assert told.code == 0
+    assert "nothing is changed; an undo would go back to the beginning" in told.out
+    assert "book (s1-0) compensated" in told.out
+    assert (project / "ledger").read_text() == "book 12A\n"
+    treadle("run", "payer", "pay")
+    told = treadle("undo", "last", "--to", "0", "--dry-run")
+    assert "the undo to the beginning would stop" in told.out
+    assert "pay (s1-0) not compensated" in told.out
 
 
 def test_undo_without_calls_to_compensate_needs_no_agent(treadle, project):
@@ -45,6 +58,15 @@ def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
     assert treadle("fork", "sum", "--at", "1").code == 0
     assert treadle("fork", "sum", "--at", "s9").code == 2
     assert treadle("fork", "sum", "--replace", "s1-0").code == 2
+
+
+def test_a_fork_may_have_instructions_and_a_model_of_its_own(treadle):
+    treadle("run", "math", "hi", "--task-id", "sum")
+    fork = treadle("fork", "sum", "--instructions", "Be polite.", "--by", "ada", "--json").document
+    assert treadle("resume", fork["task_id"]).code == 0
+    told = treadle("show", fork["task_id"]).out
+    assert "forked from sum" in told
+    assert treadle("fork", "sum", "--model", "nonsense").code == 2
 
 
 def test_a_fork_may_use_another_agent(treadle):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from difflib import get_close_matches
@@ -249,6 +249,37 @@ def agents_at(path: str) -> list[Agent[Any]]:
         advice = _call(name) if callable(cast("object", value)) else _agents_in(module)
         raise ConfigurationError(f"{path} is not an Agent, but {value!r:.200}{advice}")
     return agents
+
+
+def named_agents(paths: Sequence[str]) -> tuple[Agent[Any], ...]:
+    """Return the agents at these places; without any, the agents that the project lists.
+
+    Raises:
+        ConfigurationError: there is none, or one cannot be imported.
+    """
+    if paths:
+        return tuple([agent for path in paths for agent in agents_at(path)])
+    listed = listed_agents()
+    if not listed.agents:
+        problems = "".join(f"; {path}: {problem}" for path, problem in listed.problems.items())
+        raise ConfigurationError(f"there is no agent to drive tasks with: {WAYS}{problems}")
+    return tuple(listed.agents.values())
+
+
+def callable_at(path: str, what: str) -> Callable[..., Any]:
+    """Return what `module:callable` holds.
+
+    Args:
+        path: the place.
+        what: what is needed there, for messages, such as `a function that returns the principal of a request`.
+
+    Raises:
+        ConfigurationError: there is no such module or name, it cannot be imported, or cannot be called.
+    """
+    value = _imported(path, what, "module:callable")
+    if not callable(value):
+        raise ConfigurationError(f"{path} is not {what}, but {value!r:.200}")
+    return value
 
 
 def _imported(path: str, what: str, form: str) -> Any:

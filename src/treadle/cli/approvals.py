@@ -8,7 +8,6 @@ import typer
 
 from treadle.cli.command import AgentOption, ByOption, Session, command, json_argument
 from treadle.cli.control import print_recorded, register_agents
-from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_pending_items
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
@@ -42,7 +41,7 @@ async def pending(
             raise ConfigurationError("pending takes TASK or --thread, not both")
         task_id = (await find_task(runner, task)).task_id if task is not None else None
         items = await runner.list_pending(task_id, thread_id=thread)
-    session.screen.document({"items": as_json(items), "cursor": None})
+    session.screen.document({"items": items, "cursor": None})
     for task_id in dict.fromkeys(item.task_id for item in items):
         session.screen.line(("● ", "yellow"), task_id)
         print_pending_items(session, [item for item in items if item.task_id == task_id])

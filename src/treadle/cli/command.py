@@ -12,7 +12,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -25,10 +26,12 @@ from treadle.agents.agent import Agent
 from treadle.cli.agents import listed_context_factory, listed_middleware, listed_policy, listed_secrets
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
+from treadle.engine.problem_documents import error_to_wire
 from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, NotFound
 from treadle.ports import Observer
 from treadle.runner.handle import RunHandle
+from treadle.runner.runner import TaskRunner
 from treadle.wiring import Runner, open_store
 
 CODES: Final = {
@@ -49,6 +52,19 @@ StoreOption = Annotated[
     typer.Option(
         "--store", help="Path or URL of the store. Default: TREADLE_STORE, else .treadle/journal.db."
     ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Do it on the server at this address, in place of a store. Its token: TREADLE_TOKEN, else that of "
+        ".treadle/server-token for a server of this machine.",
+    ),
+]
+TenantOption = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="Whose tasks these are, in a store of several tenants."),
 ]
 JsonOption = Annotated[
     bool,
@@ -72,17 +88,52 @@ PolicyOption = Annotated[
 ]
 
 
+AT_THE_STORE: Final = frozenset(
+    {
+        *("chat.chat", "doctor.doctor", "drive.drive", "maintenance.export", "maintenance.import_"),
+        *(
+            "mcp.list_servers",
+            "mcp.approve",
+            "policy.show",
+            "policy.judge_past",
+            "replay.replay",
+            "serving.serve",
+        ),
+        *("threads.compact", "watch.watch"),
+    }
+)
+"""The commands that need the store itself, or code of agents: they have no `--url`."""
+
+OF_ALL_TENANTS: Final = frozenset(
+    (
+        *("doctor.doctor", "drive.drive", "serving.serve", "policy.show"),
+        *("mcp.list_servers", "mcp.approve"),
+    )
+)
+"""The commands that concern a whole store, or none: they have no `--tenant`."""
+
+
 class Session:
     """One invocation of a command.
 
     Args:
         screen: where the command writes.
         store: the value of `--store`, or None.
+        url: the value of `--url`, or None.
+        tenant: the value of `--tenant`, or None.
     """
 
-    def __init__(self, screen: Screen, store: str | None) -> None:
+    def __init__(
+        self, screen: Screen, store: str | None, url: str | None = None, tenant: str | None = None
+    ) -> None:
+        if store is not None and url is not None:
+            raise ConfigurationError("give --store or --url, not both: a server has its own store")
+        if tenant is not None and url is not None:
+            raise ConfigurationError("give --tenant or --url, not both: the token names the tenant")
         self.screen = screen
         self.store = store
+        self.url = url
+        self.tenant = tenant
         self.policy: str | None = None
         """the value of `--policy`, which a command that goes on with a task has to name too"""
 
@@ -95,8 +146,10 @@ class Session:
         observers: tuple[Observer, ...] = (),
         policy: str | None = None,
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
-    ) -> Runner:
-        """Return a runner on the store.
+    ) -> AbstractAsyncContextManager[TaskRunner]:
+        """Return a block that opens a runner on the store, or a client of the server of `--url`, and closes it.
+
+        The runner works in the tenant of `--tenant`. The arguments are for a runner.
 
         Args:
             agents: agents whose code this process has.
@@ -111,6 +164,10 @@ class Session:
             ConfigurationError: the function that makes contexts cannot be imported, or the policy, the middleware or
                 the sources of secrets are not valid.
         """
+        if self.url is not None:
+            from treadle.cli.remote import client_of
+
+            return client_of(self.url)
         store = open_store(self.store)
         path = getattr(store, "path", None)
         if not make and isinstance(path, Path) and not path.exists():
@@ -120,7 +177,7 @@ class Session:
         factory = listed_context_factory() if drives else None
         judge = listed_policy(policy) if drives else None
         self.policy = policy
-        return Runner(
+        runner = Runner(
             store,
             agents=agents,
             observers=observers,
@@ -130,6 +187,7 @@ class Session:
             secrets=(listed_secrets() or None) if drives else None,
             on_pending=on_pending,
         )
+        return runner if self.tenant is None else _in_tenant(runner, self.tenant)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
         """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""
@@ -140,15 +198,23 @@ class Session:
 
     def command_line(self, *arguments: str, **options: str | None) -> str:
         """Return a command for a person to type, on the same store."""
-        return command_line(*arguments, store=self.store, **options)
+        return command_line(*arguments, store=self.store, url=self.url, tenant=self.tenant, **options)
+
+
+@asynccontextmanager
+async def _in_tenant(runner: Runner, tenant: str) -> AsyncGenerator[Runner]:
+    """Open a runner for the length of a block, and work in a tenant."""
+    scoped = runner.scoped(tenant=tenant)
+    async with runner:
+        yield scoped
 
 
 def command(function: Callable[..., int | Coroutine[Any, Any, int]]) -> Callable[..., int]:
     """Return the function that typer calls for a command.
 
-    It takes the command's parameters, then `--store` and `--json` unless the command declares them itself. A parameter
-    whose type is a dataclass is replaced by one option for each field of the dataclass. A coroutine function runs in an
-    event loop.
+    It takes the command's parameters, then `--store`, `--url`, `--tenant` and `--json` where it has these, unless it
+    declares them itself. A parameter whose type is a dataclass is replaced by one option for each field of the
+    dataclass. A coroutine function runs in an event loop.
     """
     parameters: list[Parameter] = []
     groups: dict[str, type] = {}
@@ -160,12 +226,18 @@ def command(function: Callable[..., int | Coroutine[Any, Any, int]]) -> Callable
         else:
             parameters.append(_keyword(parameter.name, parameter.annotation, parameter.default))
     declared = {parameter.name for parameter in parameters}
-    shared = (_keyword("store", StoreOption, None), _keyword("json", JsonOption, False))
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    shared = [_keyword("store", StoreOption, None)]
+    if name not in AT_THE_STORE:
+        shared.append(_keyword("url", UrlOption, None))
+    if name not in OF_ALL_TENANTS:
+        shared.append(_keyword("tenant", TenantOption, None))
+    shared.append(_keyword("json", JsonOption, False))
     parameters += [parameter for parameter in shared if parameter.name not in declared]
 
     @wraps(function)
     def invoke(ctx: typer.Context, **arguments: Any) -> int:
-        session = Session(ctx.obj, arguments["store"])
+        session = Session(ctx.obj, arguments["store"], arguments.get("url"), arguments.get("tenant"))
         for name, group in groups.items():
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
         for parameter in shared:
@@ -186,7 +258,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
 
 def interrupted(screen: Screen) -> int:
     """Print that Ctrl-C ended a command, and return the exit code for it."""
-    screen.document({"error": {"type": "KeyboardInterrupt", "message": "interrupted"}})
+    screen.document({"error": error_to_wire(KeyboardInterrupt("interrupted"))})
     screen.note(("interrupted", "yellow"))
     return CODES["interrupted"]
 

@@ -11,13 +11,14 @@ import typer
 from treadle.cli.command import USAGE, AgentOption, ByOption, Session, command, json_argument, text_argument
 from treadle.cli.filters import ManyArgument, NameOption, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.outcome import print_outcome
+from treadle.cli.remote import FoundTask
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
+from treadle.client import Client
 from treadle.core.events import END_STATES
 from treadle.core.messages import Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
-from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 
@@ -238,9 +239,11 @@ async def settle(
 
 
 async def register_agents(
-    session: Session, runner: TaskRunner, row: TaskRow, option: str | None = None
+    session: Session, runner: TaskRunner, row: FoundTask, option: str | None = None
 ) -> None:
     """Register the agents that the project lists, and that of a task, so that the runner checks new arguments."""
+    if isinstance(runner, Client):
+        return  # the server has its agents
     from treadle.cli import run  # commands that change no arguments do not need what it imports
 
     for agent in run.agents.listed_agents().agents.values():
@@ -250,7 +253,7 @@ async def register_agents(
         driver_of(runner).agents.register(code)
 
 
-async def print_recorded(session: Session, runner: TaskRunner, row: TaskRow) -> None:
+async def print_recorded(session: Session, runner: TaskRunner, row: FoundTask) -> None:
     """Print that the command is durable, and how the task stands."""
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)

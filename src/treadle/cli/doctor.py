@@ -35,6 +35,8 @@ EXTRAS: Final = {
     "postgres": ("psycopg",),
     "index": ("numpy",),
     "http": ("httpx2",),
+    "client": ("httpx2",),
+    "server": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "openapi": ("httpx2", "yaml"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import PolicyOption, Session, command
 from treadle.cli.screen import STYLES, Screen
@@ -63,7 +62,7 @@ def drive(
     """Drive tasks whose driver crashed or released them, until SIGTERM or Ctrl-C; then release all tasks."""
     if grace < 0:
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
-    driven, factory = _agents(agent or []), agents.listed_context_factory()
+    driven, factory = agents.named_agents(agent or []), agents.listed_context_factory()
     judge = agents.listed_policy(policy)
     middleware, secrets = agents.listed_middleware(), agents.listed_secrets()
     observers = tracing.observers()
@@ -82,7 +81,7 @@ def drive(
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
             counts = await _drive(runner, screen, at_most, grace)
-            _print_drained(screen, counts, store.fenced)
+            print_drained(screen, counts, store.fenced)
             return 0
 
     return session.run(work())
@@ -105,12 +104,10 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
 
     def tell(adoption: Adoption) -> None:
         counts[adoption.kind] += 1
-        mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
         if output_errors:
             return
         try:
-            screen.entry(adoption)
-            screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
+            print_adoption(screen, adoption)
         except OSError as error:
             output_errors.append(error)
             stops.put_nowait(None)
@@ -130,18 +127,15 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
     return counts
 
 
-def _print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
+def print_adoption(screen: Screen, adoption: Adoption) -> None:
+    """Print what an adopter did or met; raises `OSError` if it cannot be written."""
+    mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
+    screen.entry(adoption)
+    screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
+
+
+def print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
+    """Print how often each kind of adoption event happened, and how many commits were refused."""
     screen.entry({"kind": "drained", **counts, "fenced": fenced})
     lost = f"{counts['lost']} lost to other drivers, {fenced} commits refused"
     screen.line(("drained: ", "dim"), f"{counts['adopted']} adopted, {lost}")
-
-
-def _agents(paths: list[str]) -> tuple[Agent[Any], ...]:
-    """Return the agents at these places; without any, the agents that the project lists."""
-    if paths:
-        return tuple([agent for path in paths for agent in agents.agents_at(path)])
-    listed = agents.listed_agents()
-    if not listed.agents:
-        problems = "".join(f"; {path}: {problem}" for path, problem in listed.problems.items())
-        raise ConfigurationError(f"there is no agent to drive tasks with: {agents.WAYS}{problems}")
-    return tuple(listed.agents.values())

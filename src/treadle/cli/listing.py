@@ -16,12 +16,12 @@ from rich.text import Text
 
 from treadle.cli.command import Session, command
 from treadle.cli.filters import NameOption, TaskOptions, all_tasks
-from treadle.cli.json_output import as_json
 from treadle.cli.screen import STYLES, Screen, dollars, short, short_ids, some, styled
 from treadle.cli.timeline import content_text
 from treadle.cli.times import age, short_time
 from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json
+from treadle.core.wire import to_wire
 from treadle.engine.results import Pending, Task, TaskSummary, TaskTotals
 from treadle.errors import ConfigurationError, JournalCorrupt, TaskNotFound
 from treadle.ports import Driver
@@ -147,10 +147,10 @@ class _Row:
         except TaskNotFound:
             return cls(item, None)  # it was deleted meanwhile
 
-    def as_item(self) -> dict[str, Json]:
+    def as_item(self) -> dict[str, Any]:
         """Return the task as `--json` prints it."""
         spent = {"steps": self.steps, "tokens": self.tokens, "cost": self.cost, "input": self.input}
-        return {**as_json(self.item), **as_json(spent), "waits_for": list(self.waits_for)}
+        return {**to_wire(self.item), **spent, "waits_for": list(self.waits_for)}
 
     def as_columns(self) -> Sequence[str]:
         """Return the columns for a program: all of each, in an order that stays."""

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
-from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
 from treadle.core.display import clean
+from treadle.engine.problem_documents import error_to_wire
 from treadle.errors import (
     ConfigurationError,
     ContextFailed,
@@ -70,6 +70,7 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "resume": "run.resume",
     "watch": "watch.watch",
     "drive": "drive.drive",
+    "serve": "serving.serve",
     "tasks": "listing.tasks",
     "show": "views.show",
     "pause": "control.pause",
@@ -184,7 +185,7 @@ def _run(arguments: list[str], screen: Screen) -> int:
     except Exception as error:
         if os.environ.get("TREADLE_DEBUG"):
             raise
-        screen.document(error_json(error))
+        screen.document({"error": error_to_wire(error)})
         description = f"{type(error).__name__}: {error}"
         path = _user_code_in(error)
         if path is not None:
@@ -223,7 +224,7 @@ def _failed(error: Any, screen: Screen) -> int:
     message = str(error) if isinstance(error, TreadleError) else usage_message(error)
     if isinstance(error, ContextFailed) and (path := _user_code_in(error.__cause__ or error)) is not None:
         message = f"{message} (from {path})"
-    screen.document(error_json(error, message))
+    screen.document({"error": error_to_wire(error, message)})
     screen.note(("error: ", "red"), message)
     if isinstance(error, TaskParked):
         return CODES.get(error.state or "", 1)

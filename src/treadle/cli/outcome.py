@@ -60,7 +60,7 @@ def print_next(
     screen = session.screen
     raised = _raised(limit) if limit is not None and result.state == "paused" else {}
     task = screen.short(root or result.task_id)
-    if agent is None and not agents.may_be_found(result.agent):
+    if agent is None and session.url is None and not agents.may_be_found(result.agent):
         agent = "MODULE:AGENT"
     resume = session.command_line("resume", task, agent=agent, policy=session.policy, **raised)
     if result.driven:  # it goes on by itself
@@ -142,6 +142,9 @@ def _print_pending_item(session: Session, item: Pending, *, together: bool) -> N
             settle = session.command_line("settle", task, item.request_id)
             screen.command("    it took effect:  ", f"{settle} --happened '<JSON of its result>'")
             screen.command("    it did not:      ", f"{settle} --not-happened")
+        case "call":
+            complete = session.command_line("complete", item.request_id, task=task)
+            screen.command("    give its result: ", f"{complete} '<JSON of its result>'")
         case "timer" | "background":
             pass
 

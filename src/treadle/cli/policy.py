@@ -13,9 +13,8 @@ from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import ByOption, Session, command
 from treadle.cli.filters import TaskOptions
-from treadle.cli.json_output import as_json
 from treadle.cli.screen import Screen, short, short_ids, some
-from treadle.cli.task_lookup import find_task
+from treadle.cli.task_lookup import find_row
 from treadle.core.display import clean
 from treadle.engine.results import moment
 from treadle.errors import ConfigurationError
@@ -138,7 +137,7 @@ async def grants(
     async with session.runner() as runner:
         items = await runner.list_grants(thread_id=thread, revoked=revoked)
     screen = session.screen
-    screen.document({"items": as_json(items), "cursor": None})
+    screen.document({"items": items, "cursor": None})
     rows = [
         (
             grant.grant_id,
@@ -169,7 +168,7 @@ async def revoke(
     async with session.runner() as runner:
         await runner.revoke(grant, by=by)
         (revoked,) = [item for item in await runner.list_grants(revoked=True) if item.grant_id == grant]
-    session.screen.document(as_json(revoked))
+    session.screen.document(revoked)
     session.screen.line(f"{grant} is revoked: calls of {revoked.tool} are asked about again")
     return 0
 
@@ -178,7 +177,7 @@ async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limi
     """Return the tasks that are named; without names, the newest that the options mean."""
     if names:
         options.refuse_beside(names[0])
-        return [await find_task(runner, name) for name in names]
+        return [await find_row(runner, name) for name in names]
     filters: dict[str, Any] = await options.filters(runner)
     page = await runner.list_tasks(**filters, limit=min(limit, 1_000))
     ids = [summary.task_id for summary in page.items]

@@ -25,23 +25,26 @@ from treadle.cli.command import (
     text_argument,
 )
 from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
-from treadle.cli.json_output import error_json
 from treadle.cli.outcome import print_outcome
+from treadle.cli.remote import FoundTask, events_after, task_of
 from treadle.cli.screen import Screen
 from treadle.cli.task_lookup import find_task
 from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
+from treadle.client import Client
+from treadle.client.client import resume_stream
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES, Event, ModelStarted
 from treadle.core.messages import untrusted
 from treadle.engine.options import Breakpoint, RunOptions
+from treadle.engine.problem_documents import error_to_wire
 from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.runner import TaskRunner
-from treadle.runner.stream import EventStream, StepStream, StoredEvents, TaskStream
+from treadle.runner.stream import EventStream, StepStream, TaskStream
 from treadle.runner.views import driver_of
 
 
@@ -151,6 +154,10 @@ def run(
     tracing: TraceOptions,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
+    if session.url is not None:
+        return _run_on_server(
+            session, arguments, agent or model, thread, task_id, origin, drive.run_options()
+        )
     name, text = _agent_and_input(arguments, agent)
     given = text if origin is None else untrusted(text, origin=origin)
     options = drive.run_options()
@@ -168,6 +175,36 @@ def run(
             return await _DrivenTask(
                 runner, session, Timeline(screen, live=screen.out.is_terminal), path
             ).follow(stream)
+
+    return session.run(work())
+
+
+def _run_on_server(
+    session: Session,
+    arguments: list[str],
+    code: str | None,
+    thread: str | None,
+    task_id: str | None,
+    origin: str | None,
+    options: RunOptions | None,
+) -> int:
+    """Run an agent of a server."""
+    if len(arguments) != 2 or code is not None:
+        raise ConfigurationError(
+            "run --url takes AGENT INPUT: AGENT is the name of one that the server has. Leave out --agent: "
+            "the code is on the server"
+        )
+    name: Any = arguments[0]
+    text = text_argument(arguments[1])
+    given = text if origin is None else untrusted(text, origin=origin)
+
+    async def work() -> int:
+        screen = session.screen
+        async with session.runner() as runner:
+            stream = runner.run_stream(name, given, thread_id=thread, task_id=task_id, options=options)
+            screen.line(("task ", "dim"), stream.task_id, (f"  {name}", "dim"))
+            timeline = Timeline(screen, live=screen.out.is_terminal)
+            return await _DrivenTask(runner, session, timeline, None).follow(stream)
 
     return session.run(work())
 
@@ -220,14 +257,14 @@ async def _resume_many(
     tasks = await meant(runner, which, None, lambda item: item.state in going_on and not item.driven)
     if options is not None and options.break_on:
         one_of_each = {item.agent: item for item in tasks}.values()
-        rows = [await runner.store.row(item.task_id) for item in one_of_each]
+        rows = [await task_of(runner, item.task_id) for item in one_of_each]
         chosen = [await agent_of(runner, row, session.screen, agent, model) for row in rows]
         check_tools(chosen, options.break_on, "--break")
     if not confirmed(session, "resume", tasks, yes=yes):
         return USAGE
 
     async def drive_one(item: TaskSummary) -> RunResult:
-        row = await runner.store.row(item.task_id)
+        row = await task_of(runner, item.task_id)
         chosen = await agent_of(runner, row, session.screen, agent, model)
         return await runner.resume(item.task_id, agent=chosen, options=options)
 
@@ -285,8 +322,8 @@ def step(
             if isinstance(goal, Breakpoint):
                 if input is not None:
                     await runner.send(task_id, input)
-                row = await runner.store.row(task_id)
-                return await driven.follow(ResumeStream(runner, row, chosen, RunOptions(break_on=[goal])))
+                row = await task_of(runner, task_id)
+                return await driven.follow(_resumed(runner, row, chosen, RunOptions(break_on=[goal])))
             return await driven.follow_steps(
                 lambda text: runner.stream_step(task_id, input=text, agent=chosen), input, goal
             )
@@ -334,18 +371,24 @@ async def drive_on(
     options: RunOptions | None = None,
 ) -> int:
     """Drive an existing task to its next stop, print it and return the exit code."""
-    row = await runner.store.row(task_id)
+    row = await task_of(runner, task_id)
     chosen = await agent_of(runner, row, session.screen, agent, model)
     check_breakpoints(chosen, options)
-    stream = ResumeStream(runner, row, chosen, options)
+    stream = _resumed(runner, row, chosen, options)
     timeline = await _timeline_of(runner, session.screen, task_id, chosen)
     return await _DrivenTask(runner, session, timeline, agent).follow(stream)
 
 
 async def agent_of(
-    runner: TaskRunner, row: TaskRow, screen: Screen, option: str | None, model: str | None
+    runner: TaskRunner, row: FoundTask, screen: Screen, option: str | None, model: str | None
 ) -> Agent[Any] | None:
     """Return a task's agent, or None if this process does not have its code: the runner raises if it needs it."""
+    if isinstance(runner, Client):
+        if option is not None or model is not None:
+            raise ConfigurationError(
+                "--agent and --model are for the process that drives: leave them out with --url"
+            )
+        return None
     used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
     agent = agents.of_task(row.agent, option, model, used)
     if agent is None:
@@ -372,6 +415,16 @@ async def _timeline_of(
     return timeline
 
 
+def _resumed(
+    runner: TaskRunner, row: FoundTask, agent: Agent[Any] | None, options: RunOptions | None
+) -> EventStream[Any]:
+    """Return a task that is resumed, with its events."""
+    if isinstance(row, TaskRow):
+        return ResumeStream(runner, row, agent, options)
+    assert isinstance(runner, Client), "a server told of the task"
+    return resume_stream(runner, row.task_id, options)
+
+
 class ResumeStream(EventStream):
     """The events of a task that `resume` drives, from where the task stood."""
 
@@ -386,6 +439,12 @@ class ResumeStream(EventStream):
 
     async def _head(self) -> int:
         return self._row_head
+
+
+async def _leave(runner: TaskRunner) -> None:
+    """Release what this process drives, since it is about to end; what a server drives goes on."""
+    if not isinstance(runner, Client):
+        await runner.drain()
 
 
 class _DrivenTask:
@@ -433,7 +492,7 @@ class _DrivenTask:
             else:
                 code = CODES["interrupted"]
         except StepFailed as error:
-            document = error_json(error)
+            document = {"error": error_to_wire(error)}
         except TaskFinished as error:
             if error.state != "answered":
                 raise
@@ -458,10 +517,10 @@ class _DrivenTask:
         loop, runner = asyncio.get_running_loop(), self._runner
         shown = 0
         with suppress(TaskNotFound):
-            shown = (await runner.store.row(stream.task_id)).head
+            shown = (await task_of(runner, stream.task_id)).head
         draining: list[asyncio.Future[None]] = []
         loop.add_signal_handler(
-            signal.SIGTERM, lambda: draining.append(asyncio.ensure_future(runner.drain()))
+            signal.SIGTERM, lambda: draining.append(asyncio.ensure_future(_leave(runner)))
         )
         try:
             async with stream:
@@ -473,7 +532,7 @@ class _DrivenTask:
             if current is not None:
                 current.uncancel()  # the report that follows is not cancelled
             with suppress(TaskNotFound):  # the task had not begun
-                for event in await StoredEvents(runner.store, stream.task_id).after(shown):
+                for event in await events_after(runner, stream.task_id, shown):
                     self._timeline.show(event)  # how it stopped
             return False
         finally:

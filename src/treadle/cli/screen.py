@@ -6,6 +6,7 @@ Text from models, tools and journals may hold escape sequences and markup: it is
 from __future__ import annotations
 
 import io
+import json as json_format
 import os
 import re
 import sys
@@ -19,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from treadle.cli.json_output import as_document
 from treadle.cli.spinner import Spinner
 from treadle.cli.wrapping import wrapped
 from treadle.core.display import clean
+from treadle.core.wire import plain_wire
 
 STYLES: Final = {
     "completed": "green",
@@ -168,7 +169,7 @@ class Screen:
     def entry(self, value: Any) -> None:
         """With `--json`, print a document on a line of its own now: for a command that runs until a signal ends it."""
         if self._lines is not None:
-            self._lines.write(as_document(value) + "\n")
+            self._lines.write(_line_of(value))
             self._lines.flush()
 
     @contextmanager
@@ -181,8 +182,12 @@ class Screen:
             self._lines = out
             yield
             if self._document is not None:
-                out.write(as_document(self._document) + "\n")
+                out.write(_line_of(self._document))
                 out.flush()
+
+
+def _line_of(value: Any) -> str:
+    return json_format.dumps(plain_wire(value), allow_nan=False) + "\n"  # ASCII: every terminal can carry it
 
 
 def _fitted(line: Text, console: Console) -> Text:

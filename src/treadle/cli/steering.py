@@ -79,7 +79,8 @@ class Steering:
 
     async def _read_lines(self) -> None:
         while True:
-            await self._is_free.wait()
+            while not self._is_free.is_set():  # the next question may have begun since the last one ended
+                await self._is_free.wait()
             self._typing = asyncio.ensure_future(self._prompt.typed())
             await asyncio.wait([self._typing])
             if self._typing.cancelled():

@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
+from treadle.cli.remote import FoundTask, find_on_server, task_of
+from treadle.client import Client
 from treadle.drivers.arguments import NEWEST
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
@@ -20,7 +22,7 @@ TaskArgument = Annotated[
 ]
 
 
-async def find_task(runner: TaskRunner, name: str) -> TaskRow:
+async def find_task(runner: TaskRunner, name: str) -> FoundTask:
     """Return the row of a task named by its id, a unique end or beginning (6 characters) of it, or `last`.
 
     A beginning that a task shares with its children means the task. `last` is the newest task without a parent.
@@ -33,6 +35,13 @@ async def find_task(runner: TaskRunner, name: str) -> TaskRow:
         raise ConfigurationError(
             "TASK is empty: name a task by its id, a unique beginning or end of it, or `last`"
         )
+    if isinstance(runner, Client):
+        return await find_on_server(runner, name, PREFIX)
+    return await find_row(runner, name)
+
+
+async def find_row(runner: TaskRunner, name: str) -> TaskRow:
+    """Return the row of a task in a store: see `find_task`, for names that are not empty."""
     store = runner.store
     await store.open()
     if name == NEWEST:
@@ -71,10 +80,10 @@ async def _newest_root(runner: TaskRunner) -> TaskRow:
     raise TaskNotFound(f"there is no task in {runner.store.url} yet")
 
 
-async def root_of(runner: TaskRunner, row: TaskRow) -> str | None:
+async def root_of(runner: TaskRunner, row: FoundTask) -> str | None:
     """Return the task to resume for a child: its topmost ancestor; None for a task without a parent."""
     root = None
     while row.parent is not None:
         root = row.parent
-        row = await runner.store.row(root)
+        row = await task_of(runner, root)
     return root

@@ -15,6 +15,7 @@ from treadle.cli.screen import some
 from treadle.cli.times import seconds_of
 from treadle.core.display import clean
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
+from treadle.core.wire import to_wire
 from treadle.errors import ConfigurationError, ThreadNotFound
 
 threads = typer.Typer(
@@ -53,8 +54,7 @@ async def show(session: Session, thread: ThreadArgument) -> int:
         messages = await runner.get_thread(thread)
     if not messages and not messages.damaged:
         raise ThreadNotFound(f"no task was finalized in a thread {thread!r}")
-    damaged = {"damaged": messages.damaged} if messages.damaged else {}
-    screen.document({"items": messages, "cursor": None, **damaged})
+    screen.document({**to_wire(messages), "cursor": None})
     for message in messages:
         screen.line((f"{message.role}: ", "dim"), clean(message_text(message)))
     for turn in messages.damaged:

@@ -154,7 +154,7 @@ class Timeline:
         if isinstance(event, e.ModelRestarted):
             self._restarted(event)
             return
-        if isinstance(event, e.RawChunk):
+        if isinstance(event, (e.RawChunk, e.TaskStood)):
             return
         if isinstance(event, e.ChildEvent):
             self._child(event)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import CODES, AgentOption, ByOption, ModelOption, Session, command, json_argument
+from treadle.cli.command import CODES, AgentOption, ByOption, Session, command, json_argument
 from treadle.cli.outcome import print_pending
 from treadle.cli.run import agent_of, drive_on
 from treadle.cli.screen import Screen
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
-from treadle.engine.results import UndoReport
+from treadle.engine.results import Task, UndoReport
 from treadle.errors import ConfigurationError
 
 _VERDICTS: Final = {
@@ -41,6 +41,9 @@ async def undo(
         bool,
         typer.Option("--force", help="Also undo calls that have no compensation; the report names them."),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, and report what the undo would do.")
+    ] = False,
     agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
@@ -48,6 +51,13 @@ async def undo(
     screen = session.screen
     async with session.runner(drives=True) as runner:
         row = await find_task(runner, task)
+        if dry_run:
+            report = await runner.undo_step(
+                row.task_id, to=_step(to), step=_step(step), force=force, dry_run=True
+            )
+            screen.document(report)
+            print_report(screen, report, dry_run=True)
+            return 0
         chosen = await agent_of(runner, row, screen, agent, None)
         report = await runner.undo_step(
             row.task_id, to=_step(to), step=_step(step), force=force, agent=chosen, by=by
@@ -69,10 +79,14 @@ def _step(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
-def print_report(screen: Screen, report: UndoReport) -> None:
-    """Print what an undo took back, call by call."""
+def print_report(screen: Screen, report: UndoReport, *, dry_run: bool = False) -> None:
+    """Print what an undo took back, call by call; of a dry run, what it would take back."""
     where = f"step {report.to}" if report.to else "the beginning"
     outcome = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
+    if dry_run:
+        outcome = f"nothing is changed; an undo would go back to {where}"
+        if not report.complete:
+            outcome = f"nothing is changed; the undo to {where} would stop"
     screen.line(("↶ ", "magenta"), f"{outcome}; steps taken back: {', '.join(report.steps)}")
     for call in report.calls:
         verdict = call.verdict.replace("_", " ") + (f": {call.why}" if call.why else "")
@@ -101,7 +115,16 @@ async def fork(
         str | None,
         typer.Option("--agent", metavar="MODULE:AGENT", help="Another agent, or the name of a listed one."),
     ] = None,
-    model: ModelOption = None,
+    instructions: Annotated[
+        str | None, typer.Option("--instructions", help="In place of the agent's, kept with the fork.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="PROVIDER:MODEL", help="In place of the agent's, kept with the fork."
+        ),
+    ] = None,
+    by: ByOption = None,
     run: Annotated[bool, typer.Option("--run", help="Drive the fork at once.")] = False,
 ) -> int:
     """Create a task that shares another task's journal up to a point. None of the shared calls runs again."""
@@ -109,19 +132,26 @@ async def fork(
     values = _replacements(replace or [])
     async with session.runner(drives=run) as runner:
         row = await find_task(runner, task)
-        chosen = agents.to_run(None, agent, model) if agent is not None else None
-        if chosen is None and model is not None:
-            chosen = await agent_of(runner, row, screen, None, model)
-        new_task = await runner.fork(
-            row.task_id, at=_step(at), agent=chosen, input=input, replace=values or None, thread_id=thread
+        chosen = agents.to_run(None, agent, None) if agent is not None else None
+        forking: Any = runner.fork  # its two signatures differ in the agent, which may be None here
+        new_task: Task = await forking(
+            row.task_id,
+            at=_step(at),
+            agent=chosen,
+            instructions=instructions,
+            model=model,
+            input=input,
+            replace=values or None,
+            thread_id=thread,
+            by=by,
         )
         screen.line(
             ("fork ", "dim"), new_task.task_id, (f"  of {row.task_id} at event {new_task.forked_at}", "dim")
         )
         if run:
-            return await drive_on(session, runner, new_task.task_id, agent=agent, model=model)
+            return await drive_on(session, runner, new_task.task_id, agent=agent, model=None)
         screen.document(new_task)
-        resume = session.command_line("resume", screen.short(new_task.task_id), agent=agent, model=model)
+        resume = session.command_line("resume", screen.short(new_task.task_id), agent=agent)
         screen.command("  run it with: ", resume)
     return 0
 

@@ -25,7 +25,6 @@ COMMANDS: Final = {
     "rewind": "undo TASK",
     "rollback": "undo TASK",
     "worker": "drive",
-    "serve": "drive",
     "message": "send TASK TEXT",
     "branch": "fork TASK",
     "compare": "diff A B",
@@ -96,8 +95,10 @@ def _unknown_command(name: str, message: str) -> str:
 
 def _unknown_option(ctx: Any, option: str, message: str) -> str:
     """Return the message for an option, with its counterpart if the command has that."""
+    if option == "--url" and ctx.parent:
+        return "No such option: --url: this command works at a store, and not on a server"
     has = {name for parameter in ctx.command.params for name in parameter.opts}
-    if not ctx.parent and option in ("--store", "--json", "--agent", "--model"):
+    if not ctx.parent and option in ("--store", "--url", "--tenant", "--json", "--agent", "--model"):
         return f"No such option: {option} before the command: write it behind, as in `treadle tasks {option} ...`"
     instead = OPTIONS.get(option)
     arguments = " ".join(str(parameter.metavar) for parameter in ctx.command.params)

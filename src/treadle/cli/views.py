@@ -8,19 +8,18 @@ import typer
 
 from treadle.cli.command import Session, command
 from treadle.cli.graph import draw
-from treadle.cli.json_output import as_json
 from treadle.cli.outcome import print_next, print_pending, print_state, usage_summary
+from treadle.cli.remote import events_after
 from treadle.cli.screen import STYLES, Screen, short
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
-from treadle.core.event_json import to_json
 from treadle.core.events import END_STATES, Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.observation import as_text
+from treadle.core.wire import to_wire
 from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
 from treadle.errors import TaskNotFound
 from treadle.runner.runner import TaskRunner
-from treadle.runner.stream import StoredEvents
 
 _STATE_SHOWN: Final = 2_000
 """Characters of the state kept with a task that are printed; `--json` has all of it."""
@@ -45,7 +44,7 @@ async def show(
     if children:
         document["children"] = children
     if events:
-        document["events"] = [to_json(event) for event in journal]
+        document["events"] = journal
     screen.document(document)
     _print_header(screen, snapshot, journal)
     timeline = Timeline(screen, undone=undone_steps(journal))
@@ -63,7 +62,7 @@ async def show(
 
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
     """Return a task's events, beginning with those it shares with the task it was forked from."""
-    return list(await StoredEvents(runner.store, task_id).after(0))
+    return await events_after(runner, task_id, 0)
 
 
 async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any]]:
@@ -171,4 +170,4 @@ def value_text(value: Any) -> str:
         return short(value)
     if isinstance(value, tuple):
         return short(content_text(value))  # pyright: ignore[reportUnknownArgumentType]
-    return short(repr(as_json(value)))
+    return short(repr(to_wire(value)))

@@ -13,7 +13,7 @@ from treadle.cli.command import AgentOption, ByOption, Session, command
 from treadle.cli.outcome import print_outcome
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.steering import Steering
-from treadle.cli.task_lookup import TaskArgument, find_task, root_of
+from treadle.cli.task_lookup import TaskArgument, find_row, root_of
 from treadle.cli.timeline import Timeline
 from treadle.cli.undo_fork import print_report
 from treadle.core import events as e
@@ -42,7 +42,7 @@ async def watch(session: Session, task: TaskArgument, agent: AgentOption = None,
     if asks and agent is None:
         known = [*agents.listed_agents().agents.values()]
     async with session.runner(tuple(known)) as runner:
-        row = await find_task(runner, task)
+        row = await find_row(runner, task)
         return await Watch(session, runner, row, prompt if asks else None, by).run()
 
 

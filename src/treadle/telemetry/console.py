@@ -61,7 +61,7 @@ class Console:
             self._print("", "!", "yellow", f"{event.events} events and {event.deltas} deltas were not shown")
         if notice.task is None:
             return
-        line = self._line(event, self._calls_of(notice.task.task_id))
+        line = self._line(event, self._calls_of(notice.task.full_id))
         if line is None:
             return
         mark, style, facts, content = line

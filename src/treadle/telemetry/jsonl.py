@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from treadle.core.event_json import FORMAT
 from treadle.core.events import CallOccurrence
 from treadle.core.messages import Json
+from treadle.core.wire import FORMAT
 from treadle.errors import ConfigurationError
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
 from treadle.telemetry.redaction import Redaction
@@ -65,6 +65,8 @@ class JsonLines:
             line |= {"task_id": text(task.task_id), "agent": task.agent, "thread_id": text(task.thread_id)}
             if task.parent is not None:
                 line["parent"] = text(task.parent)
+            if task.tenant:
+                line["tenant"] = text(task.tenant)
         if isinstance(event, DriveBegan):
             return line | {"seq": event.seq, "epoch": event.epoch}
         if isinstance(event, DriveEnded):

@@ -24,6 +24,7 @@ from opentelemetry.trace import TracerProvider
 
 from treadle.core import events as e
 from treadle.core.events import END_STATES, Ephemeral
+from treadle.core.ids import in_tenant
 from treadle.core.model import NO_USAGE, SideCall, Usage
 from treadle.core.spending import PICODOLLARS
 from treadle.errors import MissingExtra
@@ -102,21 +103,21 @@ class OpenTelemetry:
         if task is None or isinstance(event, (Missed, Ephemeral)):
             return
         if isinstance(event, DriveEnded):
-            self._drive_ended(task.task_id, event)
+            self._drive_ended(task.full_id, event)
             return
-        spans = self._open.get(task.task_id)
+        spans = self._open.get(task.full_id)
         if spans is None:
-            self._open[task.task_id] = spans = Spans(
+            self._open[task.full_id] = spans = Spans(
                 self._tracer, self._redaction, task, content=self.content
             )
             if len(self._open) > _TASKS_MAX:
                 self._abandon(next(iter(self._open)))
         if isinstance(event, DriveBegan):
-            spans.begin_drive(event, self._previous_drive(task.task_id, event), self._ids)
+            spans.begin_drive(event, self._previous_drive(task.full_id, event), self._ids)
             return
         assert isinstance(event, e.Event)
         if not spans.is_open:
-            parent = self._open.get(task.parent) if task.parent is not None else None
+            parent = self._open.get(in_tenant(task.tenant, task.parent)) if task.parent is not None else None
             spans.open(event, parent)
         self._record(spans, event)
 
@@ -126,10 +127,10 @@ class OpenTelemetry:
             return
         sampler = cast("Sampler", cast("Any", self._tracer).sampler)  # a tracer with ids is one of the SDK
         above = trace.get_current_span().get_span_context()
-        trace_id = above.trace_id if above.is_valid else self._ids.of_drive(task.task_id, epoch)[0]
+        trace_id = above.trace_id if above.is_valid else self._ids.of_drive(task.full_id, epoch)[0]
         decided = sampler.should_sample(otel_context.get_current(), trace_id, names.EXECUTE_TOOL)
         flags = trace.TraceFlags.SAMPLED if decided.decision.is_sampled() else trace.TraceFlags.DEFAULT
-        span_id = self._ids.of_call(task.task_id, epoch, call, attempt)
+        span_id = self._ids.of_call(task.full_id, epoch, call, attempt)
         here = trace.SpanContext(trace_id, span_id, is_remote=False, trace_flags=trace.TraceFlags(flags))
         otel_context.attach(trace.set_span_in_context(trace.NonRecordingSpan(here)))
 

@@ -83,10 +83,12 @@ class Spans:
             names.TASK: self._redaction.text(task.task_id),
             names.TASK_DEPTH: task.depth,
         }
+        if task.tenant:
+            facts[names.TENANT] = self._redaction.text(task.tenant)
         if drive is not None:
             facts[names.EPOCH] = drive.epoch
             if self._ids is not None:
-                self._ids.plan(*self._ids.of_drive(task.task_id, drive.epoch))
+                self._ids.plan(*self._ids.of_drive(task.full_id, drive.epoch))
         parent = parent_task.context_for(task.task_id) if parent_task is not None else None
         if parent is None and drive is not None:
             parent = drive.context.run(otel_context.get_current)
@@ -296,7 +298,7 @@ class Spans:
         parent = self._root if event.undoes is not None else self._step(event.step, {})
         if self._ids is not None and self._drive is not None:
             epoch, attempt = self._drive.epoch, event.attempt
-            self._ids.plan(0, self._ids.of_call(self._task.task_id, epoch, event.call, attempt))
+            self._ids.plan(0, self._ids.of_call(self._task.full_id, epoch, event.call, attempt))
         span = self._start(f"{names.EXECUTE_TOOL} {name}".strip(), parent, facts, event.time)
         self._tools[event.call] = (span, event.time)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from treadle.core.data import frozen, mutable
+from treadle.core.ids import is_name
 from treadle.core.journal import unfold
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
@@ -120,13 +121,19 @@ async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
         kind, document = reader.next()
         if kind == "task":
             task = export_format.section(reader, document)
+            row = task.row
+            if not is_name(row.task_id, row.thread_id, row.parent, row.base):
+                raise reader.refuse(f"the task holds {_NO_NAME}")
             if task.row.task_id in sections:
                 raise reader.refuse(f"task {task.row.task_id} is in this file twice")
             await _check_task(reader, task, await _state_before(store, path, task, sections))
             sections[task.row.task_id] = task
             export.tasks.append(task)
         elif kind == "thread":
-            export.threads.append((reader.number, export_format.thread(reader, document)))
+            thread = export_format.thread(reader, document)
+            if not is_name(thread[0], *[member.task_id for member in thread[2]]):
+                raise reader.refuse(f"the thread holds {_NO_NAME}")
+            export.threads.append((reader.number, thread))
         elif kind == "exported":
             break
         else:
@@ -137,6 +144,12 @@ async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
     if file.read(1):
         raise reader.refuse("something follows the end of the export", reader.number + 1)
     return export
+
+
+_NAMING: Final = ("thread", "parent", "child", "call")
+"""The fields of events that name tasks and threads, and calls, after which child tasks are named."""
+
+_NO_NAME: Final = "a name with a unit separator (U+001F), which no task or thread has"
 
 
 async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> None:
@@ -156,6 +169,8 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
             for owner, events in unfold(row.task_id, [record], after=head, previous=None):
                 row.format = max([row.format, *[event.format for event in events]])
                 for event in events:
+                    if not is_name(*[getattr(event, field, None) for field in _NAMING]):
+                        raise reader.refuse(f"task {row.task_id}: event {event.seq} holds {_NO_NAME}", line)
                     if state.unknown is None:
                         loading.apply_checked(state, event, owner)
         except JournalCorrupt as error:

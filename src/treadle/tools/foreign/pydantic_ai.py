@@ -94,8 +94,11 @@ class PydanticAIToolset:
                 "FunctionToolset([...]) of functions and tools"
             )
         self._name, self.toolset, self.listed_with = name, toolset, listed_with
-        self.unasked: OrderedDict[tuple[str, str], None] = OrderedDict()
-        """calls, by task and id, for which no approval was asked when they were judged here; the latest alone"""
+        self.unasked: OrderedDict[str, None] = OrderedDict()
+        """calls, by their keys, for which no approval was asked when they were judged here; the latest alone
+
+        Ids of tasks and calls are not enough: another tenant may have the same ones.
+        """
         self.terms = Terms.of(f"PydanticAIToolset {name!r}", effects, timeout, retries)
 
     def __repr__(self) -> str:
@@ -287,7 +290,7 @@ class _OneTool:
 
     async def _needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
         """Return whether a layer of the toolset requires an approval for these arguments, and keep that it does not."""
-        unasked, call = self._declared.unasked, (ctx.task_id, ctx.call_id)
+        unasked, call = self._declared.unasked, ctx.idempotency_key
         if await self._requires_approval(arguments, ctx):
             unasked.pop(call, None)
             return True
@@ -320,7 +323,7 @@ class _OneTool:
         # A layer that requires an approval has asked for it before the call started; a tool that raises
         # `ApprovalRequired` itself has not, and so does not run as if it were approved.
         approved = self._may_ask and await self._requires_approval(arguments, ctx)
-        if approved and (ctx.task_id, ctx.call_id) in self._declared.unasked:
+        if approved and ctx.idempotency_key in self._declared.unasked:
             raise ToolError(
                 f"{self._name} was not run: its toolset requires an approval now, and required none when the call was "
                 "judged: call it again"

@@ -1,0 +1,98 @@
+"""Commands on a server, by `--url`: what they read there, and what they read of a store otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from treadle.client import Client
+from treadle.core.events import Event
+from treadle.drivers.arguments import NEWEST
+from treadle.engine.results import Task, TaskSummary
+from treadle.errors import ConfigurationError, TaskNotFound
+from treadle.ports import TaskRow
+from treadle.runner.runner import TaskRunner
+from treadle.runner.stored_events import StoredEvents
+
+FoundTask: TypeAlias = TaskRow | Task[Any]
+"""A task that a person named: as its store's row tells it, or a server."""
+
+TOKEN: Final = "TREADLE_TOKEN"  # noqa: S105  the name of a variable
+TOKEN_FILE: Final = Path(".treadle") / "server-token"
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_PAGE: Final = 100
+
+
+def client_of(url: str) -> Client:
+    """Return a client of a server.
+
+    Its token is TREADLE_TOKEN, else for a server of this machine that of `.treadle/server-token`.
+    """
+    token = os.environ.get(TOKEN) or None
+    # The whole name of the host: a token of this machine must not reach localhost.attacker.example.
+    if token is None and _host_of(url) in _LOOPBACK and TOKEN_FILE.is_file():
+        token = TOKEN_FILE.read_text(encoding="utf-8").strip()
+    return Client(url, token=token)
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:  # no URL at all, as `Client` says
+        return None
+
+
+async def task_of(runner: TaskRunner, task_id: str) -> FoundTask:
+    """Return a task by its id."""
+    if isinstance(runner, Client):
+        return await runner.get_task(task_id)
+    return await runner.store.row(task_id)
+
+
+async def events_after(runner: TaskRunner, task_id: str, seq: int) -> list[Event]:
+    """Return a task's events behind one, with those that it shares with the task it was forked from."""
+    if isinstance(runner, Client):
+        page = await runner.get_events(task_id, after=seq, limit=500)
+        return [event async for event in page]
+    return list(await StoredEvents(runner.store, task_id).after(seq))
+
+
+async def find_on_server(client: Client, name: str, shortest: int) -> Task[Any]:
+    """Return the task of a server that is named by its id, a unique end or beginning of it, or `last`.
+
+    Raises:
+        TaskNotFound: no task fits.
+        ConfigurationError: several tasks fit.
+    """
+    if name != NEWEST:
+        try:
+            return await client.get_task(name)
+        except TaskNotFound as error:
+            unknown = error
+        fitting = [item async for item in _all(client) if _fits(item.task_id, name, shortest)]
+        ids = {item.task_id for item in fitting}
+        fitting = [item for item in fitting if item.parent not in ids]
+        if len(fitting) > 1:
+            some = ", ".join([item.task_id for item in fitting[:4]])
+            raise ConfigurationError(
+                f"{name!r} fits {len(fitting)} tasks: {some}; give more of the end of the id"
+            )
+        if not fitting:
+            raise unknown
+        return await client.get_task(fitting[0])
+    async for item in _all(client):
+        if item.parent is None:
+            return await client.get_task(item)
+    raise TaskNotFound(f"{client!r} has no task yet")
+
+
+def _fits(task_id: str, name: str, shortest: int) -> bool:
+    return task_id.endswith(name) or (len(name) >= shortest and task_id.startswith(name))
+
+
+async def _all(client: Client) -> AsyncIterator[TaskSummary]:
+    async for item in await client.list_tasks(limit=_PAGE):
+        yield item

@@ -1,0 +1,365 @@
+"""`serve`: the HTTP server on a store, which also drives tasks, until it receives a signal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from treadle.cli import agents
+from treadle.cli.command import PolicyOption, Session, command
+from treadle.cli.drive import GRACE, print_adoption, print_drained
+from treadle.cli.screen import Screen
+from treadle.cli.tracing import TraceOptions
+from treadle.core.data import frozen
+from treadle.drivers.adoption import AT_MOST, Adoption
+from treadle.errors import ConfigurationError, MissingExtra
+from treadle.wiring import Runner, open_store
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from treadle.server import Application, ServerLimits
+    from treadle.server.serving import Server
+
+PORT: Final = 8700
+
+
+@frozen(kw_only=True)
+class ListenOptions:
+    """Where the server listens, and how it is reached."""
+
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", help="The port to listen on; 0 takes a free one.")] = PORT
+    unix: Annotated[
+        Path | None,
+        typer.Option("--unix", metavar="PATH", help="Listen on a Unix socket instead, for its owner alone."),
+    ] = None
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="A name by which clients call the server, besides those of loopback.",
+        ),
+    ] = None
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin", metavar="URL", help="The origin of a site whose pages may call the server."
+        ),
+    ] = None
+    public_url: Annotated[
+        str | None, typer.Option("--public-url", metavar="URL", help="Where the server is seen from outside.")
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="The certificate of the server, to serve HTTPS."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")
+    ] = None
+    behind_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--behind-proxy", metavar="CIDR", help="The network of a reverse proxy that stands before it."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigurationError("--tls-cert and --tls-key come together")
+        if not 0 <= self.port < 65_536:
+            raise ConfigurationError(f"--port must be from 0 to 65535, got {self.port}")
+        for network in self.behind_proxy or ():
+            try:
+                ip_network(network)
+            except ValueError as error:
+                raise ConfigurationError(f"--behind-proxy: {error}") from None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.unix is not None or _is_loopback(self.host)
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """The files of the certificate and of its key."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        for file in (self.tls_cert, self.tls_key):
+            if not file.is_file():
+                raise ConfigurationError(f"there is no file {file}")
+        return self.tls_cert, self.tls_key
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names by which clients may call the server."""
+        listed = list(self.allow_host or ())
+        try:
+            address = ip_address(self.host)
+        except ValueError:
+            return [*listed, self.host]
+        if address.is_unspecified:
+            return listed
+        return [*listed, f"[{address}]" if address.version == 6 else str(address)]
+
+    def bind(self) -> socket:
+        """Return the socket that the server listens on."""
+        from treadle.server.serving import tcp_socket, unix_socket
+
+        return unix_socket(self.unix) if self.unix is not None else tcp_socket(self.host, self.port)
+
+    def url(self, bound: socket) -> str:
+        """Return the address of the server, as this machine may call it."""
+        if self.unix is not None:
+            return f"unix:{self.unix}"
+        host, port = bound.getsockname()[:2]
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.tls is not None else 'http'}://{name}:{port}"
+
+
+@frozen(kw_only=True)
+class AccessOptions:
+    """Who may call the server."""
+
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="The file of the token. Default: .treadle/server-token."
+        ),
+    ] = None
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Make a new token first: the former one ends.")
+    ] = False
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            "--auth",
+            metavar="MODULE:CALLABLE",
+            help="What tells the principal of a request, in place of a token.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.auth is not None and (self.token_file is not None or self.new_token):
+            raise ConfigurationError(
+                "--auth takes the place of a token: leave out --token-file and --new-token"
+            )
+
+    def authenticate(self) -> tuple[Callable[..., Any], Path | None]:
+        """Return what tells the principal of a request, and the file of the token, if there is one."""
+        from treadle.server.principals import TOKEN_FILE, OneToken, token_in
+
+        if self.auth is not None:
+            what = "a function that returns the Principal of a request"
+            return agents.callable_at(self.auth, what), None
+        file = self.token_file or TOKEN_FILE
+        return OneToken(token_in(file, new=self.new_token)), file
+
+
+@frozen(kw_only=True)
+class DriveOptions:
+    """How the server drives tasks."""
+
+    no_drive: Annotated[
+        bool, typer.Option("--no-drive", help="Drive no task: `treadle drive` processes do that.")
+    ] = False
+    at_most: Annotated[
+        int,
+        typer.Option(
+            "--at-most", metavar="N", help="The most tasks of one tenant to drive at the same time."
+        ),
+    ] = AT_MOST
+    lease: Annotated[
+        float | None,
+        typer.Option(
+            "--lease",
+            metavar="SECONDS",
+            help="How long this process owns a task without a heartbeat, before others may take it over.",
+        ),
+    ] = None
+    grace: Annotated[
+        float,
+        typer.Option("--grace", metavar="SECONDS", help="How long running calls may take to end at SIGTERM."),
+    ] = GRACE
+
+    def __post_init__(self) -> None:
+        if self.grace < 0:
+            raise ConfigurationError(f"--grace must be 0 seconds or more, got {self.grace}")
+        if self.at_most < 1:
+            raise ConfigurationError(f"--at-most must be 1 or more, got {self.at_most}")
+
+
+@command
+def serve(
+    session: Session,
+    *,
+    agent: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODULE:AGENT]...", help="Where to import agents from. Default: those the project lists."
+        ),
+    ] = None,
+    listen: ListenOptions,
+    access: AccessOptions,
+    driving: DriveOptions,
+    policy: PolicyOption = None,
+    tracing: TraceOptions,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document a line for each thing that happens.")
+    ] = False,
+) -> int:
+    """Serve the store over HTTP and drive its tasks, until SIGTERM or Ctrl-C; then release all tasks."""
+    _check_reach(listen, access)
+    try:
+        from treadle.server import app
+
+        import_module("treadle.server.serving")  # it needs uvicorn, and the application Starlette
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
+            raise
+        raise MissingExtra("server", "The HTTP server") from None
+    driven = agents.named_agents(agent or []) if agent or not driving.no_drive else _listed()
+    authenticate, token_file = access.authenticate()
+    runner = Runner(
+        open_store(session.store, lease_seconds=driving.lease),
+        agents=driven,
+        observers=tracing.observers(),
+        context_factory=agents.listed_context_factory(),
+        policy=agents.listed_policy(policy),
+        middleware=agents.listed_middleware(),
+        secrets=agents.listed_secrets() or None,
+    )
+    api = app(
+        runner,
+        auth=authenticate,
+        hosts=listen.hosts,
+        origins=listen.allow_origin or (),
+        public_url=listen.public_url,
+        drive=not driving.no_drive,
+        limits=_limits(driving),
+    )
+    return session.run(
+        _serve(session.screen, api, listen, driving, token_file, [each.name for each in driven])
+    )
+
+
+TENANTS: Final = 4
+"""How many times as many tasks as those of one tenant are driven in all: no tenant keeps the others waiting."""
+
+
+def _limits(driving: DriveOptions) -> ServerLimits:
+    from treadle.server import ServerLimits
+
+    return replace(ServerLimits(), driven_per_tenant=driving.at_most, driven=TENANTS * driving.at_most)
+
+
+async def _serve(
+    screen: Screen,
+    api: Application,
+    listen: ListenOptions,
+    driving: DriveOptions,
+    token_file: Path | None,
+    names: Sequence[str],
+) -> int:
+    """Serve until a signal arrives, or output fails; raises `OSError` then, once all tasks are released."""
+    from treadle.server.serving import Server, config
+
+    store = api.service.runner.store
+    with listen.bind() as bound:
+        limits, proxies = api.service.limits, listen.behind_proxy or ()
+        settings = config(api, limits=limits, tls=listen.tls, behind_proxy=proxies)
+        server = Server(settings, api.leave, driving.grace)
+        telling = _Telling(screen, server, asyncio.get_running_loop())
+        api.tell = telling.adoption
+        async with api.lifespan():
+            telling.serving(listen.url(bound), store.url, token_file, names)
+            await server.serve([bound])
+        if listen.unix is not None:
+            listen.unix.unlink(missing_ok=True)
+        telling.ended(store.fenced)
+    return 0
+
+
+class _Telling:
+    """What the command prints; an output that cannot be written ends the server.
+
+    Args:
+        screen: where it prints.
+        server: ends.
+        loop: of the server.
+    """
+
+    def __init__(self, screen: Screen, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._screen = screen
+        self._server = server
+        self._loop = loop
+        self._error: OSError | None = None
+        self._counts: Counter[str] = Counter()
+
+    def serving(self, url: str, store: str, token_file: Path | None, names: Sequence[str]) -> None:
+        """Print where the server is."""
+        who = (
+            f"the token is in {token_file}"
+            if token_file is not None
+            else "the callable of --auth decides which clients may call it"
+        )
+        entry = {"kind": "serving", "url": url, "store": store, "agents": list(names)}
+        self._screen.entry({**entry, "token_file": None if token_file is None else str(token_file)})
+        listed = f" with {', '.join(names)}" if names else ""
+        self._screen.line(
+            ("serving ", "dim"), url, (f"{listed} on {store}; SIGTERM or Ctrl-C ends it", "dim")
+        )
+        self._screen.line((who, "dim"))
+
+    def adoption(self, adoption: Adoption) -> None:
+        """Print what the adopter did or met; it is called in the loop in which tasks are driven."""
+        self._counts[adoption.kind] += 1
+        if self._error is not None:
+            return
+        try:
+            print_adoption(self._screen, adoption)
+        except OSError as error:
+            self._error = error
+            self._loop.call_soon_threadsafe(self._server.leave)
+
+    def ended(self, fenced: int) -> None:
+        """Print what was done; raises the error of an output that could not be written."""
+        if self._error is not None:
+            raise self._error
+        print_drained(self._screen, self._counts, fenced)
+
+
+def _listed() -> tuple[Any, ...]:
+    return tuple(agents.listed_agents().agents.values())
+
+
+def _check_reach(listen: ListenOptions, access: AccessOptions) -> None:
+    """Raise `ConfigurationError` for a server that others can reach without a decision on clients and encryption."""
+    if listen.is_local:
+        return
+    if access.auth is None and access.token_file is None:
+        raise ConfigurationError(
+            f"--host {listen.host}: other machines can reach it, so name the clients that may call it: "
+            "--auth or --token-file"
+        )
+    if listen.tls_cert is None and not listen.behind_proxy:
+        raise ConfigurationError(
+            f"--host {listen.host}: other machines can reach it, so encrypt it: --tls-cert and --tls-key, or "
+            "--behind-proxy with the network of a proxy that does"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,159 @@
+"""`serve`: a server process on a store."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.forked import Forked
+from treadle.errors import ConfigurationError
+
+SHOP = """
+import asyncio
+from treadle import Agent, ScriptedModel, tool
+from treadle.models import call, text
+from treadle.server import Principal
+
+
+@tool(read_only=True)
+async def rest() -> str:
+    await asyncio.sleep(60)
+    return "rested"
+
+
+agent = Agent(ScriptedModel([text("done")] * 20), name="shop")
+sleeper = Agent(ScriptedModel([call("rest"), text("done")] * 20), name="sleeper", tools=[rest])
+
+
+def who(connection):
+    return Principal("ada") if connection.headers.get("x-who") == "ada" else None
+"""
+
+
+@contextmanager
+def server(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """Yield a server process, and what it printed first of all."""
+    (folder / "shop.py").write_text(SHOP)
+    where = () if "--unix" in options else ("--port", "0")
+    command = [sys.executable, "-m", "treadle", "serve", *options, *where, "--json"]
+    pipe = subprocess.PIPE
+    process = Forked(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env={**os.environ})
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        yield process, json.loads(line)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def client_of(first: Any, folder: Path, **settings: Any) -> httpx2.Client:
+    token = (folder / first["token_file"]).read_text().strip()
+    return httpx2.Client(
+        base_url=first["url"], headers={"Authorization": f"Bearer {token}"}, timeout=20, **settings
+    )
+
+
+def test_a_server_drives_what_is_posted_and_ends_at_sigterm_with_exit_code_0(tmp_path: Path):
+    with server(tmp_path, "shop:agent", "shop:sleeper", "--grace", "0.2") as (process, first):
+        assert first["agents"] == ["shop", "sleeper"]
+        file = tmp_path / first["token_file"]
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        with client_of(first, tmp_path) as client:
+            done = client.post(
+                "/v1/tasks",
+                json={"agent": "shop", "input": "Go.", "run": True},
+                headers={"Prefer": "wait=20"},
+            )
+            assert done.json()["state"] == "completed"
+            body = {"agent": "sleeper", "input": "Go.", "run": True}
+            sleeping = client.post("/v1/tasks", json=body).json()["task_id"]
+            waiting = ThreadPoolExecutor(1).submit(
+                client.get, f"/v1/tasks/{sleeping}/result", headers={"Prefer": "wait=50"}
+            )
+            url, accept = f"/v1/tasks/{sleeping}/events", {"Accept": "text/event-stream"}
+            text = ""
+            with client.stream("GET", url, headers=accept) as stream:
+                for piece in stream.iter_text():
+                    text += piece
+                    if "event: model_returned" in text and process.poll() is None:
+                        process.send_signal(signal.SIGTERM)
+            assert waiting.result(10).status_code == 202  # the client goes on waiting at another server
+        assert text.endswith('event: leaving\ndata: {"reason":"shutdown"}\n\n')
+        out, error = process.communicate(timeout=10)
+        assert process.returncode == 0, error
+        assert json.loads(out.splitlines()[-1])["kind"] == "drained"
+        assert "Traceback" not in error
+        assert file.read_text().strip() not in out + error
+
+
+def test_a_server_asks_the_projects_function_who_calls_and_can_leave_driving_to_others(tmp_path: Path):
+    with server(tmp_path, "shop:agent", "--no-drive", "--auth", "shop:who") as (_, first):
+        assert first["token_file"] is None
+        with httpx2.Client(base_url=first["url"], timeout=20) as client:
+            assert client.get("/v1/me").status_code == 401
+            client.headers["x-who"] = "ada"
+            assert client.get("/v1/me").json()["name"] == "ada"
+            body = {"agent": "shop", "input": "Go.", "run": True}
+            made = client.post("/v1/tasks", json=body, headers={"Prefer": "wait=1"})
+            assert (made.status_code, made.json()["state"]) == (202, "created")
+
+
+def test_a_server_on_a_unix_socket_takes_it_away_when_it_ends(tmp_path: Path):
+    path = tmp_path / "s"
+    with server(tmp_path, "shop:agent", "--no-drive", "--unix", str(path)) as (process, first):
+        assert first["url"] == f"unix:{path}"
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), timeout=20) as client:
+            assert client.get("http://localhost/health").json() == {"status": "alive"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0"], "name the clients"),
+        (["--host", "192.0.2.1", "--token-file", "token"], "encrypt it"),
+        (["--host", "::", "--auth", "shop:who"], "encrypt it"),
+        (["--tls-cert", "cert.pem"], "come together"),
+        (["--behind-proxy", "10.0.0.0/99"], "--behind-proxy"),
+        (["--auth", "shop:who", "--new-token"], "takes the place"),
+        (["--auth", "shop:agent"], "is not a function"),
+        (["--port", "70000"], "--port"),
+        (["--grace", "-1"], "--grace"),
+        (["--at-most", "0"], "--at-most"),
+    ],
+)
+def test_a_server_that_is_not_safe_or_makes_no_sense_is_refused(
+    treadle: Any, project: Path, options: list[str], words: str
+):
+    (project / "shop.py").write_text(SHOP)
+    refused = treadle("serve", "shop:agent", *options)
+    assert refused.code == 2
+    assert words in refused.err
+    assert not (project / ".treadle" / "server-token").exists()
+
+
+def test_names_of_a_server_are_those_of_its_address_and_those_it_is_given():
+    from treadle.cli.serving import ListenOptions
+
+    assert ListenOptions(host="0.0.0.0", allow_host=["agents.example"]).hosts == ["agents.example"]
+    assert ListenOptions(host="192.0.2.7").hosts == ["192.0.2.7"]
+    assert ListenOptions(host="2001:db8::1").hosts == ["[2001:db8::1]"]
+    assert ListenOptions(host="box").hosts == ["box"]
+    assert ListenOptions(unix=Path("s")).is_local
+    assert not ListenOptions(host="0.0.0.0").is_local
+    with pytest.raises(ConfigurationError):
+        ListenOptions(tls_key=Path("key.pem"))

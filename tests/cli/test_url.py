@@ -1,0 +1,113 @@
+"""Commands on a server, by `--url`: what they print is what they print of a store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.served import TOKEN, served
+from treadle import Agent, ScriptedModel, tool
+from treadle.cli.remote import client_of
+from treadle.llm.scripted import call, text
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(needs_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+MATH = Agent(ScriptedModel([call("add", a=1, b=2), text("3"), text("Gladly.")]), name="math", tools=[add])
+TILL = Agent(ScriptedModel([call("pay", amount=3), text("Paid.")]), name="till", tools=[pay])
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(MATH, TILL) as url:
+        yield url
+
+
+@pytest.fixture
+def remote(treadle: Any, address: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TREADLE_TOKEN", TOKEN)
+    return lambda *arguments: treadle(*arguments, "--url", address)
+
+
+def test_a_task_is_run_listed_shown_undone_and_forked_on_a_server(remote: Any) -> None:
+    ran = remote("run", "math", "1 + 2?", "--task-id", "on-server")
+    assert (ran.code, "3" in ran.out) == (0, True), ran.err
+    assert remote("tasks", "--json").document["items"][0]["task_id"] == "on-server"
+    shown = remote("show", "last", "--json", "--events").document
+    assert shown["result"]["final_text"] == "3"
+    assert shown["events"][-1]["kind"] == "task_ended"
+    assert "add(" in remote("show", "server").out
+    assert remote("undo", "on-server").code == 0
+    forked = remote("fork", "on-server", "--at", "1", "--json")
+    assert forked.document["forked_from"] == "on-server"
+    resumed = remote("resume", forked.document["task_id"])
+    assert (resumed.code, "3" in resumed.out) == (0, True), resumed.err
+    assert remote("diff", "on-server", forked.document["task_id"]).code in (0, 1)
+    missing = remote("show", "nobody", "--json")
+    assert (missing.code, missing.document["error"]["type"]) == (2, "urn:treadle:error:TaskNotFound")
+
+
+def test_a_waiting_task_is_decided_on_and_stopped_on_a_server(remote: Any) -> None:
+    waiting = remote("run", "till", "pay", "--task-id", "waits", "--json")
+    assert (waiting.code, waiting.document["pending"][0]["kind"]) == (4, "approval")
+    assert remote("pending", "--json").document["items"][0]["task_id"] == "waits"
+    assert remote("approve", "waits").code in (0, 4)
+    assert remote("resume", "waits", "--json").document["final_text"] == "Paid."
+    assert remote("step", "math", "2 + 3?", "--json").document["step"]["step_id"] == "s1"
+    assert remote("cancel", "last", "--json").document["state"] == "cancelled"
+    assert remote("threads", "list", "--json").document["items"]
+
+
+def test_a_server_has_its_own_store_and_agents(remote: Any, treadle: Any, address: str) -> None:
+    both = remote("tasks", "--store", "x.db")
+    assert (both.code, "not both" in both.err) == (2, True)
+    assert "the name of one that the server has" in remote("run", "1 + 2?").err
+    for command in (["chat", "math"], ["watch", "last"], ["doctor"]):
+        refused = treadle(*command, "--url", address)
+        assert (refused.code, "works at a store" in refused.err) == (2, True)
+
+
+def test_the_hints_of_a_task_on_a_server_work_as_they_are_printed(remote: Any) -> None:
+    remote("run", "till", "pay", "--task-id", "hinted")
+    hint = next(line for line in remote("show", "hinted").out.splitlines() if "go on with:" in line)
+    assert "--url" in hint
+    assert "--agent" not in hint
+
+
+@pytest.mark.parametrize(
+    ("url", "is_sent"),
+    [
+        ("http://localhost:1", True),
+        ("http://127.0.0.1:1", True),
+        ("http://localhost.attacker.example", False),
+    ],
+)
+def test_the_token_of_this_machine_is_for_servers_of_this_machine_alone(
+    url: str, is_sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TREADLE_TOKEN", "")  # as unset
+    (tmp_path / ".treadle").mkdir()
+    (tmp_path / ".treadle" / "server-token").write_text("a" * 40)
+    client = client_of(url)
+    assert (client._remote.connection._token is not None) is is_sent  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_server_that_knows_another_token_refuses_a_command(
+    treadle: Any, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREADLE_TOKEN", "another")
+    refused = treadle("tasks", "--url", address, "--json")
+    assert refused.document["error"]["type"] == "urn:treadle:error:RequestRefused"
+    assert "another" not in refused.err + refused.out
