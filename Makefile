@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox deployment environments bench imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -95,6 +95,10 @@ postgres: .venv
 
 sandbox: .venv
 	TREADLE_SANDBOX=required $(RUN)/pytest -q -m "full or not full" tests/tools/hosts tests/tools/test_code.py tests/tools/test_commands.py
+
+# The files of deploy/ with nginx, Caddy, systemd-analyze and docker-compose, all of which have to be installed.
+deployment: .venv
+	TREADLE_DEPLOYMENT=required $(RUN)/pytest -q -m "full or not full" tests/deploy
 
 environments: .venv
 	$(RUN)/python -m tests.environments
