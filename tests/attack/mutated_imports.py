@@ -29,11 +29,11 @@ from typing import Any
 
 from tests.journals.stories import AGENTS
 from treadle import Agent, NextStep, Runner, ScriptedModel, StepContext, StepResult, tool
-from treadle.cli.json_output import as_document
 from treadle.core import codec
 from treadle.core.events import EVENTS
 from treadle.core.journal import unfold
 from treadle.core.messages import Message, Text
+from treadle.core.wire import wire_bytes
 from treadle.errors import (
     ConfigurationError,
     StepFailed,
@@ -430,7 +430,7 @@ async def _show(runner: Runner, task: str) -> None:
     records = await runner.store.read(task)
     journal = [event for _, unfolded in unfold(task, records) for event in unfolded]
     snapshot, result = await runner.get_task(task), await runner.result(task)
-    as_document({"task": snapshot, "result": result, "events": journal})
+    wire_bytes({"task": snapshot, "result": result, "events": journal})
     screen = Screen(json=True)
     screen.out.file = io.StringIO()
     timeline = Timeline(screen, undone=undone_steps(journal))

@@ -18,6 +18,7 @@ from treadle.llm.default_layers import resolve
 from treadle.llm.scripted import call
 from treadle.runner.runner import TaskRunner
 from treadle.stores.memory import MemoryStore
+from treadle.stores.tenants import Tenants
 from treadle.testing.audit import audit_store
 from treadle.wiring import load_parts
 
@@ -104,8 +105,9 @@ async def test_a_backward_clock_extends_no_task_and_makes_no_duration_negative()
 
     agent = Agent(ScriptedModel([call("nap", seconds=0), "done"]), tools=[nap])
     options = RunOptions(limits=Limits(seconds=5))
+    store = MemoryStore()
     runner = TaskRunner(
-        Dependencies(MemoryStore(), resolve, load_parts, options, Recall(), (agent,), None, clock)
+        Dependencies(store, Tenants(store), resolve, load_parts, options, Recall(), (agent,), None, clock)
     )
     result = await runner.run(agent, "Go.", task_id="t")
     assert result.state == "completed"

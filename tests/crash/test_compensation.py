@@ -141,7 +141,7 @@ def test_a_compensation_that_was_killed_is_settled_by_a_person_and_finished_ones
     assert trial.command("settle", "s1-1-undo", *option) == COMPLETED, trial.trouble
     if verdict is NotHappened:
         assert trial.with_agent("resume") not in (COMPLETED, WAITING)
-        assert json.loads(trial.output)["error"]["type"] == "UndoUnfinished"
+        assert json.loads(trial.output)["error"]["type"] == "urn:treadle:error:UndoUnfinished"
         assert trial.with_agent("undo") == COMPLETED, trial.trouble
         assert json.loads(trial.output)["complete"]
     assert compensations()["s1-1-undo"] == (1 if verdict is Happened else 2)

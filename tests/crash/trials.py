@@ -132,7 +132,7 @@ class Trial:
                 return document
             if status == WAITING:
                 self.settle(document["pending"])
-            elif document["error"]["type"] == "UndoUnfinished":
+            elif document["error"]["type"] == "urn:treadle:error:UndoUnfinished":
                 self.finish_undo()
             else:
                 raise AssertionError(f"resume ended with {status}: {self.trouble}")

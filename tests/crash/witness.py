@@ -1,4 +1,4 @@
-"""What tools did to the world, whoever was killed meanwhile: a line for each effect, in the file EFFECTS."""
+"""What tools did to the world, with processes killed meanwhile: a line for each effect, in the file EFFECTS."""
 
 from __future__ import annotations
 

@@ -15,9 +15,10 @@ from typing import get_args
 
 from treadle import errors
 from treadle.core import events
-from treadle.core.event_json import json_schema
+from treadle.core.wire_schema import json_schema
 from treadle.llm.finish_words import MEANINGS
 from treadle.llm.other_providers import OTHER_PROVIDERS
+from treadle.server.operations import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 START, END = "<!-- made by tests/docs/tables.py -->", "<!-- end of what is made -->"
@@ -66,6 +67,25 @@ def tables_of_providers() -> str:
     return "\n".join(rows)
 
 
+def table_of_operations() -> str:
+    """Every operation of the server, as a table: method and path, scope, arguments, what it does."""
+    rows = ["| operation | scope | arguments | does |", "|---|---|---|---|"]
+    for row in OPERATIONS.values():
+        places = (("query", row.query), ("body", row.body or ()))
+        arguments = [
+            f"{place}: {', '.join(f'**`{name}`**' if row.is_required(name) else f'`{name}`' for name in names)}"
+            for place, names in places
+            if names
+        ]
+        headers = {"`Prefer`": row.waits is not None, "`If-Match`": row.checks_head}
+        headers["`Idempotency-Key`"] = row.repeats is not None
+        if taken := [header for header, takes in headers.items() if takes]:
+            arguments.append(f"headers: {', '.join(taken)}")
+        what = f"`{row.method} {row.path}`<br>`{row.name}`"
+        rows.append(f"| {what} | {row.access} | {'<br>'.join(arguments)} | {row.summary} |")
+    return "\n".join(rows)
+
+
 def says(cls: type) -> str:
     """The first paragraph of a docstring, on one line."""
     text = inspect.getdoc(cls) or ""
@@ -76,6 +96,7 @@ MADE: dict[str, Callable[[], str]] = {
     "guide/events.md": table_of_events,
     "guide/providers.md": tables_of_providers,
     "errors.md": tree_of_errors,
+    "reference/http.md": table_of_operations,
 }
 
 

@@ -37,6 +37,7 @@ LANGUAGES = {
     "json",
     "jsonl",
     "mermaid",
+    "nginx",
     "python",
     "sh",
     "sql",

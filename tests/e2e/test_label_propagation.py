@@ -30,7 +30,7 @@ from treadle import (
     tool,
     untrusted,
 )
-from treadle.cli.json_output import as_json
+from treadle.core.wire import to_wire
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
 
@@ -122,7 +122,7 @@ async def test_a_result_names_what_its_task_read_and_what_the_task_before_it_in_
         again = await runner.handle(second.task_id).result()
     assert first.untrusted == ("mail", "tool:read_mail")
     assert second.untrusted == again.untrusted == first.untrusted
-    assert cast("Any", as_json(first))["untrusted"] == ["mail", "tool:read_mail"]
+    assert cast("Any", to_wire(first))["untrusted"] == ["mail", "tool:read_mail"]
 
 
 @pytest.mark.parametrize("role", ["user", "observation", "system"])

@@ -1,4 +1,4 @@
-"""No client of a provider follows a redirect, whatever its kind and wire format: the key stays with its host."""
+"""No client of a provider follows a redirect, of any kind, on any wire format: the key stays with its host."""
 
 import socket
 from contextlib import contextmanager

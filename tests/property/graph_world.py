@@ -159,9 +159,9 @@ class GraphWorld(World):
         if node.status != "running":
             self.wrong.append(f"step {ctx.step_id} is entered and is {node.status}")
 
-    def check_answer(self, ctx: StepContext, answer: int) -> None:
-        """Check that each entry of a function gets the one answer that a person gave it."""
-        place = (ctx.task_id, ctx.step_id, ctx.attempt)
+    def check_answer(self, ctx: StepContext, number: int, answer: int) -> None:
+        """Check that each entry of a function gets the one answer that a person gave to this question of it."""
+        place = (ctx.task_id, ctx.step_id, ctx.attempt, number)
         if self.answers.setdefault(place, answer) != answer:
             self.wrong.append(f"{place} was answered {self.answers[place]} and now {answer}")
 
@@ -189,14 +189,14 @@ class GraphWorld(World):
             self.look_at_state(ctx, number)
             self.change(ctx.state, f"{ctx.step_id} {number}", self.chance("state", ctx.step_id, number))
             try:
-                await self.do_one(ctx, chance)
+                await self.do_one(ctx, chance, number)
             except (ToolCallFailed, ModelError):
                 FIRED["call fails a function"] += 1
                 if not hides and ctx.attempt < 3:
                     raise
         return len(ctx.messages)
 
-    async def do_one(self, ctx: StepContext, chance: random.Random) -> None:
+    async def do_one(self, ctx: StepContext, chance: random.Random, number: int) -> None:
         kind, n, tool = chance.randrange(8), chance.randrange(3), chance.choice(TOOLS)
         count = chance.randrange(2)
         match kind:
@@ -224,7 +224,7 @@ class GraphWorld(World):
                     FIRED["question asked"] += 1
                     answer = await ctx.ask(f"{ctx.step_id}?", int)
                     FIRED["question answered"] += 1
-                    self.check_answer(ctx, answer)
+                    self.check_answer(ctx, number, answer)
             case _:
                 if self.family:
                     await ctx.run_agent("helper", "go")

@@ -8,8 +8,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.property.reads import check_pending, check_reads
 from tests.property.world import FIRED, Host, World
 from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
+from treadle.core.ids import is_of_command
+from treadle.core.journal import events_with_epochs
+from treadle.core.state import TaskState
+from treadle.errors import IrreversibleStep
 
 OPTIONS = st.builds(
     RunOptions,
@@ -37,7 +42,7 @@ class Engine(Host, RuleBasedStateMachine):
         self.created = 0
         """how many tasks were made; what may be done next depends on this alone, so that histories can be repeated"""
 
-        self.forks = 0
+        self.forks = self.commands = 0
         self.shared: list[bool] = []
         """of each task, whether it is in a thread with other tasks"""
 
@@ -178,7 +183,65 @@ class Engine(Host, RuleBasedStateMachine):
     @precondition(lambda self: self.created)
     @rule(place=PLACE, to=st.sampled_from([None, None, 0, 1, 2]), force=st.booleans())
     def undo(self, place: int, to: int | None, force: bool) -> None:
-        self.do("undo", self.runner.undo_step(self.one_of(place), to=to, force=force))
+        task = self.one_of(place)
+        foreseen = self.do("foresee", self.runner.undo_step(task, to=to, force=force, dry_run=True))
+        done = self.do("undo", self.runner.undo_step(task, to=to, force=force))
+        if isinstance(done, IrreversibleStep):
+            assert foreseen.problem == str(done), "an undo was refused that was not foreseen to be"
+        elif not isinstance(done, Exception):
+            assert (foreseen.to, foreseen.steps) == (done.to, done.steps)
+            assert [call.call for call in foreseen.calls] == [call.call for call in done.calls]
+
+    @precondition(lambda self: self.created)
+    @rule(
+        place=PLACE,
+        verb=st.sampled_from(
+            ["send", "edit", "skip", "pause", "interrupt", "resume", "hand on", "undo", "finalize", "settle"]
+        ),
+        commits=st.one_of(st.none(), st.integers(0, 4)),
+        written=st.booleans(),
+    )
+    def repeat(self, place: int, verb: str, commits: int | None, written: bool) -> None:
+        """Give a command an id, and maybe lose the process in it; give it twice again: it is one command."""
+        task = self.one_of(place)
+        self.commands += 1
+        named: dict[str, Any] = {"command_id": f"c{self.commands}", "by": "ada"}
+
+        def give() -> Any:
+            runner = self.runner
+            match verb:
+                case "send":
+                    return runner.send(task, "a", **named)
+                case "edit":
+                    return runner.edit_step(task, "rather this", **named)
+                case "skip":
+                    return runner.skip_step(task, **named)
+                case "hand on":
+                    return runner.resume(task, drive=False, **named)
+                case "undo":
+                    return runner.undo_step(task, force=True, **named)
+                case "settle":
+                    return runner.settle(task, "s1-0", NotHappened(), **named)
+                case _:
+                    return getattr(runner, verb)(task, **named)
+
+        self.life.commits_left, self.life.dies_after_writing = commits, written
+        self.do(f"repeated {verb}", give())
+        self.life.commits_left = None
+        self.do(f"repeated {verb}", give())
+        before = self.loop.run_until_complete(self.events_of(task, named["command_id"]))
+        self.do(f"repeated {verb}", give())
+        events = self.loop.run_until_complete(self.events_of(task, named["command_id"]))
+        FIRED[f"{verb} repeated, and carried out"] += len(events)
+        assert len(events) <= 1, f"{verb} was carried out {len(events)} times"
+        assert len(before) == len(events), f"{verb} was carried out when it came for the third time"
+
+    async def events_of(self, task: str, command: str) -> list[Any]:
+        """Return the events that a command of this id became, of a task and of those below it."""
+        tasks = [each for each in self.tasks if each == task or each.startswith(f"{task}.")]
+        pages = [events_with_epochs(each, await self.life.real.read(each), previous=None) for each in tasks]
+        events = [event for page in pages for _, event in page]
+        return [event for event in events if is_of_command(getattr(event, "inbox", None) or "", command)]
 
     @precondition(lambda self: self.created)
     @rule(place=PLACE, how=st.sampled_from(["time", "time", "interrupt", "cancel"]), force=st.booleans())
@@ -188,11 +251,17 @@ class Engine(Host, RuleBasedStateMachine):
         self.undo(place, None, force)
 
     @precondition(lambda self: self.created)
-    @rule(place=PLACE, at=st.one_of(st.none(), st.integers(1, 40)), words=st.sampled_from([None, "else"]))
-    def fork(self, place: int, at: int | None, words: str | None) -> None:
+    @rule(
+        place=PLACE,
+        at=st.one_of(st.none(), st.integers(1, 40)),
+        words=st.sampled_from([None, "else"]),
+        instructions=st.sampled_from([None, None, "Be polite."]),
+    )
+    def fork(self, place: int, at: int | None, words: str | None, instructions: str | None) -> None:
         if self.forks == 2:
             return
-        fork = self.do("fork", self.runner.fork(self.one_of(place), at=at, input=words))
+        task = self.one_of(place)
+        fork = self.do("fork", self.runner.fork(task, at=at, input=words, instructions=instructions))
         if fork is not None and not isinstance(fork, Exception):
             self.forks += 1
             self.tasks.append(fork.task_id)
@@ -211,6 +280,13 @@ class Engine(Host, RuleBasedStateMachine):
         for task in children:
             self.tasks.remove(task)
 
+    @precondition(lambda self: self.created)
+    @rule(place=PLACE, share=st.integers(0, 100))
+    def look(self, place: int, share: int) -> None:
+        """Read a task in every way."""
+        self.do("look", check_reads(self.runner, self.one_of(place), share))
+        self.do("look for what waits", check_pending(self.runner))
+
     async def delete_thread_of(self, key: str) -> None:
         await self.runner.delete_thread((await self.runner.get_task(key)).thread_id)
 
@@ -221,10 +297,13 @@ class Engine(Host, RuleBasedStateMachine):
         if not hasattr(self, "runner"):
             return
         self.judge()
-        for key, owned in self.runner._driver.cache._cached.items():
-            state = owned.state
-            if self.world.asks is not None and state.agent == "any" and state.ended == "completed":
-                assert state.output == {"right": True}, key
+        for key, cached in self.runner._driver.cache._cached.items():
+            for state in [each.state for each in cached.values()]:
+                self.check_answer(key, state)
+
+    def check_answer(self, key: str, state: TaskState) -> None:
+        if self.world.asks is not None and state.agent == "any" and state.ended == "completed":
+            assert state.output == {"right": True}, key
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -268,6 +347,7 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "finalize",
         "edit",
         "skip",
+        "look",
     }
     wanted |= {
         "pause",

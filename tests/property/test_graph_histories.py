@@ -15,6 +15,7 @@ import pytest
 
 from tests.property.graph_world import GraphWorld
 from tests.property.mortal import MortalStore
+from tests.property.reads import check_pending, check_reads
 from tests.property.world import FIRED, Host
 from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
@@ -305,6 +306,7 @@ class UndoForkVerbs(Host):
 
     def finish(self) -> None:
         """Bring every task to its end without further faults: none may hang, or wait for an answer that never comes."""
+        self.look()
         raised = RunOptions(
             limits=Limits(steps=500, tool_calls=900, model_calls=900),
             on_failure=FailurePolicy(model="fail", tool="fail"),
@@ -322,7 +324,14 @@ class UndoForkVerbs(Host):
                     break  # others have spoken in its thread since it failed
             else:
                 raise AssertionError(f"{task} does not come to its end: {result}")
+        self.look()
         self.honest()
+
+    def look(self) -> None:
+        """Read every task in every way."""
+        for number, task in enumerate(self.tasks):
+            self.do("look", check_reads(self.runner, task, 37 * number % 101))
+        self.do("look for what waits", check_pending(self.runner))
 
     async def finished(self, task: str, raised: RunOptions) -> None:
         if (await self.runner._driver.cache.load(task)).state.undo is not None:

@@ -315,7 +315,7 @@ class Host:
             audit_store(
                 self.life.real,
                 Evidence(requests=self.requests(), ledger=self.world.ledger),
-                live=lambda task: kept[task].state if task in kept else None,
+                live=lambda task: next((each.state for each in kept.get(task, {}).values()), None),
             )
         )
         assert violations == [], "\n".join(map(str, violations))

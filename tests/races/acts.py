@@ -119,7 +119,7 @@ class Side:
 
     async def open(self) -> None:
         await self.runner.store.open()
-        self.adopter = Adopter(self.runner._driver, tell=self._hear)
+        self.adopter = Adopter(self.runner._drivers, tell=self._hear)
         self.adopter._scanning.cancel()
         with suppress(asyncio.CancelledError):
             await self.adopter._scanning
@@ -180,6 +180,18 @@ class Side:
                 await runner.edit_call(task, "s1-0", {"text": "edited"})
             case "delete_thread":
                 await runner.delete_thread(task)
+            case "submit":
+                await runner.submit(AGENTS[act.agent], "Go", task_id=task)
+            case "fork":
+                await runner.fork(task, task_id=f"{task} forked")
+            case "edit what was created":
+                await runner.edit_step(task, f"edited at {act.at}", expect=1)
+            case "the same undo":
+                return str((await runner.undo_step(task, command_id="u1")).complete)
+            case "the same message":
+                await runner.send(task, "Hurry", command_id="m1")
+            case "the same hand on":
+                await runner.resume(task, drive=False, command_id="r1")
             case _:
                 raise ValueError(act.verb)
         return None

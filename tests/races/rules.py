@@ -93,6 +93,32 @@ async def is_made_once(told: Told) -> bool:
     return await told.count(e.TaskCreated) == 1 and (await told.runner.resume(told.task)).state == "completed"
 
 
+async def is_forked_once(told: Told) -> bool:
+    forks = await told.runner.store.rows(TaskFilter(base=told.task))
+    return [fork.task_id for fork in forks] == [f"{told.task} forked"]
+
+
+async def is_edited_once(told: Told) -> bool:
+    """Of two who edit what both saw, one does, and the other is told."""
+    refused = [outcome for outcome in (told.first, told.second) if outcome.raised is not None]
+    return len(refused) == 1 and await told.count(e.InputEdited) == 1
+
+
+async def is_undone_once(told: Told) -> bool:
+    """Both are told that the undo is complete, and one step was taken back."""
+    states = (told.first.state, told.second.state)
+    return states == ("True", "True") and await told.count(e.UndoRequested) == 1
+
+
+async def is_told_once(told: Told) -> bool:
+    return await told.count(e.InputReceived) == 1
+
+
+async def is_resumed_once(told: Told) -> bool:
+    row = await told.runner.store.row(told.task)
+    return await told.count(e.Resumed) == 1 and bool(row.wanted)
+
+
 async def is_whole_or_gone(told: Told) -> bool:
     """A thread that was deleted has no task, thread or message left; one that was not has its task whole."""
     if told.first.raised is None:
@@ -156,6 +182,20 @@ BUSY = frozenset({"TaskBusy"})
 RULES = (
     Rule("create", "create", "clerk", nothing, is_made_once),
     Rule("create", "run", "clerk", nothing, is_made_once),
+    Rule("submit", "submit", "clerk", nothing, is_made_once),
+    Rule("submit", "run", "clerk", nothing, is_made_once),
+    Rule("fork", "fork", "clerk", one_step_done, is_forked_once),
+    Rule(
+        "edit what was created",
+        "edit what was created",
+        "clerk",
+        created,
+        is_edited_once,
+        frozenset({"TaskBusy", "TaskMoved"}),
+    ),
+    Rule("the same undo", "the same undo", "clerk", one_step_done, is_undone_once),
+    Rule("the same message", "the same message", "clerk", one_step_done, is_told_once),
+    Rule("the same hand on", "the same hand on", "clerk", one_step_done, is_resumed_once),
     Rule(
         "delete_thread", "resume", "clerk", created, is_whole_or_gone, frozenset({"TaskBusy", "TaskNotFound"})
     ),

@@ -49,7 +49,7 @@ async def test_an_older_version_leaves_tasks_of_a_newer_format_alone(store, tmp_
     await next_version("leave", store, tmp_path)
     adoptions = []
     async with Runner(store, agents=[agent(tmp_path)]) as runner:
-        adopter = Adopter(runner._driver, tell=adoptions.append)
+        adopter = Adopter(runner._drivers, tell=adoptions.append)
         await asyncio.sleep(1.5)
         await adopter.stop()
         assert paid(tmp_path) == 0, "the older driver went on over an approval it knows nothing of"

@@ -14,5 +14,5 @@ async def test_a_cached_state_is_not_replaced_by_an_older_one() -> None:
         await runner.run_step(task)
         newer = await runner._driver.cache.load(task.task_id)
         runner._driver.cache.keep(older)
-        assert runner._driver.cache._cached[task.task_id] is newer
+        assert list(runner._driver.cache._cached[task.task_id].values()) == [newer]
         assert newer.state.seq > older.state.seq

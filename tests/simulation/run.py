@@ -47,6 +47,8 @@ RULES = {
     "skip": 1,
     "finalize": 1,
     "raise limits": 1,
+    "repeat": 4,
+    "hand on": 2,
     "watch": 1,
     "kill": 4,
     "stall": 3,
@@ -93,6 +95,9 @@ class Story:
         self.streams: list[Stream] = []
         self.commands: list[tuple[str, asyncio.Task[Any]]] = []
         self.cancelled: set[str] = set()
+        self.repeated = 0
+        """how many commands had an id"""
+
         self.told: set[tuple[str, str]] = set()
         self.problems: list[str] = []
 
@@ -179,13 +184,35 @@ class Story:
             "skip": lambda: runner.skip_step(task),
             "raise limits": lambda: runner.resume(task, options=RunOptions(limits=Limits(steps=20))),
             "watch": lambda: self.watch(process, task),
+            "hand on": lambda: runner.resume(task, drive=False),
         }
+        if rule == "repeat":
+            self.repeat(process, task)
+            return
         to, force = self.dice.choice([None, None, 0, 1]), self.dice.choice([True, False])
         verb = verbs.get(rule) or (lambda: getattr(runner, rule)(task))
         self.command(rule, process, verb, task)
         if rule == "race":
             other = self.dice.choice(self.world.processes)
             self.command("race", other, lambda: other.runner.resume(task), task)
+
+    def repeat(self, process: Process, task: str) -> None:
+        """Give one command three times, at one process and at another, as a caller does that gets no answer."""
+        self.repeated += 1
+        named: dict[str, Any] = {"command_id": f"c{self.repeated}", "by": "ada"}
+        verbs: dict[str, Callable[[Any], Coroutine[Any, Any, Any]]] = {
+            "send": lambda runner: runner.send(task, "words", **named),
+            "edit": lambda runner: runner.edit_step(task, "rather this", **named),
+            "pause": lambda runner: runner.pause(task, **named),
+            "interrupt": lambda runner: runner.interrupt(task, **named),
+            "resume": lambda runner: runner.resume(task, **named),
+            "hand on": lambda runner: runner.resume(task, drive=False, **named),
+            "undo": lambda runner: runner.undo_step(task, force=True, **named),
+            "skip": lambda runner: runner.skip_step(task, **named),
+        }
+        verb, other = self.dice.choice(list(verbs.values())), self.dice.choice(self.world.processes)
+        for each in (process, other, process):
+            self.command("repeat", each, partial(verb, each.runner), task)
 
     async def settle(self, process: Process, task: str) -> None:
         """Settle a call of a task, or of one below it, which is told at either."""
@@ -457,10 +484,19 @@ class Story:
         self.problems += [*map(str, violations), *world.early]
         self.fired["fenced commit"] += world.store.fenced
         for row in await self.rows():
+            carried_out: Counter[str] = Counter()
             for event in (await journal_of(world.store, row)).events:
                 self.fired[f"event {event.kind}"] += 1
+                if event.seq > row.base_seq and (getattr(event, "inbox", None) or "").startswith("command-"):
+                    carried_out[event.inbox.rpartition("-")[2]] += 1  # type: ignore[attr-defined]
                 if isinstance(event, e.ToolEnded):
                     self.fired[f"call {event.outcome}"] += 1
+            self.fired["repeated command carried out"] += len(carried_out)
+            self.problems += [
+                f"command {name} of {row.task_id} was carried out {times} times"
+                for name, times in carried_out.items()
+                if times > 1
+            ]
 
     async def exists(self, task: str) -> bool:
         return any(row.task_id == task for row in await self.rows())

@@ -45,7 +45,18 @@ from treadle.core.tools import EffectClass, ToolSpec
 from treadle.errors import ModelError, StoreUnavailable, TaskBusy, ToolsetUnavailable
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.policy.guardrails import GuardrailVerdict
-from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow, Tool
+from treadle.ports import (
+    Commit,
+    CommitDone,
+    Committed,
+    Driver,
+    InboxItem,
+    StoreChanges,
+    TaskFilter,
+    TaskRow,
+    Tool,
+    Wake,
+)
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit import LedgerEntry
@@ -285,12 +296,12 @@ class World:
                 if task.turn is not None:
                     task.epoch += 1  # another task was in the thread meanwhile
                 task.owned, task.turn = False, None
-        self.tell(process, ())
+        self.tell(process, StoreChanges(None))
 
-    def tell(self, source: Process, tasks: Sequence[str]) -> None:
+    def tell(self, source: Process, changes: StoreChanges) -> None:
         for process in self.processes:
             if process is not source:
-                process.hear(tasks)
+                process.hear(changes)
 
 
 class Server:
@@ -345,7 +356,7 @@ class Process:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         """what it is at, in the order in which it began: a set would have another order in each run"""
 
-        self.wakes: list[Callable[[Sequence[str]], None]] = []
+        self.wakes: list[Wake] = []
         self.context = copy_context()
         self.context.run(DRIVER.set, self)
         self.way = Way(self)
@@ -420,9 +431,9 @@ class Process:
         for then in held:
             asyncio.get_running_loop().call_soon(then, context=self.context)
 
-    def hear(self, tasks: Sequence[str]) -> None:
+    def hear(self, changes: StoreChanges) -> None:
         for wake in list(self.wakes):
-            self.later(0.02, lambda wake=wake: wake(tasks))
+            self.later(0.02, lambda wake=wake: wake(changes))
 
 
 class Way(WrappedStore):
@@ -479,10 +490,10 @@ class Way(WrappedStore):
                 if verdict.released:
                     if world.owners.get(commit.task_id) is process:
                         del world.owners[commit.task_id]
-                    world.tell(process, ())
                 elif commit.create is not None:
                     world.owners[commit.task_id] = process
                     world.name(commit.task_id)
+                world.tell(process, StoreChanges(frozenset((commit.task_id,)), owners=verdict.released))
             if trouble > 1 - world.trouble / 2:
                 world.fired["acknowledgement lost"] += 1
                 verdict = StoreUnavailable("the connection was lost")
@@ -528,7 +539,7 @@ class Way(WrappedStore):
     async def post(self, task_id: str, item: InboxItem) -> bool:
         await self._trip()
         is_new = await self._store.post(task_id, item)
-        self._world.tell(self._process, (task_id,))
+        self._world.tell(self._process, StoreChanges(mail=(task_id,)))
         return is_new
 
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
@@ -544,7 +555,7 @@ class Way(WrappedStore):
         row.driver = None if owner is None else Driver(str(owner), "here", owner.number, alive=True)
         return row
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+    def watch(self, wake: Wake) -> Callable[[], None]:
         self._process.wakes.append(wake)
         return lambda: self._process.wakes.remove(wake) if wake in self._process.wakes else None
 

@@ -45,7 +45,7 @@ async def test_json_lines_hold_facts_and_content_only_if_configured(tmp_path):
     assert {line["task_id"] for line in lines} == {result.task_id}
     assert {tuple(line["agent_path"]) for line in lines if "agent_path" in line} == {("looker",)}
     assert next(line for line in lines if line["kind"] == "tool_ended")["tool"] == "look"
-    assert all(line["format"] == 1 for line in lines)
+    assert all(line["format"] == 2 for line in lines)
     assert [line["kind"] for line in lines][:2] == ["drive_began", "task_created"]
     assert lines[-1] == {**lines[-1], "kind": "drive_ended", "state": "completed"}
     assert all(word not in plain.read_text() for word in ("violet", "mauve", "Beige", "found 1"))

@@ -1,6 +1,7 @@
 """Imports: tasks arrive exactly as they were exported, and nothing else is imported."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,17 @@ import pytest
 
 from tests.transfer.exports import AGENT, STORES, content, filled, put, shown
 from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle.core import events as e
+from treadle.drivers.commit import commit
+from treadle.engine.journal_writer import encode_record
 from treadle.errors import ImportRefused, TaskConflict
 from treadle.llm.scripted import call, text
-from treadle.ports import AT_ONCE, TaskFilter
+from treadle.ports import AT_ONCE, Commit, NewTask, TaskFilter
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, dump
 from treadle.testing.postgres import PostgresServer
+from treadle.transfer import exporting
 from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
@@ -219,3 +224,30 @@ async def test_an_imported_task_waits_for_its_timer_and_is_not_started(
         await runner.export_tasks(tmp_path / "all.jsonl")
         await taker.import_tasks(tmp_path / "all.jsonl")
         assert (await taker.store.row("t")).wanted == there
+
+
+@pytest.mark.parametrize(
+    ("row", "event", "where"),
+    [
+        ({"task_id": "acme\x1ft"}, {}, "line 2: the task holds a name with a unit separator"),
+        ({"thread_id": "acme\x1ftalk"}, {}, "line 2: the task holds a name with a unit separator"),
+        ({}, {"parent": "acme\x1ft"}, "event 1 holds a name with a unit separator"),
+        ({}, {"thread": "acme\x1ftalk"}, "event 1 holds a name with a unit separator"),
+    ],
+)
+async def test_an_import_names_nothing_of_another_tenant(
+    tmp_path: Path, row: dict[str, Any], event: dict[str, Any], where: str
+) -> None:
+    new = replace(NewTask("t", "agent", "talk", 1), **row)
+    created = replace(e.TaskCreated("agent", (), "talk"), **event)
+    created.seq, created.time = 1, 1
+    forged = MemoryStore()
+    record = encode_record([created], 1, b"")
+    await commit(forged, Commit(new.task_id, 1, record, new, "created", release=True))
+    with (tmp_path / "forged").open("wb") as out:
+        async with forged.snapshot() as snapshot:
+            await exporting.export(snapshot, out, [new.task_id])
+    async with Runner("memory:") as runner:
+        with pytest.raises(ImportRefused, match=where):
+            await runner.import_tasks(tmp_path / "forged")
+        assert (await runner.list_tasks()).items == ()

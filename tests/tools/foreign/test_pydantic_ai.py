@@ -335,6 +335,20 @@ async def test_a_layer_that_changes_its_answer_before_the_call_does_not_let_it_p
     assert "requires an approval now" in message
 
 
+async def test_a_call_of_another_tenant_with_the_same_ids_says_nothing_of_an_approval() -> None:
+    ran.clear()
+    toolset = shelf().approval_required(lambda ctx, definition, arguments: not ctx.deps.admin)
+    agent = agent_of([call("desk__pay", cents=2), text("Done.")], toolset)
+    async with Runner("memory:", agents=[agent]) as runner:
+        one, other = runner.scoped(tenant="one"), runner.scoped(tenant="other")
+        guest, admin = Person("Ada"), Person("Bo", admin=True)
+        assert (await one.run(agent, "Pay.", task_id="t", context=guest)).state == "waiting"
+        assert (await other.run(agent, "Pay.", task_id="t", context=admin)).state == "completed"
+        await one.approve("t")
+        result = await one.resume("t", context=guest)
+    assert (outcomes(result), ran) == ([("ok", "paid 2")], ["pay 2", "pay 2"])
+
+
 async def test_a_tool_that_asks_in_its_own_code_is_never_run_as_if_it_were_approved() -> None:
     ran.clear()
 

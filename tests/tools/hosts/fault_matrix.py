@@ -54,7 +54,7 @@ EXPECTED: Final[dict[str, tuple[str | None, ...]]] = {
     "leaves_a_grandchild": (None, None, OK, OK, None),
     "exits": (None, None, ERROR, ERROR, ERROR),
     "crashes": (None, None, ERROR, ERROR, ERROR),
-    "returns_200_megabytes": (ERROR, ERROR, ERROR, TIMEOUT, TIMEOUT),
+    "returns_200_megabytes": (ERROR, ERROR, ERROR, ERROR, ERROR),
     "yields_for_ever": (TIMEOUT, TIMEOUT, TIMEOUT, None, None),
     "returns_an_object": (ERROR, ERROR, ERROR, ERROR, ERROR),
     "returns_itself": (ERROR, ERROR, ERROR, ERROR, ERROR),

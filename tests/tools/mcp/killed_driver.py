@@ -37,7 +37,7 @@ async def main(journal: Path, *rest: str) -> None:
         async for event in handle.events():
             if event.kind == "tool_started":
                 await asyncio.sleep(0.5)
-                (connection,) = runner._driver._toolsets._connections.values()
+                (connection,) = runner._driver.toolsets._connections.values()
                 print(connection._live.process.pid, flush=True)
         await handle.result()
 

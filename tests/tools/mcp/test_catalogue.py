@@ -51,7 +51,7 @@ async def test_they_only_read_and_are_there_if_the_server_has_them_and_they_are_
     server, clerk, args, options, expected
 ):
     async with Runner("memory:") as runner:
-        bound = await runner._driver._toolsets.bind(clerk([text("ok")], server(*args, **options)))
+        bound = await runner._driver.toolsets.bind(clerk([text("ok")], server(*args, **options)))
     specs = {each.spec.name: each.spec for each in bound.tools}
     assert READING & set(specs) == expected
     assert {specs[name].effect for name in expected} <= {"read"}

@@ -21,7 +21,7 @@ ERAS = pytest.mark.parametrize("era", [(), ("--modern",)], ids=["handshake", "20
 
 def children(runner) -> list[int]:
     """The process ids of the servers of a runner."""
-    live = [each._live for each in runner._driver._toolsets._connections.values()]
+    live = [each._live for each in runner._driver.toolsets._connections.values()]
     return [each.process.pid for each in live if each is not None and each.process is not None]
 
 
@@ -63,7 +63,7 @@ async def test_a_server_is_given_its_own_environment_and_no_other(server, clerk,
 async def test_a_tool_that_declares_nothing_may_write_and_one_of_a_trusted_server_what_it_says(server, clerk):
     async def effects(desk):
         async with Runner("memory:") as runner:
-            bound = await runner._driver._toolsets.bind(clerk([text("ok")], desk))
+            bound = await runner._driver.toolsets.bind(clerk([text("ok")], desk))
         return {each.spec.name: each.spec.effect for each in bound.tools}
 
     assert set((await effects(server())).values()) == {"write"}
@@ -204,7 +204,7 @@ async def test_a_changed_definition_is_called_only_after_a_person_approved_it(se
         headless = await runner.run(clerk(script, desk), "go", options=RunOptions(interaction="headless"))
         assert headless.tool_executions[0].outcome == "denied"
         agent = clerk(script, desk)
-        bound = await runner._driver._toolsets.bind(agent)
+        bound = await runner._driver.toolsets.bind(agent)
         assert bound.tools[0].spec.description == "Add a note."
         result = await runner.run(agent, "go")
         assert (result.state, notes.read_text()) == ("waiting", "milk\n")
@@ -240,8 +240,8 @@ async def test_a_changed_definition_hid_behind_another_reason_and_pinning_it_voi
     async with Runner(store, policy=policy) as runner:
         assert (await runner.resume(result.task_id, agent=agent)).state == "completed"
         stored = await runner.store.read(result.task_id)
-    assert "ApprovalVoided" not in repr(stored)
-    assert "ApprovalRequested" in repr(stored)
+    assert "approval_voided" not in repr(stored)
+    assert "approval_requested" in repr(stored)
     assert notes.read_text() == "milk\n"
 
 

@@ -61,7 +61,7 @@ async def test_a_server_of_the_package_is_spoken_with_in_both_eras(clerk, protoc
         script = [call("shelf__add", title="Emma"), call("shelf__broken"), text("done")]
         async with Runner("memory:") as runner:
             result = await runner.run(clerk(script, shelf), "go")
-            (connection,) = runner._driver._toolsets._connections.values()
+            (connection,) = runner._driver.toolsets._connections.values()
             assert connection._live.client.protocol_version == spoken
     added, broken = result.tool_executions
     assert added.output == {"result": "Emma is on the shelf"}

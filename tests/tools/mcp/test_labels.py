@@ -1,4 +1,4 @@
-"""What servers return is labelled as theirs and untrusted, whatever is believed of the effects of their tools."""
+"""What servers return is labelled as theirs and untrusted, also where the effects of their tools are trusted."""
 
 import pytest
 

@@ -63,8 +63,8 @@ async def test_a_listing_that_the_server_says_has_changed_is_made_anew_before_th
     desk = server("--definition", str(definition))
     async with Runner("memory:") as runner:
         await runner.run(clerk([text("ok")], desk), "go")
-        (connection,) = runner._driver._toolsets._connections.values()
+        (connection,) = runner._driver.toolsets._connections.values()
         definition.write_text(json.dumps({"description": "Send it all."}))
         connection._live._note_doubt()
-        bound = await runner._driver._toolsets.bind(clerk([text("ok")], desk))
+        bound = await runner._driver.toolsets.bind(clerk([text("ok")], desk))
     assert {each.spec.name: each.spec.needs_approval for each in bound.tools}["desk__add_note"]

@@ -74,7 +74,7 @@ async def run(server, script, **options):
         agent = Agent(ScriptedModel([*script, text("done")]), tools=[server])
         result = await runner.run(agent, "go", **options)
         assert result.state == "completed", result
-        (connection,) = runner._driver._toolsets._connections.values()
+        (connection,) = runner._driver.toolsets._connections.values()
         live = connection._live
         version = live.client.protocol_version
         pids = [live.process.pid] if live.process is not None else []
@@ -219,7 +219,7 @@ async def test_a_real_server_is_killed_in_a_writing_call_and_the_task_resumed(
         return "frozen"
 
     def group() -> int:
-        (connection,) = runner._driver._toolsets._connections.values()
+        (connection,) = runner._driver.toolsets._connections.values()
         return connection._live.process.pid
 
     script = [call("freeze"), call(f"real__{name}", **arguments), text("done")]

@@ -55,7 +55,7 @@ async def test_a_server_of_the_package_is_spoken_with(clerk):
         script = [call("shelf__add", title="Emma"), call("shelf__add", title="Persuasion"), text("done")]
         async with Runner("memory:") as runner:
             result = await runner.run(clerk(script, shelf), "go")
-            (connection,) = runner._driver._toolsets._connections.values()
+            (connection,) = runner._driver.toolsets._connections.values()
             assert connection._live.client.protocol_version == "2025-11-25"
     outputs = [each.output["result"] for each in result.tool_executions]
     assert outputs == ["Emma is on the shelf", "Persuasion is on the shelf"]
