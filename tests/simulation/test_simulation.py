@@ -25,17 +25,20 @@ from treadle.engine.tool_calls import ToolCallInFlight
 from treadle.stores.memory import MemoryStore
 
 RUNS = 100
+MOST = 600
+"""Runs within which the rarest moments are met as often as they have to be: nearly always the first 200 are enough."""
 
 
 def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:
-    first = random.randrange(2**31)
-    print(f"python -m tests.simulation --seed {first} --runs {RUNS}")
+    first, runs = random.randrange(2**31), 0
+    print(f"python -m tests.simulation --seed {first} --runs {MOST}")
     fired: Counter[str] = Counter()
-    for seed in range(first, first + RUNS):
+    while runs < RUNS or (runs < MOST and missing(fired, runs)):
+        seed, runs = first + runs, runs + 1
         outcome = simulate(seed)
         assert not outcome.violations, f"python -m tests.simulation --seed {seed}\n{outcome.violations}"
         fired.update(outcome.fired)
-    assert missing(fired, RUNS) == []
+    assert missing(fired, runs) == []
 
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
