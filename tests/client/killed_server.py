@@ -1,5 +1,9 @@
-"""A server that tests kill: `python -m tests.client.killed_server PORT STORE`."""
+"""A server that tests kill: `python -m tests.client.killed_server PORT STORE STEPS`.
 
+Its tasks take so many steps and then wait for a model that never answers: they end only on another server.
+"""
+
+import asyncio
 import sys
 
 import uvicorn
@@ -18,8 +22,10 @@ def look(place: int) -> int:
     return place
 
 
-def answer(request: object) -> object:
+async def answer(request: object) -> object:
     turn = request.turn  # type: ignore[attr-defined]
+    if turn > most:
+        await asyncio.Event().wait()
     return (
         call("look", place=turn, delay=0.08)
         if turn < STEPS
@@ -30,5 +36,5 @@ def answer(request: object) -> object:
 AGENT = Agent(ScriptedModel(answer), name="seeker", tools=[look])
 
 if __name__ == "__main__":
-    port, store = sys.argv[1:]
+    port, store, most = *sys.argv[1:3], int(sys.argv[3])
     uvicorn.run(app(Runner(store, agents=[AGENT]), auth=ann), port=int(port), log_level="critical")

@@ -24,14 +24,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that stays free while its server is down: the system gives none below 32,768 by itself."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(20_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 @contextmanager
-def server(port: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.client.killed_server", str(port), store]
+def server(port: int, store: str, steps: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.client.killed_server", str(port), store, str(steps)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             yield process
@@ -39,12 +41,18 @@ def server(port: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-async def kill_now_and_then(port: int, store: str, chance: random.Random, done: asyncio.Event) -> int:
-    """Start servers and kill them at random instants after they answer, until the test is done; return how many."""
+async def kill_now_and_then(
+    port: int, store: str, chance: random.Random, begun: asyncio.Event, done: asyncio.Event
+) -> int:
+    """Start servers and kill them at random instants until the test is done; return how many.
+
+    The first one is killed once work has begun, which it cannot finish.
+    """
     kills = 0
     while True:
-        with server(port, store) as process:
+        with server(port, store, steps=STEPS if kills else 3) as process:
             await _answering(port, done)
+            await begun.wait()
             with suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), chance.uniform(0.1, 0.8) if kills < 3 else 60)
             process.kill()
@@ -64,10 +72,13 @@ async def _answering(port: int, done: asyncio.Event) -> None:
             await asyncio.wait_for(done.wait(), 0.02)
 
 
-async def streamed(remote: Client, task_id: str) -> list[Any]:
+async def streamed(remote: Client, task_id: str, begun: asyncio.Event) -> list[Any]:
     agent: Any = "seeker"
+    seen: list[Any] = []
     async with remote.run_stream(agent, "Where is it?", task_id=task_id) as stream:
-        seen = [event async for event in stream]
+        async for event in stream:
+            seen.append(event)
+            begun.set()
     assert stream.result.state == "completed"
     assert stream.result.steps == STEPS + 1
     return seen
@@ -95,15 +106,16 @@ async def test_runs_streams_and_steps_go_on_over_killed_servers(
 ) -> None:
     monkeypatch.setattr(connection, "LONGEST_PAUSE", 0.3)
     monkeypatch.setattr(connection, "FIRST_CONTACT", 60)  # it may be killed before it ever answered
-    port, store, done = free_port(), f"sqlite:///{tmp_path}/journal.db?lease=1", asyncio.Event()
-    killing = asyncio.ensure_future(kill_now_and_then(port, store, random.Random(seed), done))
+    port, store = free_port(), f"sqlite:///{tmp_path}/journal.db?lease=1"
+    begun, done = asyncio.Event(), asyncio.Event()
+    killing = asyncio.ensure_future(kill_now_and_then(port, store, random.Random(seed), begun, done))
     agent: Any = "seeker"
     try:
         async with client(f"http://127.0.0.1:{port}", patience=60) as remote, asyncio.timeout(100):
             await _answering(port, done)
             async with asyncio.TaskGroup() as group:
-                first = group.create_task(streamed(remote, "streamed"))
-                second = group.create_task(streamed(remote, "watched"))
+                first = group.create_task(streamed(remote, "streamed", begun))
+                second = group.create_task(streamed(remote, "watched", begun))
                 ran = group.create_task(remote.run(agent, "Where is it?", task_id="ran"))
                 group.create_task(stepped(remote, "stepped"))
             seen, watched, result = first.result(), second.result(), ran.result()
@@ -116,6 +128,7 @@ async def test_runs_streams_and_steps_go_on_over_killed_servers(
                 report = await remote.verify(task_id)
                 assert not report.findings
     finally:
+        begun.set()
         done.set()
         kills = await killing
     assert kills > 0
