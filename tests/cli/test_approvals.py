@@ -51,6 +51,17 @@ def test_a_waiting_call_is_shown_with_its_arguments_preview_rule_and_the_command
     assert treadle("tasks", "--json").document["items"][0]["waits_for"] == ["approval of refund"]
 
 
+def test_what_waits_is_listed_a_page_at_a_time(treadle: Any, desk: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    first = treadle("pending", "--limit", "1")
+    assert "500 cents" in first.out
+    assert "900 cents" not in first.out
+    page = treadle("pending", "--limit", "1", "--json").document
+    assert f"more: --cursor {page['cursor']}" in first.err
+    rest = treadle("pending", "--cursor", page["cursor"], "--json").document
+    assert ([item["request_id"] for item in rest["items"]], rest["cursor"]) == (["s1-1-ask1"], None)
+
+
 def test_an_approval_is_recorded_and_the_task_goes_on_at_the_next_resume(treadle: Any, desk: Any) -> None:
     treadle("run", "one", "go", "--task-id", "order-17")
     (item,) = treadle("pending", "--json").document["items"]

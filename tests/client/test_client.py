@@ -228,6 +228,13 @@ async def test_a_waiting_task_is_decided_on(remote: Client) -> None:
     assert [item.request_id for item in await remote.list_pending(waiting.task_id)] == [
         waiting.pending[0].request_id
     ]
+    other = await remote.run(DESK, "Order tea.")
+    both = [item.task_id async for item in await remote.list_pending(limit=1)]
+    assert [task_id for task_id in both if task_id in (waiting.task_id, other.task_id)] == [
+        other.task_id,
+        waiting.task_id,
+    ]
+    assert [item.task_id async for item in await remote.list_pending(other, limit=1)] == [other.task_id]
     with pytest.raises(TaskParked) as caught:
         await remote.run_step(waiting.task_id)
     assert caught.value.pending == waiting.pending

@@ -187,6 +187,7 @@ async def test_every_result_of_a_task_comes_back_as_it_was() -> None:
             (results.RunResult, sold),
             (results.RunResult, waiting),
             (tuple[results.Pending, ...], waiting.pending),
+            (results.PendingPage, await runner.list_pending()),
             (results.Task, await runner.get_task(sold.task_id)),
             (results.Task, fork),
             (results.StepOutputs, await runner.get_completed_steps(sold.task_id)),

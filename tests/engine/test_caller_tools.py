@@ -43,7 +43,7 @@ async def test_the_model_calls_a_tool_of_the_caller_and_reads_what_the_caller_br
     assert waiting.state == "waiting"
     (item,) = waiting.pending
     assert (item.kind, item.tool, item.arguments, item.schema) == ("call", "place", {"exact": True}, None)
-    assert await runner.list_pending(waiting.task_id) == (item,)
+    assert (await runner.list_pending(waiting.task_id)).items == (item,)
     assert [spec.name for spec in model.requests[0].tools][-1] == "place"
     await runner.complete(item.request_id, {"city": "Bonn"}, task=waiting.task_id, by="page")
     done = await runner.resume(waiting.task_id, agent=agent)

@@ -65,17 +65,17 @@ async def test_a_waiting_task_is_listed_with_how_many_of_its_requests_wait_for_a
 
         result = await runner.run(boss, "Go.")
         assert await listed() == {"boss": ("waiting", 0), "payer": ("waiting", 3)}
-        first, *_ = pending = await runner.list_pending(result.task_id)
-        assert await runner.list_pending() == pending
+        first, *_ = pending = (await runner.list_pending(result.task_id)).items
+        assert (await runner.list_pending()).items == pending
         for item in pending[:2]:
             await runner.approve(result.task_id, item.request_id)
         await runner.resume(result.task_id)
         assert await listed() == {"boss": ("waiting", 0), "payer": ("waiting", 1)}
-        assert len(await runner.list_pending()) == 1
+        assert len((await runner.list_pending()).items) == 1
         await runner.answer(result.task_id, value="this")
         await runner.resume(result.task_id)
         assert await listed() == {"boss": ("completed", 0), "payer": ("completed", 0)}
-        assert first not in await runner.list_pending()
+        assert first not in (await runner.list_pending()).items
 
 
 async def test_only_tasks_that_may_wait_for_a_person_are_read_to_list_what_waits(store):

@@ -57,6 +57,7 @@ async def shown(store: Any) -> dict[str, Any]:
             "ToolExecution": result.tool_executions[0],
             "TaskPage": await runner.list_tasks(),
             "TaskSummary": (await runner.list_tasks()).items[0],
+            "PendingPage": await runner.list_pending(),
             "ThreadPage": await runner.list_threads(),
             "ThreadMessages": await runner.get_thread("talk"),
             "Difference": await runner.diff(result.task_id, created),

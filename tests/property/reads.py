@@ -54,11 +54,11 @@ def _of_itself(result: RunResult) -> tuple[object, ...]:
 
 async def check_pending(runner: Runner) -> None:
     """What waits for a person is found in a list of all tasks as in each of them, also by what their rows tell."""
-    listed = await runner.list_pending()
+    listed = [item async for item in await runner.list_pending(limit=2)]
     each, rows = list[object](), await runner.store.rows(TaskFilter(limit=1_000))
     for row in rows:
         try:
-            items = await runner.list_pending(row.task_id)
+            items = [item async for item in await runner.list_pending(row.task_id, limit=1)]
         except (TaskNotFound, JournalCorrupt):
             continue
         own = [item for item in items if item.task_id == row.task_id and item.kind in FOR_PEOPLE]

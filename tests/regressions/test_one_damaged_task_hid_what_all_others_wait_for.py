@@ -23,7 +23,7 @@ async def test_what_other_tasks_wait_for_is_listed_beside_a_damaged_task(tmp_pat
     async with Runner(path) as runner:
         for name in ("damaged", "whole"):
             await runner.run(agent, "Pay.", task_id=name)
-        assert len(await runner.list_pending()) == 2
+        assert len((await runner.list_pending()).items) == 2
     connection = apsw.Connection(str(path))
     connection.execute(
         "UPDATE records SET data = x'00' WHERE task = (SELECT id FROM tasks WHERE key = 'damaged') AND seq > 3"

@@ -292,7 +292,7 @@ async def test_a_restart_between_question_approval_and_call_loses_and_repeats_no
     async with Runner(store) as runner:  # it has no code of the agent
         (pending,) = await runner.list_pending()
         await runner.approve(pending.task_id, pending.request_id)
-        assert await runner.list_pending() == ()
+        assert (await runner.list_pending()).items == ()
     async with Runner(store, agents=[bank.desk()]) as runner:
         assert (await runner.resume(task)).state == "completed"
         assert (await runner.resume(task)).state == "completed"
@@ -523,7 +523,7 @@ async def test_a_task_with_an_open_request_is_paused_undone_and_cancelled(runner
     result = await runner.resume(result.task_id)
     assert ([item.request_id for item in result.pending], bank.payments) == (["s1b1-0-ask1"], [])
     assert (await runner.cancel(result.task_id)).state == "cancelled"
-    assert (await runner.list_pending(), bank.payments) == ((), [])
+    assert ((await runner.list_pending()).items, bank.payments) == ((), [])
 
 
 async def test_a_stepper_is_told_of_the_request_and_steps_on_after_the_approval(
@@ -557,7 +557,7 @@ async def test_requests_are_listed_of_all_tasks_of_a_thread_and_of_a_task(runner
     assert {item.task_id for item in await runner.list_pending()} == {first.task_id, second.task_id}
     assert [item.task_id for item in await runner.list_pending(thread_id="talk")] == [first.task_id]
     assert [item.task_id for item in await runner.list_pending(second.task_id)] == [second.task_id]
-    assert await runner.handle(first.task_id).list_pending() == first.pending
+    assert (await runner.handle(first.task_id).list_pending()).items == first.pending
 
 
 async def test_a_headless_run_denies_what_needs_an_approval(runner: Runner, bank: Bank) -> None:
@@ -768,7 +768,7 @@ async def test_every_worker_waits_for_approvals(
     agent = made(bank)
     async with Runner(store) as runner:
         task = (await runner.run(agent, "Go.")).task_id
-        assert (len(await runner.list_pending(task)), bank.payments) == (1, [])
+        assert (len((await runner.list_pending(task)).items), bank.payments) == (1, [])
         await runner.approve(task)
     async with Runner(store, agents=[agent]) as runner:
         result = await runner.resume(task)

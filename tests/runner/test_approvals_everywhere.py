@@ -242,7 +242,7 @@ class World:
         async with self.runner(agent) as runner:
             result = await self.run(runner, agent)
             assert (result.state, self.payments) == ("waiting", [])
-            return await runner.list_pending("job")
+            return (await runner.list_pending("job")).items
 
 
 # ------------------------------------------------------------------------------------------------- cases
@@ -271,7 +271,7 @@ async def a_late_click(world: World) -> None:
         await runner.cancel("job")
         with pytest.raises(AlreadyDecided, match="not pending any more"):
             await runner.approve("job", item.request_id)
-        assert await runner.list_pending("job") == ()
+        assert (await runner.list_pending("job")).items == ()
     assert world.payments == []
 
 
@@ -319,7 +319,7 @@ async def a_restart_between(world: World) -> None:
         (pending,) = await runner.list_pending()
         assert (pending.request_id, pending.task_id) == (item.request_id, item.task_id)
         await runner.approve("job", pending.request_id)
-        assert await runner.list_pending() == ()
+        assert (await runner.list_pending()).items == ()
     async with world.runner(world.agent()) as runner:
         assert (await world.resume(runner)).state == "completed"
         assert (await world.resume(runner)).state == "completed"
@@ -404,7 +404,7 @@ async def a_foreign_task(world: World) -> None:
         ):
             with pytest.raises(CallNotFound):
                 await runner.approve("job", foreign)
-        assert len(await runner.list_pending("job")) == 1
+        assert len((await runner.list_pending("job")).items) == 1
     assert world.payments == []
 
 

@@ -108,7 +108,7 @@ async def test_requests_of_several_children_with_one_id_are_told_apart_by_their_
 ) -> None:
     boss = calling("boss", ledger.clerk("first"), ledger.clerk("second"), ledger.clerk("third"))
     root = (await runner.run(boss, "go")).task_id
-    items = await runner.list_pending(root)
+    items = (await runner.list_pending(root)).items
     assert [(item.task_id, item.request_id) for item in items] == [
         (f"{root}.s1-{n}", "s1-0-ask1") for n in range(3)
     ]
@@ -373,7 +373,7 @@ async def test_nothing_of_a_cancelled_tree_of_13_runs_after_a_second(
     handle = await runner.start(tree_of_13(ledger), "go")
     root = handle.task_id
     async with asyncio.timeout(20):
-        while len(await runner.list_pending(root)) < 5 or len(set(ledger.lines)) < 3:  # noqa: ASYNC110
+        while len((await runner.list_pending(root)).items) < 5 or len(set(ledger.lines)) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         kinds: list[str] = []
         while "call_deferred" not in kinds:
@@ -388,7 +388,7 @@ async def test_nothing_of_a_cancelled_tree_of_13_runs_after_a_second(
     await cancelling
     rows = [task async for task in await runner.list_tasks()]
     assert [task.state for task in rows] == ["cancelled"] * 13
-    assert await runner.list_pending() == ()
+    assert (await runner.list_pending()).items == ()
     assert runner.abandoned == ()
     await audited(runner)
     for task in rows:

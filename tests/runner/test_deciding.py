@@ -77,7 +77,7 @@ async def test_what_a_person_writes_is_decided(
     runner, task_id = waiting
     keys = Keys(*lines)
     dialogue = Dialogue(runner, keys, keys.line, by="ada")
-    items = await runner.list_pending(task_id)
+    items = (await runner.list_pending(task_id)).items
     assert await dialogue.decide(items) is decided
     await runner.resume(task_id)
     assert sorted(paid) == booked
@@ -118,7 +118,7 @@ async def test_a_rule_that_asks_about_every_call_takes_an_approval_for_one() -> 
 async def test_stop_denies_and_cancels(waiting: Any) -> None:
     runner, task_id = waiting
     keys = Keys("stop", "enough")
-    items = await runner.list_pending(task_id)
+    items = (await runner.list_pending(task_id)).items
     assert await Dialogue(runner, keys, keys.line).decide(items[:1])
     assert (await runner.result(task_id)).state == "cancelled"
     assert paid == []
@@ -130,7 +130,7 @@ async def test_an_error_in_the_arguments_is_shown_and_what_was_written_is_there_
 ) -> None:
     runner, task_id = waiting
     keys = Keys("e", '{"amount": "x"}', "", "")
-    items = await runner.list_pending(task_id)
+    items = (await runner.list_pending(task_id)).items
     assert not await Dialogue(runner, keys, keys.line).decide(items[:1])
     assert keys.drafts == ["", '{"amount":5}', '{"amount": "x"}', ""]
     assert any("amount: should be an integer" in line for line in keys.shown)
@@ -139,7 +139,7 @@ async def test_an_error_in_the_arguments_is_shown_and_what_was_written_is_there_
 @anyio
 async def test_a_request_that_was_decided_elsewhere_is_told_and_is_not_open(waiting: Any) -> None:
     runner, task_id = waiting
-    items = await runner.list_pending(task_id)
+    items = (await runner.list_pending(task_id)).items
     await runner.deny(task_id, items[0].request_id, by="bob")
     keys = Keys("y")
     assert await Dialogue(runner, keys, keys.line).decide(items[:1])
@@ -154,7 +154,7 @@ async def test_arguments_are_edited_in_an_editor(waiting: Any, monkeypatch: Any,
     script.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(script))
     keys = Keys("editor", "y")
-    items = await runner.list_pending(task_id)
+    items = (await runner.list_pending(task_id)).items
     assert await Dialogue(runner, keys, keys.line).decide(items[:1])
     assert any("should be an integer" in line for line in keys.shown)
     await runner.resume(task_id)

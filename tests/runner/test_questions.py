@@ -135,7 +135,7 @@ async def test_an_answer_that_does_not_fit_is_refused_where_it_is_given_and_the_
         await runner.answer(result.task_id, value=value)
     assert why in str(refusal.value)
     assert "s1-0-q1, which stays open" in str(refusal.value)
-    assert await runner.list_pending(result.task_id) == result.pending
+    assert (await runner.list_pending(result.task_id)).items == result.pending
     assert await only(runner, result.task_id, "command_rejected") == []
 
 
@@ -168,7 +168,7 @@ async def test_an_answer_that_no_export_could_hold_or_no_error_could_show_is_ref
     result = await runner.run(agent, "Go.")
     with pytest.raises(ConfigurationError, match="answer: value must be JSON data"):
         await runner.answer(result.task_id, value=value)
-    assert await runner.list_pending(result.task_id) == result.pending
+    assert (await runner.list_pending(result.task_id)).items == result.pending
 
 
 async def test_the_same_answer_again_changes_nothing_and_another_is_refused(
@@ -383,7 +383,7 @@ async def test_a_task_with_an_open_question_is_paused_undone_and_cancelled(
     (execution,) = result.tool_executions
     assert (result.state, execution.outcome) == ("cancelled", "cancelled")
     assert "inquire asked a person and does not go on: the task was cancelled" in str(execution.error)
-    assert await runner.list_pending() == ()
+    assert (await runner.list_pending()).items == ()
     with pytest.raises(AlreadyDecided, match="ended as cancelled"):
         await runner.answer(result.task_id, "s1b1-0-q1", value="no")
 
@@ -544,7 +544,7 @@ async def test_the_tools_of_every_worker_ask(
     agent = made(hotel)
     async with Runner(store) as runner:
         task = (await runner.run(agent, "Go.")).task_id
-        assert (len(await runner.list_pending(task)), hotel.book) == (1, ["held in Rome"])
+        assert (len((await runner.list_pending(task)).items), hotel.book) == (1, ["held in Rome"])
         await runner.answer(task, value=SINGLE)
     async with Runner(store, agents=[agent]) as runner:
         result = await runner.resume(task)
@@ -603,7 +603,7 @@ async def test_step_functions_ask_and_are_entered_again_by_another_process(store
         if result.state != "waiting":
             break
         async with Runner(store, agents=[agent]) as runner:
-            for item in reversed(await runner.list_pending(result.task_id)):
+            for item in reversed((await runner.list_pending(result.task_id)).items):
                 assert (item.kind, item.tool) == ("question", "")
                 await runner.answer(result.task_id, item.request_id, value=ANSWERS[item.text], by="ann")
             result = await runner.resume(result.task_id)

@@ -216,7 +216,7 @@ class Story:
 
     async def settle(self, process: Process, task: str) -> None:
         """Settle a call of a task, or of one below it, which is told at either."""
-        waits_for = await process.runner.list_pending(task)
+        waits_for = (await process.runner.list_pending(task)).items
         for pending in [wait for wait in waits_for if wait.kind == "settlement"][:1]:
             chance = self.world.chance("settle", self.world.name(pending.task_id), pending.request_id)
             verdict = chance.choice([Happened("so"), NotHappened()])
@@ -232,7 +232,7 @@ class Story:
         Return how many requests there were.
         """
         runner, root = process.runner, task
-        waits_for = await runner.list_pending(root)
+        waits_for = (await runner.list_pending(root)).items
         for pending in waits_for:
             task = self.world.chance("at", pending.task_id, pending.request_id).choice(
                 [root, pending.task_id]

@@ -51,7 +51,7 @@ from treadle import (
 )
 from treadle import __version__ as version
 from treadle.core.messages import Json
-from treadle.engine.results import Difference, StepOutputs, TaskPage, ThreadMessages
+from treadle.engine.results import Difference, PendingPage, StepOutputs, TaskPage, ThreadMessages
 from treadle.events import Delta, Event
 from treadle.models import OpenAI, Retry, Timeout
 from treadle.ports import Tool
@@ -364,6 +364,7 @@ async def steps(runner: Runner) -> None:
     assert_type(await runner.fork(task, agent=plain), Task[str])
     assert_type(runner.handle(task), RunHandle[Invoice])
     assert_type(await runner.list_tasks(state="failed"), TaskPage)
+    assert_type(await runner.list_pending(), PendingPage)
     assert_type(await runner.get_thread("t"), ThreadMessages)
     assert_type(await runner.diff(task, task), Difference)
     assert_type(await runner.finalize(task), RunResult[Invoice])

@@ -34,19 +34,26 @@ async def pending(
         ),
     ] = None,
     thread: Annotated[str | None, typer.Option("--thread", help="Only tasks in this thread.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="The most requests to list.")] = 100,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
+    ] = None,
 ) -> int:
     """List what waits for a person: calls to approve, questions, and calls whose outcome is unknown."""
     async with session.runner() as runner:
         if task is not None and thread is not None:
             raise ConfigurationError("pending takes TASK or --thread, not both")
         task_id = (await find_task(runner, task)).task_id if task is not None else None
-        items = await runner.list_pending(task_id, thread_id=thread)
-    session.screen.document({"items": items, "cursor": None})
+        page = await runner.list_pending(task_id, thread_id=thread, limit=limit, cursor=cursor)
+    items = page.items
+    session.screen.document({"items": items, "cursor": page.cursor})
     for task_id in dict.fromkeys(item.task_id for item in items):
         session.screen.line(("● ", "yellow"), task_id)
         print_pending_items(session, [item for item in items if item.task_id == task_id])
     if not items:
         session.screen.note("nothing waits for a person")
+    if page.cursor is not None:
+        session.screen.note(f"more: --cursor {page.cursor}")
     return 0
 
 
@@ -127,7 +134,7 @@ async def answer(
     request, written = (words[0], words[1]) if len(words) == 2 else (None, words[0])
     async with session.runner() as runner:
         row = await find_task(runner, task)
-        items = await runner.list_pending(row.task_id)
+        items = [item async for item in await runner.list_pending(row.task_id)]
         asked = [item for item in items if item.kind == "question" and request in (None, item.request_id)]
         wanted = [item.arguments.get(item.argument) for item in items if item.argument is not None]
         if wanted or agent is not None:

@@ -140,7 +140,7 @@ class _Row:
         if item.steps is not None and item.driver is None and not waits:
             return cls(item, None)
         try:
-            pending = await runner.list_pending(item.task_id) if waits else ()
+            pending = [each async for each in await runner.list_pending(item.task_id)] if waits else ()
             return cls(item, await runner.get_task(item.task_id), pending=pending)
         except JournalCorrupt:
             return cls(item, None, is_damaged=True)

@@ -163,7 +163,7 @@ class Watch:
         steering, prompt = self._steering, self._prompt
         if steering is None or prompt is None:
             return
-        for item in await self._runner.list_pending(self._task_id):
+        async for item in await self._runner.list_pending(self._task_id):
             key = item.task_id, item.request_id
             if item.kind not in FOR_PEOPLE or key in self._asked:
                 continue
@@ -174,8 +174,8 @@ class Watch:
 
     async def _is_open(self, item: Pending) -> bool:
         """Whether a request is still open: another question may have taken its time."""
-        pending = await self._runner.list_pending(item.task_id)
-        return any(other.request_id == item.request_id for other in pending)
+        pending = [other.request_id async for other in await self._runner.list_pending(item.task_id)]
+        return item.request_id in pending
 
     def _dialogue(self, prompt: Prompt) -> Dialogue:
         screen = self._screen

@@ -65,7 +65,7 @@ ROWS: Final[dict[str, Row]] = {
     "get_artifact": Row("GET", "tasks/{task}/artifacts/{artifact_id}", File),
     "get_thread": Row("GET", "threads/{thread_id}/messages", results.ThreadMessages),
     "list_threads": Row("GET", "threads", results.ThreadPage, ("limit", "cursor")),
-    "list_pending": Row("GET", "pending", tuple[results.Pending, ...], ("thread_id",)),
+    "list_pending": Row("GET", "pending", results.PendingPage, ("thread_id", "limit", "cursor")),
     "list_grants": Row("GET", "grants", tuple[StandingGrant, ...], ("thread_id", "revoked")),
     "diff": Row("GET", "diff", results.Difference, ("a", "b")),
     "verify": Row("GET", "tasks/{task}/verify", VerifyReport),

@@ -396,7 +396,7 @@ def _row_of(verb: str, given: Given) -> Row:
     """Return the row of a verb with some arguments; raises for what only the process with the store can do."""
     row = ROWS[verb]
     if verb == "list_pending" and given.get("task") is not None:
-        return Row(row.method, "tasks/{task}/pending", row.result)
+        return Row(row.method, "tasks/{task}/pending", row.result, ("limit", "cursor"))
     if verb in ("complete", "fail", "progress") and given.get("task") is None:
         task_id = task_of_ticket(given["ticket"]) if isinstance(given["ticket"], str) else None
         if task_id is None:

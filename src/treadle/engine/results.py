@@ -594,6 +594,24 @@ class ThreadPage(Page[ThreadSummary, str]):
         return View(title="ThreadPage", facts=(("cursor", self.cursor),), tables=(table,))
 
 
+@frozen
+class PendingPage(Page[Pending, str]):
+    """Some of what waits for a person; `cursor` asks for the next page, None when there is none.
+
+    `for` goes over the requests of this page, `async for` also over those of all later pages.
+    """
+
+    items: tuple[Pending, ...]
+    cursor: str | None
+
+    def _view(self) -> View:
+        columns = ("task", "request", "kind", "what waits")
+        rows = Table(
+            "pending", columns, self.items, lambda each: (each.task_id, each.request_id, each.kind, each.text)
+        )
+        return View(title="PendingPage", facts=(("cursor", self.cursor),), tables=(rows,))
+
+
 @explains_names("ThreadMessages")
 class ThreadMessages(Displayed, tuple[Message, ...]):
     """The messages of a thread, the oldest first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import reprlib
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
@@ -19,9 +20,10 @@ from treadle.core.messages import Json
 from treadle.core.permits import STANDING, StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
+from treadle.drivers.arguments import page as check_page
 from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import Pending, pending_for_people
+from treadle.engine.results import Pending, PendingPage, pending_for_people
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import (
     AlreadyDecided,
@@ -40,6 +42,9 @@ from treadle.runner.views import Ref, id_of
 _PAGE: Final = 200
 _MAY_WAIT: Final = ("waiting", "running", "paused", "interrupted")
 """The states of tasks that may wait for a person."""
+
+_Group: TypeAlias = tuple[str, list[Pending]]
+"""The requests of one task, with its place in the list."""
 
 Answer = e.ApprovalGiven | e.ApprovalDenied | e.QuestionAnswered
 """The decision of a person on a request."""
@@ -99,35 +104,75 @@ class ApprovalVerbs(ControlVerbs):
 
     @verb
     async def list_pending(
-        self, task: Ref | None = None, *, thread_id: str | None = None
-    ) -> tuple[Pending, ...]:
+        self,
+        task: Ref | None = None,
+        *,
+        thread_id: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> PendingPage:
         """Return what waits for a person: approvals, questions, settlements, of tasks and of the tasks below them.
 
-        Of all tasks, those are left out whose journals cannot be read here: `verify` names them.
+        `for` goes over the requests of the page, `async for` also over those of later pages. Those of `runner.sync` are
+        a plain `for`, over all pages. No request that waits all the while is left out. A page may repeat requests of an
+        earlier one if the last request of that page was decided meanwhile. A list of all tasks leaves out tasks whose
+        journals cannot be read here: `verify` names them.
 
         Args:
-            task: the task, or its id; by default all tasks of the store.
+            task: the task, or its id; by default all tasks of the store, the newest first.
             thread_id: only of tasks in this thread.
+            limit: the most requests of a page, 1 to 1,000.
+            cursor: the `cursor` of the page before.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            ConfigurationError: an argument cannot be what its name says.
         """
-        if task is not None:
-            return tuple(
-                [item async for state in self._tree(id_of(task)) for item in pending_for_people(state)]
+        check_page("list_pending", limit, cursor)
+        place, slash, last = ("", "/", "") if cursor is None else cursor.rpartition("/")
+        if not slash:
+            raise ConfigurationError(
+                f"list_pending: cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
             )
-        pending: list[Pending] = []
-        after, time_slice = None, TimeSlice()
+        if task is None:
+            groups = self._pending_of_all(thread_id, place, last)
+        else:
+            groups = self._pending_of_tree(id_of(task), place, last)
+        page = await _first_of(groups, limit)
+        return page.followed_by(
+            lambda after: self.list_pending(task, thread_id=thread_id, limit=limit, cursor=after)
+        )
+
+    async def _pending_of_all(self, thread_id: str | None, place: str, last: str) -> AsyncIterator[_Group]:
+        """Yield what waits behind a request of a page, a task at a time, each with the cursor of its row."""
+        wanted = TaskFilter(_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=place or None, pending=True)
+        rows = await self._store.rows(wanted)
+        is_last = len(rows) < _PAGE
+        if last and (split := await self._cache.row_or_none(place.partition(".")[2])) is not None:
+            rows = [split, *rows]
+        time_slice = TimeSlice()
         while True:
-            wanted = TaskFilter(_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=after, pending=True)
-            rows = await self._store.rows(wanted)
             for row in rows:
+                items = list[Pending]()
                 with suppress(
                     TaskNotFound, JournalCorrupt, TaskTooNew
                 ):  # deleted meanwhile, or cannot be read
-                    pending += pending_for_people((await self._cache.load(row.task_id, row)).state)
+                    items = pending_for_people((await self._cache.load(row.task_id, row)).state)
+                yield row.cursor, _behind(items, last) if row.cursor == place else items
                 if time_slice.is_over:
                     await time_slice.pause()
-            if len(rows) < _PAGE:
-                return tuple(pending)
-            after = rows[-1].cursor
+            if is_last:
+                return
+            rows = await self._store.rows(replace(wanted, cursor=rows[-1].cursor))
+            is_last = len(rows) < _PAGE
+
+    async def _pending_of_tree(self, task_id: str, place: str, last: str) -> AsyncIterator[_Group]:
+        """Yield what waits behind a request of a page, a task of the tree at a time, each with its id."""
+        groups = [(state.task_id, pending_for_people(state)) async for state in self._tree(task_id)]
+        ids = [each for each, _ in groups]
+        start = ids.index(place) if place in ids else 0
+        for each, items in groups[start:]:
+            yield each, _behind(items, last) if each == place else items
 
     @verb
     async def approve(
@@ -224,7 +269,10 @@ class ApprovalVerbs(ControlVerbs):
         """
         written = _as_json(value)
         items = [
-            item for item in await self.list_pending(id_of(task)) if request_id in (None, item.request_id)
+            item
+            async for state in self._tree(id_of(task))
+            for item in pending_for_people(state)
+            if request_id in (None, item.request_id)
         ]
         wanted = [item for item in items if item.argument is not None]
         if len(wanted) == 1 and not any(item.kind == "question" for item in items):
@@ -418,6 +466,31 @@ class ApprovalVerbs(ControlVerbs):
             if isinstance(event, _ABOUT_REQUESTS) and _request_of(event) == request_id:
                 newest = event
         return newest
+
+
+async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
+    """Return a page of the first requests; its cursor names the place of its last task, and its last request if more
+    requests of that task follow.
+    """
+    items = list[Pending]()
+    place = ""
+    async for where, group in groups:
+        room = limit - len(items)
+        if group and not room:
+            return PendingPage(tuple(items), f"{place}/")
+        items += group[:room]
+        if len(group) > room:
+            return PendingPage(tuple(items), f"{where}/{items[-1].request_id}")
+        place = where if group else place
+    return PendingPage(tuple(items), None)
+
+
+def _behind(items: list[Pending], last: str) -> list[Pending]:
+    """Return the requests of a task behind one, and all of them if that one waits no more; none without a request."""
+    if not last:
+        return []
+    ids = [item.request_id for item in items]
+    return items[ids.index(last) + 1 :] if last in ids else items
 
 
 def _check_kind(states: list[TaskState], request_id: str, verdict: _Verdict) -> None:

@@ -15,7 +15,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
 from treadle.engine.options import RunOptions
 from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage
-from treadle.engine.results import Pending, RunResult, Task, UndoReport
+from treadle.engine.results import PendingPage, RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.ports import ContextT, OutputT, OutputT_co
 from treadle.runner.background import BackgroundVerbs
@@ -206,9 +206,9 @@ class RunHandle(Generic[OutputT_co]):
             self.task_id, request_id, verdict, expect=expect, by=by, command_id=command_id
         )
 
-    async def list_pending(self) -> tuple[Pending, ...]:
+    async def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> PendingPage:
         """See `Runner.list_pending`. Of this task and of those below it."""
-        return await self._runner.list_pending(self.task_id)
+        return await self._runner.list_pending(self.task_id, limit=limit, cursor=cursor)
 
     async def approve(
         self,

@@ -22,6 +22,7 @@ from treadle.engine.results import (
     CompactionReport,
     Difference,
     Pending,
+    PendingPage,
     PruneReport,
     RunResult,
     StepInfo,
@@ -149,6 +150,20 @@ class SyncThreadPage(ThreadPage):
         return cls(page.items, page.cursor).followed_by(page.turn)
 
     def __iter__(self) -> Iterator[ThreadSummary]:
+        return one_by_one(aiter(self))
+
+
+class SyncPendingPage(PendingPage):
+    """Some of what waits for a person; a plain `for` goes over these requests and those of all later pages."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, page: PendingPage) -> Self:
+        """Return a page of the runner as one of `runner.sync`."""
+        return cls(page.items, page.cursor).followed_by(page.turn)
+
+    def __iter__(self) -> Iterator[Pending]:
         return one_by_one(aiter(self))
 
 
@@ -297,9 +312,9 @@ class SyncHandle(Generic[OutputT_co]):
         """See `Runner.settle`."""
         BRIDGE.run(self._handle.settle(request_id, verdict, expect=expect, by=by, command_id=command_id))
 
-    def list_pending(self) -> tuple[Pending, ...]:
+    def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> SyncPendingPage:
         """See `Runner.list_pending`. Of this task and of those below it."""
-        return BRIDGE.run(self._handle.list_pending())
+        return SyncPendingPage.of(BRIDGE.run(self._handle.list_pending(limit=limit, cursor=cursor)))
 
     def approve(
         self,
@@ -1014,9 +1029,18 @@ class SyncRunner:
             self._runner.settle(task, request_id, verdict, expect=expect, by=by, command_id=command_id)
         )
 
-    def list_pending(self, task: Ref | None = None, *, thread_id: str | None = None) -> tuple[Pending, ...]:
+    def list_pending(
+        self,
+        task: Ref | None = None,
+        *,
+        thread_id: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> SyncPendingPage:
         """See `Runner.list_pending`."""
-        return BRIDGE.run(self._runner.list_pending(task, thread_id=thread_id))
+        return SyncPendingPage.of(
+            BRIDGE.run(self._runner.list_pending(task, thread_id=thread_id, limit=limit, cursor=cursor))
+        )
 
     def approve(
         self,

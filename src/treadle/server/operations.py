@@ -44,8 +44,6 @@ PAGE: Final = 200
 MOST_EVENTS: Final = 500
 """Events of a page that a request may ask for, and gets if it says nothing."""
 
-PENDING: Final = tuple[results.Pending, ...]
-
 
 @frozen(kw_only=True)
 class Operation:
@@ -257,7 +255,14 @@ _LISTS: Final = (
         access="admin",
         query=("since", "until", "by", "agent", "labels"),
     ),
-    _get("list_pending", "pending", "List what all tasks wait for.", PENDING, query=("thread_id",)),
+    _get(
+        "list_pending",
+        "pending",
+        "List what all tasks wait for.",
+        results.PendingPage,
+        query=("thread_id", "limit", "cursor"),
+        most=PAGE,
+    ),
     _get(
         "list_threads",
         "threads",
@@ -318,8 +323,10 @@ _READS: Final = (
         "list_pending_of_task",
         "tasks/{task}/pending",
         "List what a task and the tasks below it wait for.",
-        PENDING,
+        results.PendingPage,
         verb="list_pending",
+        query=("limit", "cursor"),
+        most=PAGE,
     ),
     _get(
         "get_artifact",

@@ -32,7 +32,10 @@ _FIELDS: Final = (
 def position(cursor: str) -> tuple[int, str]:
     """Return the time and the id behind which a list goes on; raises `ConfigurationError`."""
     created, dot, task_id = cursor.partition(".")
-    if not dot or not (created.isascii() and created.isdecimal()):
+    is_time = (
+        created.isascii() and created.isdecimal() and len(created) < 19
+    )  # what a column of a store holds
+    if not dot or not is_time or "\0" in task_id:
         raise ConfigurationError(
             f"cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
         )
