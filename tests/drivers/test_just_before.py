@@ -21,6 +21,7 @@ from treadle import (
     StepContext,
     Text,
     ToolCall,
+    ToolContext,
     tool,
 )
 from treadle.errors import AlreadyDecided, TaskFinished, TreadleError
@@ -171,6 +172,63 @@ async def test_of_two_different_settlements_of_a_call_at_once_one_is_refused() -
     with pytest.raises(AlreadyDecided):
         await here.settle(handle.task_id, call_id, Happened("paid"))
     await here.settle(handle.task_id, call_id, NotHappened())  # the same verdict again says nothing new
+
+
+@tool(timeout=0.01)
+async def doubt(ctx: ToolContext[Any]) -> str:
+    """Take too long the first time: whether it took effect is not known."""
+    if ctx.attempt == 1:
+        await asyncio.sleep(60)
+    return "done again"
+
+
+@pytest.mark.parametrize("verdict", [Happened("told"), NotHappened()], ids=["other", "same"])
+async def test_a_settlement_behind_another_that_drove_the_task_to_its_end_is_told_what_was_settled(
+    verdict: Happened | NotHappened,
+) -> None:
+    store = Crossroads()
+    agent = Agent(ScriptedModel([call("doubt"), text("Done.")]), name="doubter", tools=[doubt])
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    assert (await here.run(agent, "Go", task_id="t")).state == "waiting"
+
+    async def settle_and_drive() -> None:
+        await there.settle("t", "s1-0", NotHappened())
+        assert (await there.resume("t")).state == "completed"
+
+    store.other = settle_and_drive
+    if isinstance(verdict, NotHappened):
+        await here.settle("t", "s1-0", verdict)
+    else:
+        with pytest.raises(AlreadyDecided, match="not_happened"):
+            await here.settle("t", "s1-0", verdict)
+    assert (await here.result("t")).tool_executions[0].output == "done again"
+
+
+@pytest.mark.parametrize("word", ["approve", "deny"])
+async def test_a_decision_behind_another_that_drove_the_task_to_its_end_is_told_what_was_decided(
+    word: str,
+) -> None:
+    store = Crossroads()
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay"), text("Done.")]), name="payer", tools=[pay])
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    assert (await here.run(agent, "Pay", task_id="t")).state == "waiting"
+
+    async def approve_and_drive() -> None:
+        await there.approve("t")
+        assert (await there.resume("t")).state == "completed"
+
+    store.other = approve_and_drive
+    if word == "approve":
+        await here.approve("t", "s1-0-ask1")
+    else:
+        with pytest.raises(AlreadyDecided, match="was approved already"):
+            await here.deny("t", "s1-0-ask1")
 
 
 async def test_an_edit_returns_the_step_that_was_edited_also_when_the_task_is_cancelled_right_after() -> None:

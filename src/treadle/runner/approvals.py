@@ -384,11 +384,12 @@ class ApprovalVerbs(ControlVerbs):
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(
-                answer, e.CommandRejected
-            ):  # another decision, its expiry, or the call's end was first
+                dismissed = answer is None and not await self._commands.is_unread(state.task_id, item_id)
+            if isinstance(answer, e.CommandRejected) or dismissed:
+                # Another decision, its expiry, or the end of the call or the task was first.
                 now = await self._state(state.task_id)
-                if any(other.request_id == item.request_id for other in pending_for_people(now)):
+                is_pending = any(other.request_id == item.request_id for other in pending_for_people(now))
+                if isinstance(answer, e.CommandRejected) and is_pending:
                     raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
                 await self._check_decided([now], item.request_id, verdict)
         if state.parent is not None:

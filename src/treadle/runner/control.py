@@ -423,9 +423,12 @@ class ControlVerbs(ViewVerbs):
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(answer, e.CommandRejected):  # another settlement was first, or the task has moved
-                check_unmoved(state.task_id, answer.seq - 1, expect)
-                await self._check_settled(await self._state(state.task_id), request_id, verdict)
+                dismissed = answer is None and not await self._commands.is_unread(state.task_id, item_id)
+            if isinstance(answer, e.CommandRejected) or dismissed:
+                # Another settlement was first, or the task has moved, perhaps to its end.
+                now = await self._state(state.task_id)
+                check_unmoved(state.task_id, now.seq if answer is None else answer.seq - 1, expect)
+                await self._check_settled(now, request_id, verdict)
         if state.parent is not None:
             await self._commands.tell_parents(await self._cache.row(state.task_id))
 
@@ -453,19 +456,26 @@ class ControlVerbs(ViewVerbs):
     ) -> None:
         """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
         call = state.find_call(undone_call(request_id))
-        if call is not None:
-            _check_same(state, call, request_id, verdict)
+        if call is not None and _is_settled_so(call, request_id, verdict):
             return
-        # An undo that has ended took the call away with its step; the journal still tells how it was settled.
+        # The call went on since, or an undo took it away with its step; the journal still tells how it was settled.
         settled: e.OutcomeSettled | None = None
+        since = call.began if call is not None else 0  # before that, a call of this id was taken back
         for _, event in events_with_epochs(state.task_id, await self._store.read(state.task_id)):
-            if isinstance(event, e.OutcomeSettled) and event.call == request_id:
+            if isinstance(event, e.OutcomeSettled) and event.call == request_id and event.seq > since:
                 settled = event
-        if settled is None:
+        if settled is not None:
+            how = settled.verdict
+            if how == "not_happened" and isinstance(verdict, NotHappened):
+                return
+            if how == "happened" and isinstance(verdict, Happened) and settled.output == verdict.output:
+                return
+        elif call is not None:
+            how = call.undo_status if is_undo(request_id) else call.outcome or call.status
+        else:
             raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
-        if settled.verdict != ("happened" if isinstance(verdict, Happened) else "not_happened"):
-            message = f"task {state.task_id}: call {request_id} is settled as {settled.verdict}"
-            raise AlreadyDecided(message, task_id=state.task_id)
+        message = f"task {state.task_id}: call {request_id} is settled; it is {how}"
+        raise AlreadyDecided(message, task_id=state.task_id)
 
 
 def several_pending(
@@ -481,14 +491,9 @@ def several_pending(
     return ConfigurationError(f"{verb}: name {which} that are pending: {', '.join(named)}")
 
 
-def _check_same(state: TaskState, call: CallState, request_id: str, verdict: Happened | NotHappened) -> None:
-    """Raise unless a call was settled like this."""
-    undoes = is_undo(request_id)
-    if _was_undone(call, verdict) if undoes else _was_settled(call, verdict):
-        return
-    how = call.undo_status if undoes else call.outcome or call.status
-    message = f"task {state.task_id}: call {request_id} is settled; it is {how}"
-    raise AlreadyDecided(message, task_id=state.task_id)
+def _is_settled_so(call: CallState, request_id: str, verdict: Happened | NotHappened) -> bool:
+    """Whether a call stands as this verdict left it."""
+    return _was_undone(call, verdict) if is_undo(request_id) else _was_settled(call, verdict)
 
 
 def _was_settled(call: CallState, verdict: Happened | NotHappened) -> bool:
