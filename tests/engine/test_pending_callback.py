@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.events import ApprovalRequested
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
 from treadle.testing import clock
@@ -59,6 +60,37 @@ async def test_a_function_that_leaves_it_to_others_lets_the_task_rest_and_is_tol
         await runner.approve(result.task_id, "s1-0-ask1")
         assert (await runner.resume(result.task_id)).state == "waiting"
     assert (PAID, len(told)) == ([1], 2)
+
+
+async def test_a_function_is_told_in_the_order_of_the_calls_also_if_an_earlier_one_is_judged_for_longer() -> (
+    None
+):
+    """Judgements read the store beside each other, and so end in any order."""
+    told, is_judged = list[str](), asyncio.Event()
+
+    async def decide(amount: int) -> bool:
+        if amount == 2:
+            await is_judged.wait()
+        return True
+
+    @tool(needs_approval=decide)
+    def lend(amount: int) -> str:
+        """Lend."""
+        return "lent"
+
+    async def note(pending: Any, handle: Any) -> None:
+        told.append(pending.request_id)
+
+    calls = [call("lend", amount=amount) for amount in (1, 2, 3)]
+    lender: Agent[Any] = Agent(ScriptedModel([calls, "Done."]), name="lender", tools=[lend])
+    async with Runner("memory:", on_pending=note) as runner:
+        handle = await runner.start(lender, "Go.")
+        async with asyncio.timeout(10):
+            async for event in handle.events():
+                if isinstance(event, ApprovalRequested) and event.call == "s1-2":
+                    is_judged.set()
+            assert (await handle.result()).state == "waiting"
+    assert told == ["s1-0-ask1", "s1-1-ask1", "s1-2-ask1"]
 
 
 async def test_a_function_is_told_of_what_a_child_waits_for() -> None:

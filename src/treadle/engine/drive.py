@@ -229,7 +229,7 @@ class DriveLoop:
         ) and spec.goal != "attend":
             fire_timers(state, self._writer, self._record)
             if self._callbacks is not None and (state.asked or state.questions):
-                self._callbacks.begin()
+                self._callbacks.begin(effects.running)
         recorded = 0
         while True:
             if (

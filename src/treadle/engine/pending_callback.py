@@ -3,15 +3,19 @@
 A request is told once it is durable, beside what its task does otherwise. While the function runs, the task is not
 released, so that it goes on at once with what the function decides. A request that is still open is told once more by
 each process that drives the task.
+
+Calls of one step are judged beside each other, and a judgement may end before that of an earlier call. The requests are
+told in the order of the calls all the same: a request waits for the judgements of the calls before its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Final, TypeAlias
 
+from treadle.core.ids import approval_id, judgement_id
 from treadle.core.state import TaskState
 from treadle.engine.results import Pending, pending_of
 
@@ -67,11 +71,20 @@ class DriveCallbacks:
         self._wake = wake
         self.running: set[asyncio.Task[None]] = set()
 
-    def begin(self) -> None:
-        """Begin to tell of the requests that are new."""
+    def begin(self, running: Container[str]) -> None:
+        """Begin to tell of the requests that are new.
+
+        Args:
+            running: the ids of the effects that run.
+        """
+        held = _behind_judged(self._state, running)
         for item in pending_of(self._state):
             key = self._state.task_id, item.request_id
-            if item.kind in ("approval", "question") and key not in self._told:
+            if (
+                item.kind in ("approval", "question")
+                and key not in self._told
+                and item.request_id not in held
+            ):
                 self._told.add(key)
                 telling = asyncio.get_running_loop().create_task(self._tell(item))
                 self.running.add(telling)
@@ -94,3 +107,15 @@ class DriveCallbacks:
             telling.cancel()
         if self.running:
             await asyncio.wait(self.running, timeout=GRACE)
+
+
+def _behind_judged(state: TaskState, running: Container[str]) -> set[str]:
+    """Return the requests about calls that stand in their step behind one that is being judged."""
+    held = set[str]()
+    for step in state.under_way():
+        is_behind = False
+        for call in step.open.values():
+            is_behind = is_behind or judgement_id(call.id) in running
+            if is_behind:
+                held.add(approval_id(call.id, call.requests))
+    return held
