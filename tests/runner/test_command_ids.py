@@ -331,6 +331,21 @@ async def test_a_late_cancel_does_not_end_a_later_attempt(runner: Runner) -> Non
     assert (await runner.resume(task_id)).state == "completed"
 
 
+@pytest.mark.parametrize("verb", ["cancel", "pause", "interrupt"])
+async def test_a_stop_that_came_after_the_end_does_not_stop_a_later_attempt(
+    runner: Runner, verb: str
+) -> None:
+    task_id = (await runner.run(calculator(), "What is (121 * 3) + 42?")).task_id
+    before = await kinds(runner, task_id)
+    for _ in range(2):
+        assert (await getattr(runner, verb)(task_id, command_id="c1")).state == "completed"
+    assert await kinds(runner, task_id) == before, "nothing follows the end"
+    assert await runner.store.inbox(task_id) == []
+    await runner.undo_step(task_id)
+    assert (await getattr(runner, verb)(task_id, command_id="c1")).state == "running"
+    assert (await runner.resume(task_id)).state == "completed"
+
+
 async def test_a_message_that_a_failing_task_dismissed_is_sent_again_to_the_next_attempt(
     runner: Runner,
 ) -> None:

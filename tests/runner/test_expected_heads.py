@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal, sayer
+from tests.runner.cases import calculator, journal, kinds, sayer
 from treadle import Agent, Breakpoint, Happened, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskMoved, TaskStateError
 from treadle.llm.scripted import call, fail
@@ -150,6 +150,65 @@ async def test_an_undo_is_refused_by_the_driver_of_a_task_that_moved(runner: Run
     with pytest.raises(TaskMoved):
         await undoing
     assert "undo_requested" not in [event.kind for event in await journal(runner, handle.task_id)]
+
+
+@pytest.mark.parametrize("drive", [True, False], ids=["driving", "handing on"])
+@pytest.mark.parametrize("is_paused", [True, False], ids=["paused since", "at work"])
+async def test_a_task_that_another_caller_took_up_meanwhile_does_not_go_on_by_an_old_resume(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, drive: bool, is_paused: bool
+) -> None:
+    """It is taken up, and to be paused, just when the resume has seen that it stands as expected."""
+    writer = Writer()
+    task = await runner.create_task(writer.agent, "Go")
+    inbox = runner.store.inbox
+    pausing = list[Any]()
+
+    async def taken_up(task_id: str) -> Any:
+        monkeypatch.setattr(runner.store, "inbox", inbox)
+        handle = await runner.start(writer.agent, "Go", task_id=task_id)
+        await writer.entered.wait()
+        if is_paused:
+            pausing.append(asyncio.ensure_future(handle.pause()))
+            await asyncio.sleep(0.05)
+        return await inbox(task_id)
+
+    monkeypatch.setattr(runner.store, "inbox", taken_up)
+    with pytest.raises(TaskMoved):
+        async with asyncio.timeout(5):
+            await runner.resume(task, expect=task.head, drive=drive)
+    writer.let_go.set()
+    stopped = await runner.handle(task.task_id).result()
+    assert stopped.state == ("paused" if is_paused else "completed")
+    assert "resumed" not in await kinds(runner, task.task_id)
+    await asyncio.gather(*pausing)
+
+
+@pytest.mark.parametrize("drive", [True, False], ids=["driving", "handing on"])
+async def test_a_resume_is_refused_by_the_driver_that_moved_the_task_just_before(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, drive: bool
+) -> None:
+    writer = Writer()
+    handle = await runner.start(writer.agent, "Go")
+    await writer.entered.wait()
+    pausing = asyncio.ensure_future(handle.pause())
+    await asyncio.sleep(0.05)
+    head = (await runner.get_task(handle.task_id)).head
+    post = runner.store.post
+
+    async def post_after_a_message(task_id: str, item: Any) -> bool:
+        if item.kind == "resume":
+            await runner.send(handle.task_id, "Wait!")
+        return await post(task_id, item)
+
+    monkeypatch.setattr(runner.store, "post", post_after_a_message)
+    with pytest.raises(TaskMoved):
+        async with asyncio.timeout(5):
+            await handle.resume(expect=head, drive=drive)
+    writer.let_go.set()
+    assert (await pausing).state == "paused"
+    assert "resumed" not in await kinds(runner, handle.task_id)
+    head = (await runner.get_task(handle.task_id)).head
+    await handle.resume(expect=head, drive=drive)
 
 
 async def test_what_a_crash_left_open_does_not_move_the_task_for_a_caller_who_saw_it_so(store: Any) -> None:

@@ -253,6 +253,17 @@ async def test_a_body_of_very_many_numbers_or_names_stopped_the_whole_server_for
         assert (response.status_code, response.json()["type"]) == (413, "urn:treadle:error:BodyTooLarge")
 
 
+@pytest.mark.parametrize(
+    ("digits", "count", "status"), [(4_000, 250, 413), (999, 1_001, 413), (4_000, 20, 201), (499, 1_500, 201)]
+)
+async def test_numbers_of_thousands_of_digits_held_the_loop_for_seconds(digits: int, count: int, status: int):
+    async with serving() as api, Client(api) as client:
+        numbers = b",".join([b"1" * digits] * count)
+        body = b'{"agent": "shop", "input": "x", "extra_state": {"a": [%s]}}' % numbers
+        response = await client.post("/v1/tasks", content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == status, response.text[:200]
+
+
 async def test_a_function_that_never_tells_a_principal_held_its_connections_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ):

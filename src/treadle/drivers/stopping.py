@@ -14,6 +14,7 @@ from treadle.core.stop_requests import Fate, StopKind, fate_of
 from treadle.drivers.commands import CarriedOut, TaskCommands, of_another
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.drivers.task_cache import TaskCache
+from treadle.engine.inbox import NOTED
 from treadle.ports import JournalStore, TaskRow
 
 _REQUESTS: Final[dict[StopKind, type[e.Event]]] = {
@@ -57,7 +58,8 @@ class TaskStopper:
             row = await self._cache.row(task_id)
             try:
                 if row.state in END_STATES:
-                    await self._commands.check_new(task_id, command_id)
+                    if command_id is not None:  # the same command again is not to stop a later attempt
+                        await self._commands.send(task_id, NOTED, {}, command_id=command_id)
                     state = await self._at_rest(row)
                     continue
                 item_id = await self._commands.send(task_id, kind, data, row=row, command_id=command_id)

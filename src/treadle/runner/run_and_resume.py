@@ -6,7 +6,9 @@ release it, and return what its state says.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
@@ -29,6 +31,7 @@ from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import ConfigurationError, Fenced, TaskBusy
 from treadle.ports import AT_ONCE, ContextT, InboxItem, OutputT, TaskRow
 from treadle.runner.bridge import BRIDGE
+from treadle.runner.control import READ_SOON
 from treadle.runner.create_and_step import StepVerbs
 from treadle.runner.stream import EventStream
 from treadle.runner.verbs import on_instances, verb
@@ -297,6 +300,7 @@ class RunVerbs(StepVerbs):
         """Have a driver that adopts tasks drive a task to its next stop; return how it stands now."""
         while True:
             row = await self._cache.row(task_id)
+            check_unmoved(task_id, row.head, how.expect)
             if how.leaves(row.state):
                 return await self.result(task_id)
             check_not_a_child(task_id, row.parent)
@@ -305,9 +309,9 @@ class RunVerbs(StepVerbs):
                     message = f"task {task_id} is being driven: give other options once it has stopped"
                     raise TaskBusy(message, task_id=task_id, state="running")
                 # Its driver may be about to leave it at rest, as one of a single step does.
-                data: dict[str, Json] = {"by": how.by, "wanted": True}
-                await self._commands.send(task_id, "resume", data, row=row, command_id=how.command_id)
-                return await self.result(task_id)
+                if await self._ask_driver(row, how, {"by": how.by, "wanted": True}):
+                    return await self.result(task_id)
+                continue
             try:
                 async with self._ownership.acquire_outside_undo(task_id, expect=how.expect) as owned:
                     if not how.leaves(owned.state.ended, pausing=owned.state.pausing):
@@ -318,6 +322,26 @@ class RunVerbs(StepVerbs):
                 if not await self._was_faster(row):
                     raise
 
+    async def _ask_driver(self, row: TaskRow, how: _Resume, data: dict[str, Json]) -> bool:
+        """Have the driver of a task record that it goes on; False if it left, and the task is expected unmoved.
+
+        Raises `TaskMoved` if it is not.
+        """
+        task_id, expect = row.task_id, how.expect
+        if expect is not None:
+            data["expect"] = expect
+        item_id = await self._commands.send(task_id, "resume", data, command_id=how.command_id)
+        if expect is None:
+            return True
+        try:
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._commands.answer(task_id, item_id, after=expect)
+        except TimeoutError:
+            return True  # it is durable: the driver reads it in time
+        if isinstance(answer, e.CommandRejected):
+            check_unmoved(task_id, answer.seq - 1, expect)
+        return answer is not None
+
     async def _drive_on(
         self,
         task_id: str,
@@ -326,14 +350,16 @@ class RunVerbs(StepVerbs):
         how: _Resume,
     ) -> RunResult[Any]:
         """Drive a task to its next stop."""
-        expect = how.expect
         while True:
             row = await self._cache.row(task_id)
+            check_unmoved(task_id, row.head, how.expect)
             if self._owned.is_driven(row):
-                expect = None  # its driver moves it from here on
                 is_here = self._owned.is_owned(task_id)
                 paused = await self._commands.paused_below(task_id) if how.again else set[tuple[str, int]]()
-                row = await self._resumed_elsewhere(task_id, how)
+                if not await self._resumed_elsewhere(row, how):
+                    continue
+                how = replace(how, expect=None)  # its driver moves it from here on
+                row = await self._commands.stopped(task_id)
                 if not await self._is_to_be_driven_on(row, is_here=is_here, paused=paused):
                     return await self.result(task_id)
             if how.leaves(row.state):
@@ -342,7 +368,9 @@ class RunVerbs(StepVerbs):
             registered = self._agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=expect) as owned:
+                async with self._ownership.acquire_outside_undo(
+                    task_id, enter=True, expect=how.expect
+                ) as owned:
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
                         return await self._result_of(owned.state, results.resting_word(owned.state))
@@ -350,6 +378,7 @@ class RunVerbs(StepVerbs):
             except Fenced as refusal:
                 if owned is None:
                     continue
+                how = replace(how, expect=None)
                 row = await self._commands.stopped_elsewhere(owned, refusal)
                 if not await self._is_to_be_driven_on(row):
                     return await self.result(task_id)
@@ -378,14 +407,14 @@ class RunVerbs(StepVerbs):
             return (await self._cache.load(row.task_id, row)).state.shutdown
         return bool(paused) and not paused.isdisjoint(await self._commands.paused_below(row.task_id))
 
-    async def _resumed_elsewhere(self, task_id: str, how: _Resume) -> TaskRow:
-        """Return the row of a task once its driver stops; a stop that was requested before is lifted."""
-        state = (await self._cache.load(task_id)).state
-        kinds = [item.kind for item in await self._store.inbox(task_id)]
+    async def _resumed_elsewhere(self, row: TaskRow, how: _Resume) -> bool:
+        """Have the driver of a task lift a stop that was requested before; False as `_ask_driver` returns it."""
+        state = (await self._cache.load(row.task_id)).state
+        kinds = [item.kind for item in await self._store.inbox(row.task_id)]
         is_stopped = state.pausing or state.interrupting or "pause" in kinds or "interrupt" in kinds
-        if is_stopped or how.command_id is not None:
-            await self._commands.send(task_id, "resume", {"by": how.by}, command_id=how.command_id)
-        return await self._commands.stopped(task_id)
+        if not is_stopped and how.command_id is None:
+            return True
+        return await self._ask_driver(row, how, {"by": how.by})
 
     async def _resume(
         self,

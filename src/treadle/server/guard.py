@@ -52,6 +52,15 @@ MOST_OBJECTS: Final = 50_000
 MOST_VALUES: Final = 100_000
 """Values that a body may hold, commas in texts included: numbers and names are as slow to read as objects."""
 
+LONG_NUMBER: Final = b"0" * 500
+"""Digits of a number that is slow to read: the time grows with their square."""
+
+MOST_LONG_NUMBERS: Final = 1_000
+"""How many times a body may hold so many digits in a row, those in texts included."""
+
+_DIGITS_AS_ZEROS: Final = bytes([48 if 48 <= byte <= 57 else 32 for byte in range(256)])
+"""For `bytes.translate`: all digits alike, and the rest blank, so that rows of digits are quick to find."""
+
 _HOST: Final = re.compile(r"(?i)([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 
 audit = logging.getLogger("treadle.audit")
@@ -297,7 +306,7 @@ def json_of(body: bytes) -> Any:
     """Return the JSON of a body; None if it is empty.
 
     Raises:
-        Problem: it is not JSON, or nested too deep, with NaN, with half a character, or of too many values.
+        Problem: it is not JSON, or nested too deep, with NaN, with half a character, or of too many values or digits.
     """
     if not body:
         return None
@@ -305,6 +314,9 @@ def json_of(body: bytes) -> Any:
         raise Problem(413, "BodyTooLarge", f"the body has more than {MOST_OBJECTS:,} objects and lists")
     if body.count(b",") > MOST_VALUES:
         detail = f"the body has more than {MOST_VALUES:,} values, commas in texts included: send long data as a file"
+        raise Problem(413, "BodyTooLarge", detail)
+    if body.translate(_DIGITS_AS_ZEROS).count(LONG_NUMBER) > MOST_LONG_NUMBERS:
+        detail = f"the body has {len(LONG_NUMBER)} digits in a row more than {MOST_LONG_NUMBERS:,} times: send a file"
         raise Problem(413, "BodyTooLarge", detail)
     try:
         return pydantic_core.from_json(body, allow_inf_nan=False)
