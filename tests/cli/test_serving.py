@@ -1,5 +1,6 @@
 """`serve`: a server process on a store."""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,12 +11,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import Any, cast
 
 import httpx2
 import pytest
 
 from tests.forked import Forked
+from treadle.cli.serving import _Telling
+from treadle.drivers.adoption import Adoption
 from treadle.errors import ConfigurationError
 
 SHOP = """
@@ -157,3 +161,28 @@ def test_names_of_a_server_are_those_of_its_address_and_those_it_is_given():
     assert not ListenOptions(host="0.0.0.0").is_local
     with pytest.raises(ConfigurationError):
         ListenOptions(tls_key=Path("key.pem"))
+
+
+@pytest.mark.anyio
+async def test_an_output_whose_reader_takes_nothing_held_the_loop_in_which_tasks_are_driven():
+    taken, printed = Event(), list[Any]()
+
+    class Screen:
+        def entry(self, document: Any) -> None:
+            assert taken.wait(10)
+            printed.append(document)
+
+        def line(self, *parts: Any) -> None:
+            pass
+
+    telling = _Telling(cast("Any", Screen()), cast("Any", None), asyncio.get_running_loop())
+    taken.set()
+    telling.serving("http://127.0.0.1", "memory:", None, [])
+    taken.clear()
+    for _ in range(3):
+        telling.adoption(Adoption("adopted", "adopted"))  # returns, though nothing can be printed
+    assert len(printed) == 1
+    taken.set()
+    telling.ended(0)
+    assert [getattr(each, "kind", None) for each in printed[1:4]] == ["adopted"] * 3
+    assert printed[4]["adopted"] == 3

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.calling import Client, agent, serving
-from treadle.server import ADMIN, ALL, Principal
+from treadle.server import ADMIN, ALL, Principal, ServerLimits
 from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.principals import bearer_token
 
@@ -91,7 +91,8 @@ async def test_without_credentials_nothing_is_served_and_nothing_is_told(
     told: set[tuple[int, str]] = set()
     paths = [url(operation) for operation in OPERATIONS.values() if operation.access != "open"]
     paths += ["/", "/v1", "/v1/nowhere", "/docs", "/openapi.json", "/v1/tasks/", "//v1/tasks", "/favicon.ico"]
-    async with serving("memory:", agent(), auth=by_token) as api, Client(api, None) as client:
+    limits = ServerLimits(refusals_per_second=1_000_000)
+    async with serving("memory:", agent(), auth=by_token, limits=limits) as api, Client(api, None) as client:
         cases = [*itertools.product(paths, NO_CREDENTIALS.items(), METHODS)]
         random.Random(request.config.option.hypothesis_seed).shuffle(cases)
         for path, (kind, headers), method in cases[:count]:

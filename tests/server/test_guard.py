@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from tests.server.calling import HOME, Client, agent, serving
+from tests.server.hosting import until
 from treadle import Runner
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.server import ServerLimits, app
+from treadle.server.calls import Readiness
 from treadle.server.guard import Rates
 from treadle.server.problems import Problem
 
@@ -313,3 +315,56 @@ async def test_baggage_of_a_caller_was_taken_over_for_what_the_server_calls():
     with caller_span(headers):
         assert not baggage.get_all()
         assert trace.get_current_span().get_span_context().trace_id == int(trace_id, 16)
+
+
+async def test_refused_sign_ins_of_an_address_filled_the_audit_log(caplog: pytest.LogCaptureFixture):
+    limits = ServerLimits(refusals_per_second=2)  # twice as many at once
+    async with serving(limits=limits) as api, Client(api, "stranger") as client, Client(api) as known:
+        codes = [(await client.get("/v1/me")).status_code for _ in range(30)]
+        assert codes[:4] == [401] * 4
+        assert 429 in codes
+        told = [record for record in caplog.records if record.name == "treadle.audit"]
+        assert len(told) == codes.count(401) < 30
+        await known.json("GET", "/v1/me")  # its address is that of the strangers
+
+
+async def test_every_request_for_readiness_asked_the_store(monkeypatch: pytest.MonkeyPatch):
+    async with serving() as api, Client(api, None) as client:
+        runner, asked = api.service.runner, 0
+        lists = runner.list_tasks
+
+        async def list_tasks(**arguments: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return await lists(**arguments)
+
+        monkeypatch.setattr(runner, "list_tasks", list_tasks)
+        answers = await asyncio.gather(*[client.get("/ready") for _ in range(20)])
+        assert {answer.status_code for answer in answers} == {200}
+        assert asked == 1
+        api.service.readiness = Readiness()  # as if time had passed
+        monkeypatch.setattr(runner, "list_tasks", _unavailable)
+        assert (await client.get("/ready")).status_code == 503
+
+
+async def _unavailable(**_: Any) -> Any:
+    raise StoreUnavailable("gone")
+
+
+async def test_requests_of_a_principal_that_wait_were_without_bound():
+    limits = ServerLimits(waits_per_principal=2)
+    async with serving(limits=limits) as api, Client(api) as ann, Client(api, "operator") as other:
+        task = {"agent": "shop", "input": "hi", "task_id": "t"}
+        await ann.json("POST", "/v1/tasks", {**task, "run": True}, status=201)  # which nothing drives
+        wait = {"Prefer": "wait=20"}
+        waiting = [asyncio.ensure_future(ann.get("/v1/tasks/t/result", headers=wait)) for _ in "ab"]
+        await until(lambda: len(api.service.waits) == 2)
+        refused = await ann.get("/v1/tasks/t/result", headers=wait)
+        assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+        made = await ann.post("/v1/tasks", json={**task, "task_id": "u", "run": True}, headers=wait)
+        assert made.status_code == 201  # it is made, and not waited for
+        third = asyncio.ensure_future(other.get("/v1/tasks/t/result", headers=wait))  # of another principal
+        await until(lambda: len(api.service.waits) == 3)
+        await ann.json("POST", "/v1/tasks/t/cancel", {})  # a task can be stopped all the same
+        assert {answer.status_code for answer in await asyncio.gather(*waiting, third)} == {200}
+        await ann.json("GET", "/v1/tasks/t/result", Prefer="wait=1")

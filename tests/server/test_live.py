@@ -285,3 +285,40 @@ async def test_a_server_that_ended_stopped_the_tasks_that_its_streams_held():
         await until(lambda: not len(api.service.streams))
         await asyncio.sleep(0.05)
         assert (await api.service.runner.get_task(task)).state == "created"
+
+
+async def test_a_stream_that_was_refused_began_to_stop_the_task_that_it_would_have_held():
+    async with site(limits=ServerLimits(hold_seconds=0.01, streams_per_principal=1)) as (api, client):
+        body = {"agent": "shop", "input": "Go.", "options": {"on_disconnect": "cancel"}}
+        task = (await client.post("/v1/tasks", json=body)).json()["task_id"]
+        url = f"/v1/tasks/{task}/events"
+        for query, headers, status in (
+            ("hold=1", {"Last-Event-ID": "x"}, 400),
+            ("hold=1&after=99", {}, 409),
+        ):
+            refused = await client.get(f"{url}?{query}", headers={**STREAM, **headers})
+            assert refused.status_code == status
+        async with client.stream("GET", url, headers=STREAM) as response:
+            following = frames(response.aiter_bytes())
+            await anext(following)
+            assert (await client.get(f"{url}?hold=1", headers=STREAM)).status_code == 429
+        await asyncio.sleep(0.1)
+        assert (await api.service.runner.get_task(task)).state == "created"
+
+
+async def test_requests_in_flight_at_the_end_were_logged_as_faults(caplog: pytest.LogCaptureFixture):
+    class Never:
+        async def __call__(self, connection: Any) -> None:
+            asked.set()
+            await asyncio.sleep(60)
+
+    asked = asyncio.Event()
+    runner = Runner("memory:", agents=[agent()])
+    api = app(runner, auth=Never(), drive=False)
+    async with api.lifespan(), hosted(api, api.leave) as client:
+        asking = asyncio.ensure_future(client.get("/v1/me"))
+        await asked.wait()
+        await api.leave()
+        answer = await asking
+    assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

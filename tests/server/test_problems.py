@@ -6,7 +6,15 @@ import pytest
 
 from treadle import errors
 from treadle.engine.problem_documents import error_from_wire
-from treadle.errors import StoreUnavailable, TaskBusy, TaskConflict, TaskMoved, TaskNotFound, TreadleError
+from treadle.errors import (
+    StoreUnavailable,
+    TaskBusy,
+    TaskConflict,
+    TaskMoved,
+    TaskNotFound,
+    ToolsetUnavailable,
+    TreadleError,
+)
 from treadle.server.problems import MEDIA, Problem, problem_of, status_of
 
 FAULTS = {
@@ -86,3 +94,12 @@ def test_the_words_of_a_database_told_where_it_is(caplog: pytest.LogCaptureFixtu
     assert "srv" not in document["detail"]
     assert "pw" not in document["detail"]
     assert "disk I/O error" in caplog.text
+
+
+def test_the_words_of_a_toolset_told_where_it_is_and_with_which_key(caplog: pytest.LogCaptureFixture):
+    error = ToolsetUnavailable("https://10.0.0.7/mcp?key=hunter2 refused", toolset="stock")
+    code, document, _ = told(error)
+    assert (code, document["type"]) == (503, "urn:treadle:error:ToolsetUnavailable")
+    assert "stock" in document["detail"]
+    assert "hunter2" not in json.dumps(document)
+    assert "hunter2" in caplog.text

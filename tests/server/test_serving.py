@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 from treadle.errors import ConfigurationError
 from treadle.server.limits import ServerLimits
 from treadle.server.principals import ProxyHeader
-from treadle.server.serving import Server, config, tcp_socket, unix_socket
+from treadle.server.serving import Server, at_unix_path, config, tcp_socket, unix_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -234,3 +234,39 @@ async def test_a_user_whom_a_proxy_signed_in_was_refused_behind_that_proxy():
     server.leave()
     await asyncio.wait_for(running, 5)
     assert seen == [("ann", "203.0.113.7", "https")]
+
+
+async def test_a_socket_that_another_server_made_at_the_path_was_removed(tmp_path: Path):
+    path = tmp_path / "treadle.sock"
+    with at_unix_path(path):
+        path.unlink()
+        other = unix_socket(path)
+    with other:
+        assert path.is_socket()
+    with at_unix_path(path):  # the other has ended
+        pass
+    assert not path.exists()
+
+
+async def test_a_response_that_went_on_at_the_end_was_logged_as_a_fault(caplog: pytest.LogCaptureFixture):
+    begun = asyncio.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with served(endless) as (_, port):
+        reader, writer = await ask(port, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await begun.wait()
+    assert await is_closed(reader)
+    writer.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_where_the_app_outside_takes_up_the_header_of_a_proxy_no_user_is_signed_in():
+    scope = {"type": "http", "client": ("203.0.113.7", 1), "headers": [(b"x-user", b"ann")]}
+    who = ProxyHeader("X-User", ["127.0.0.1"])
+    assert who(HTTPConnection(scope)) is None  # `client` is what `X-Forwarded-For` says
+    assert who(HTTPConnection({**scope, "client": ("127.0.0.1", 1)})) is not None  # `--no-proxy-headers`

@@ -428,17 +428,15 @@ async def test_a_task_stops_once_no_stream_holds_it_any_more_if_its_creator_aske
     gate, holds = Gate(2), Holds(0.1)
     handle = await runner.start(gate.agent, "Go.", options=RunOptions(on_disconnect=stop))
     await gate.reached.wait()
-    first = await holds.hold(runner, handle.task_id)
-    second = await holds.hold(runner, handle.task_id)
-    assert first is not None
-    assert second is not None
+    hold = await holds.holder(runner, handle.task_id)
+    assert hold is not None
+    first, second = hold(), hold()
     first()
     await asyncio.sleep(0.2)
     second()
-    third = await holds.hold(runner, handle.task_id)  # a reader that came back in time
+    third = hold()  # a reader that came back in time
     await asyncio.sleep(0.2)
     assert (await runner.get_task(handle.task_id)).state == "running"
-    assert third is not None
     third()
     assert (await handle.result()).state == state
 
@@ -447,19 +445,19 @@ async def test_a_task_whose_creator_did_not_ask_for_it_is_held_by_no_stream(runn
     task = await runner.create_task(steps(1), "Go.")
     other = await runner.create_task(steps(1), "Go.", options=RunOptions(on_disconnect="continue"))
     holds = Holds(0.1)
-    assert await holds.hold(runner, task.task_id) is None
-    assert await holds.hold(runner, other.task_id) is None
+    assert await holds.holder(runner, task.task_id) is None
+    assert await holds.holder(runner, other.task_id) is None
     with pytest.raises(TaskNotFound):
-        await holds.hold(runner, "none")
+        await holds.holder(runner, "none")
 
 
 async def test_a_server_that_leaves_stops_no_task(runner: Runner):
     gate, holds = Gate(2), Holds(0.05)
     handle = await runner.start(gate.agent, "Go.", options=RunOptions(on_disconnect="cancel"))
     await gate.reached.wait()
-    let_go = await holds.hold(runner, handle.task_id)
-    assert let_go is not None
-    let_go()
+    hold = await holds.holder(runner, handle.task_id)
+    assert hold is not None
+    hold()()
     holds.leave()
     await asyncio.sleep(0.15)
     gate.let.set()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -111,11 +114,11 @@ class ListenOptions:
             return listed
         return [*listed, f"[{address}]" if address.version == 6 else str(address)]
 
-    def bind(self) -> socket:
-        """Return the socket that the server listens on."""
-        from treadle.server.serving import tcp_socket, unix_socket
+    def bind(self) -> AbstractContextManager[socket]:
+        """Return the socket that the server listens on, for a block."""
+        from treadle.server.serving import at_unix_path, tcp_socket
 
-        return unix_socket(self.unix) if self.unix is not None else tcp_socket(self.host, self.port)
+        return at_unix_path(self.unix) if self.unix is not None else tcp_socket(self.host, self.port)
 
     def url(self, bound: socket) -> str:
         """Return the address of the server, as this machine may call it."""
@@ -252,6 +255,9 @@ def serve(
     )
 
 
+MOST_UNTOLD: Final = 10_000
+"""How many lines wait for an output whose reader takes nothing; those after them are counted and not printed."""
+
 TENANTS: Final = 4
 """How many times as many tasks as those of one tenant are driven in all: no tenant keeps the others waiting."""
 
@@ -283,14 +289,14 @@ async def _serve(
         async with api.lifespan():
             telling.serving(listen.url(bound), store.url, token_file, names)
             await server.serve([bound])
-        if listen.unix is not None:
-            listen.unix.unlink(missing_ok=True)
         telling.ended(store.fenced)
     return 0
 
 
 class _Telling:
     """What the command prints; an output that cannot be written ends the server.
+
+    What the adopter tells is printed in a thread: an output whose reader takes nothing holds no loop.
 
     Args:
         screen: where it prints.
@@ -303,6 +309,8 @@ class _Telling:
         self._server = server
         self._loop = loop
         self._error: OSError | None = None
+        self._untold: SimpleQueue[Adoption | None] = SimpleQueue()
+        self._thread = Thread(target=self._print, name="treadle-telling", daemon=True)
         self._counts: Counter[str] = Counter()
 
     def serving(self, url: str, store: str, token_file: Path | None, names: Sequence[str]) -> None:
@@ -319,20 +327,27 @@ class _Telling:
             ("serving ", "dim"), url, (f"{listed} on {store}; SIGTERM or Ctrl-C ends it", "dim")
         )
         self._screen.line((who, "dim"))
+        self._thread.start()
 
     def adoption(self, adoption: Adoption) -> None:
-        """Print what the adopter did or met; it is called in the loop in which tasks are driven."""
+        """Have it printed what the adopter did or met; it is called in the loop in which tasks are driven."""
         self._counts[adoption.kind] += 1
-        if self._error is not None:
-            return
-        try:
-            print_adoption(self._screen, adoption)
-        except OSError as error:
-            self._error = error
-            self._loop.call_soon_threadsafe(self._server.leave)
+        if self._untold.qsize() < MOST_UNTOLD:
+            self._untold.put(adoption)
+
+    def _print(self) -> None:
+        while (adoption := self._untold.get()) is not None:
+            try:
+                print_adoption(self._screen, adoption)
+            except OSError as error:
+                self._error = error
+                self._loop.call_soon_threadsafe(self._server.leave)
+                return
 
     def ended(self, fenced: int) -> None:
         """Print what was done; raises the error of an output that could not be written."""
+        self._untold.put(None)
+        self._thread.join()
         if self._error is not None:
             raise self._error
         print_drained(self._screen, self._counts, fenced)

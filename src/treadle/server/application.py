@@ -20,7 +20,7 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Service
 from treadle.server.driving import DrivingLoop
-from treadle.server.guard import Doors, Guard
+from treadle.server.guard import Doors, Guard, Rates
 from treadle.server.limits import ServerLimits
 from treadle.server.principals import TOKEN_FILE, Authenticate, OneToken, token_in
 from treadle.server.problems import Problem
@@ -84,6 +84,7 @@ class Application(Starlette):
         service = self.service
         drained = service.drives.run(lambda: service.runner.drain(grace))
         await asyncio.gather(drained, service.streams.closed(STREAM_SECONDS))
+        service.stop_requests()
 
     async def end(self, grace: float = 0.0) -> None:
         """Leave, and close the runner; the same again does nothing.
@@ -176,5 +177,7 @@ def app(
         "doors": Doors(hosts, origins, public_url),
         "hide": service.hide,
         "count": service.metrics.request,
+        "refusals": Rates(service.limits.refusals_per_second),
+        "unanswered": service.unanswered,
     }
     return Application(service, guard, drive=drive)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field
@@ -28,7 +29,7 @@ from treadle.server.metrics import Metrics
 from treadle.server.operations import Operation
 from treadle.server.principals import Principal, Scope
 from treadle.server.problems import log
-from treadle.server.quotas import TaskQuota
+from treadle.server.quotas import TaskQuota, WaitQuota
 from treadle.server.streams import Streams
 
 if TYPE_CHECKING:
@@ -38,6 +39,33 @@ R = TypeVar("R")
 
 LEAST_WAIT = 0.1
 """Seconds in which a verb that is not waited for may still be refused by its own response."""
+
+
+READY_SECONDS = 1.0
+"""For how long an answer to whether the store can be read serves all that ask: they need no credentials."""
+
+
+class Readiness:
+    """Whether a store can be read: it is asked now and then, however many ask for it."""
+
+    def __init__(self) -> None:
+        self._asking: asyncio.Task[bool] | None = None
+        self._until = 0.0
+
+    async def of(self, runner: TaskRunner) -> bool:
+        """Return whether the store of a runner could be read a short while ago."""
+        if self._asking is None or (self._asking.done() and self._until < time.monotonic()):
+            self._asking = asyncio.get_running_loop().create_task(self._ask(runner))
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self, runner: TaskRunner) -> bool:
+        try:
+            await runner.list_tasks(limit=1)
+        except TreadleError:
+            return False
+        finally:
+            self._until = time.monotonic() + READY_SECONDS
+        return True
 
 
 @mutable
@@ -76,10 +104,19 @@ class Service:
     quota: TaskQuota = field(default_factory=lambda: TaskQuota(0))
     """how many unfinished tasks a tenant may have"""
 
+    waiters: WaitQuota = field(default_factory=lambda: WaitQuota(0))
+    """how many requests of a principal may wait"""
+
+    unanswered: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    """of requests that have no answer yet"""
+
+    readiness: Readiness = field(default_factory=Readiness)
+
     def __post_init__(self) -> None:
         self.streams = Streams(self.limits, FeedSettings(self.metrics.lag, self._hide))
         self.holds = Holds(self.limits.hold_seconds)
         self.quota = TaskQuota(self.limits.unfinished_tasks)
+        self.waiters = WaitQuota(self.limits.waits_per_principal)
 
     @asynccontextmanager
     async def waiting(self, seconds: float) -> AsyncGenerator[None]:
@@ -93,10 +130,11 @@ class Service:
 
     def stop_waiting(self) -> None:
         """End all waits of requests, since the server is about to end."""
-        now = asyncio.get_running_loop().time()
-        for wait in self.waits:
-            if not wait.expired():
-                wait.reschedule(now)
+        _expire(self.waits)
+
+    def stop_requests(self) -> None:
+        """Answer all requests that have no answer yet: the server ends."""
+        _expire(self.unanswered)
 
     def ended(self, work: asyncio.Future[Any]) -> None:
         """Forget work that has ended; the log tells an error that is none of Treadle, which the journal tells."""
@@ -126,6 +164,13 @@ class Service:
         secrets = self.secrets()
         message = message.replace(self.runner.store.url, "this store")
         return message if secrets is None else secrets.hide(message, deep=True)
+
+
+def _expire(timeouts: Collection[asyncio.Timeout]) -> None:
+    now = asyncio.get_running_loop().time()
+    for timeout in timeouts:
+        if not timeout.expired():
+            timeout.reschedule(now)
 
 
 @mutable

@@ -122,6 +122,9 @@ class Guard:
         doors: the hosts and origins that are allowed.
         hide: returns the message of an error without what callers must not read.
         count: is told of each response: its operation, its status, and the seconds until it began.
+        refusals: how many requests of an address that name no principal are told of in the log.
+        unanswered: has a timeout of each request that has no answer yet; one that expires is refused, as the server
+            ends.
     """
 
     def __init__(
@@ -132,12 +135,16 @@ class Guard:
         doors: Doors,
         hide: Callable[[str], str],
         count: Callable[[str, int, float], None],
+        refusals: Rates,
+        unanswered: set[asyncio.Timeout],
     ) -> None:
         self._app = app
         self._auth = auth
         self._doors = doors
         self._hide = hide
         self._count = count
+        self._refusals = refusals
+        self._unanswered = unanswered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -154,28 +161,40 @@ class Guard:
             nonlocal began
             if message["type"] == "http.response.start":
                 began = True
+                self._unanswered.discard(in_time)
                 self._add_headers(message, instance, origin)
                 operation = scope["state"].get("operation", "none")
                 self._count(operation, message["status"], time.perf_counter() - started)
             await send(message)
 
+        in_time = asyncio.timeout(None)
         try:
-            self._doors.check_host(headers)
-            self._doors.check_origin(scope.get("scheme", "http"), headers)
-            if scope["method"] == "OPTIONS" and origin is not None:
-                await _preflight(scope, receive, tell)
-                return
-            _check_media(scope, headers)
-            await self._identify(scope)
-            scope["path"] = _with_quoted_slashes(scope)
-            await self._app(scope, receive, tell)
+            async with in_time:
+                self._unanswered.add(in_time)
+                await self._admit(scope, receive, tell, headers)
         except ClientDisconnect:
             return  # amid its body: there is no reader of an answer, and nothing was done
         except Exception as error:
+            if isinstance(error, TimeoutError) and in_time.expired():
+                error = Problem(503, "Draining", "the server ends", {"Retry-After": "5"})
             response = problem_of(error, instance, self._hide)
             if began:
                 raise  # what was begun can only be cut
             await response(scope, receive, tell)
+        finally:
+            self._unanswered.discard(in_time)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        """Serve a request that passes all checks; raises a `Problem` for one that does not."""
+        self._doors.check_host(headers)
+        self._doors.check_origin(scope.get("scheme", "http"), headers)
+        if scope["method"] == "OPTIONS" and "origin" in headers:
+            await _preflight(scope, receive, send)
+            return
+        _check_media(scope, headers)
+        await self._identify(scope)
+        scope["path"] = _with_quoted_slashes(scope)
+        await self._app(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
         """Leave the principal of a request in its state; raises a `Problem` where there has to be one."""
@@ -189,6 +208,7 @@ class Guard:
             raise _NotAuthenticated("auth= raised an error") from error
         if principal is None:
             client = connection.client.host if connection.client is not None else "-"
+            self._refusals.check(client)  # after it was asked who calls: others may share this address
             facts = {"client": client, "method": scope["method"], "instance": scope["state"]["instance"]}
             audit.warning("a request from %s was refused: it names no principal", client, extra=facts)
             raise unauthenticated()

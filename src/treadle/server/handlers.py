@@ -23,7 +23,6 @@ from treadle.errors import (
     StepNotFound,
     TaskNotFound,
     ThreadNotFound,
-    TreadleError,
 )
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
@@ -350,10 +349,8 @@ async def get_ready(call: Call) -> Answer:
     """Answer whether the server can serve."""
     if call.service.draining:
         raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "5"})
-    try:
-        await call.service.runner.list_tasks(limit=1)
-    except TreadleError:
-        raise Problem(503, "StoreUnavailable", "the store cannot be read", {"Retry-After": "5"}) from None
+    if not await call.service.readiness.of(call.service.runner):
+        raise Problem(503, "StoreUnavailable", "the store cannot be read", {"Retry-After": "5"})
     return Answer({"status": "ready"})
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from treadle.engine.options import from_json
 from treadle.errors import TreadleError
@@ -24,6 +24,9 @@ REASON = "no stream holds the task any more"
 _LOG = logging.getLogger("treadle.server")
 
 Stop = Literal["interrupt", "cancel"]
+
+Hold: TypeAlias = Callable[[], Callable[[], None]]
+"""Begins to hold a task, and returns what lets go of it."""
 
 
 class Holds:
@@ -40,8 +43,8 @@ class Holds:
         self._stopping: set[asyncio.Task[None]] = set()
         self._leaving = False
 
-    async def hold(self, runner: TaskRunner, task_id: str) -> Callable[[], None] | None:
-        """Hold a task; return what lets go of it, None if its creator did not ask for that.
+    async def holder(self, runner: TaskRunner, task_id: str) -> Hold | None:
+        """Return what begins to hold a task and returns what lets go of it; None if its creator did not ask for that.
 
         Args:
             runner: stops the task in the end; of the principal whose stream it is.
@@ -56,6 +59,9 @@ class Holds:
         if stop is None or stop == "continue":
             return None
         key = (tenant_of(runner), task_id)
+        return lambda: self._hold(runner, key, stop)
+
+    def _hold(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> Callable[[], None]:
         self._held[key] += 1
         timer = self._timers.pop(key, None)
         if timer is not None:

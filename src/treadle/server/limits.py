@@ -15,6 +15,10 @@ class ServerLimits:
     Args:
         streams_per_principal: open event streams of one principal; the next one is refused with 429.
         requests_per_second: requests of one principal in a second; the next one is refused with 429.
+        waits_per_principal: requests of one principal that wait for a result; of the next one a read is refused with
+            429, and a command is carried out and not waited for.
+        refusals_per_second: requests of one address in a second that name no principal, each with a line in the log
+            `treadle.audit`; the next one is refused with 429 and without a line.
         streams: open event streams in all; the next one is refused with 503.
         connections: open connections; the next one is refused with 503.
         unfinished_tasks: tasks of one tenant that have not ended; the next one is refused with 503.
@@ -36,6 +40,8 @@ class ServerLimits:
 
     streams_per_principal: int = 50
     requests_per_second: int = 50
+    waits_per_principal: int = 100
+    refusals_per_second: int = 20
     streams: int = 2_000
     connections: int = 4_000
     unfinished_tasks: int = 1_000

@@ -45,26 +45,21 @@ async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
     service, principal, runner = call.service, call.principal, call.runner
     assert principal is not None, "the operation needs one"
     task_id = given["task"]
-    let_go = None
+    hold = None
     if given.get("hold"):
         if "control" not in call.scopes:
             raise Problem(403, "ScopeMissing", "a stream that holds a task needs the scope `control`")
-        let_go = await service.holds.hold(runner, task_id)
-    try:
-        return await service.streams.of_task(
-            runner,
-            task_id,
-            principal=principal.name,
-            after=first_place(call.request.headers.get("last-event-id"), given.get("after", 0)),
-            deltas=given.get("deltas", True),
-            until_rest=given.get("until") == "rest",
-            cut=given.get("cut"),
-            on_close=let_go,
-        )
-    except BaseException:
-        if let_go is not None:
-            let_go()
-        raise
+        hold = await service.holds.holder(runner, task_id)
+    return await service.streams.of_task(
+        runner,
+        task_id,
+        principal=principal.name,
+        after=first_place(call.request.headers.get("last-event-id"), given.get("after", 0)),
+        deltas=given.get("deltas", True),
+        until_rest=given.get("until") == "rest",
+        cut=given.get("cut"),
+        hold=hold,
+    )
 
 
 async def get_stream(call: Call) -> Answer:

@@ -118,6 +118,10 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
         # Its message is that of the database, with paths, hosts and users in words that are not ours.
         log.error("request %s met a store that failed: %s", instance, error)
         document["detail"] = f"{document['title']} The server's log tells more."
+    elif isinstance(error, ToolsetUnavailable):
+        # Its message quotes what the toolset's client said: addresses and credentials of the server's own side.
+        log.warning("request %s met a toolset that cannot be had: %s", instance, error)
+        document["detail"] = f"the toolset {error.toolset!r:.80} cannot be had; the server's log tells more"
     return _response(document, status, instance, headers)
 
 

@@ -1,9 +1,12 @@
-"""How many unfinished tasks a tenant has, for the limit on them: counted now and then, and added to in between."""
+"""What is counted for limits: the unfinished tasks of a tenant, and the requests of a principal that wait."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final, get_args
 
 from treadle.core.data import mutable
@@ -55,3 +58,30 @@ class TaskQuota:
                 )
                 raise Problem(503, "TooManyTasks", detail, {"Retry-After": "5"})
             count.tasks += 1
+
+
+class WaitQuota:
+    """Bounds how many requests of a principal wait for a result at the same time.
+
+    Args:
+        most: how many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def place(self, tenant: str, name: str) -> Generator[bool]:
+        """Tell whether one more request of a principal may wait; if so, it counts for as long as the block lasts."""
+        whose = (tenant, name)
+        if self._waiting[whose] >= self._most:
+            yield False
+            return
+        self._waiting[whose] += 1
+        try:
+            yield True
+        finally:
+            self._waiting[whose] -= 1
+            if not self._waiting[whose]:
+                del self._waiting[whose]

@@ -64,11 +64,29 @@ def _endpoint(service: Service, rates: Rates, operation: Operation) -> Endpoint:
         check_arguments(call)
         if service.draining and operation.method == "POST":
             raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "5"})
-        with caller_span(request.headers):
+        with caller_span(request.headers), _place_to_wait(call):
             answer = await handle(call)
         return answer.response or await _response(service, operation, call, answer)
 
     return endpoint
+
+
+@contextmanager
+def _place_to_wait(call: Call) -> Generator[None]:
+    """Let a request wait in a block, if no more of its author do than may.
+
+    Else a read is refused with a `Problem`, and a command is not waited for: to stop a task is never too much.
+    """
+    if not call.wait or call.principal is None:
+        yield
+        return
+    with call.service.waiters.place(call.tenant, call.principal.name) as may_wait:
+        if not may_wait:
+            if call.operation.method == "GET":
+                detail = f"{call.service.limits.waits_per_principal} requests of {call.principal.name} wait already"
+                raise Problem(429, "TooManyWaits", detail, {"Retry-After": "1"})
+            call.wait = 0.0
+        yield
 
 
 @contextmanager

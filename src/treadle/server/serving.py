@@ -40,6 +40,9 @@ KEEP_ALIVE_SECONDS: Final = 30
 LAST_SECONDS: Final = 0.5
 """How long connections may take to end once all tasks are given back; then they are cut."""
 
+CUT_SECONDS: Final = 1.0
+"""How long requests may take to end once their connections were cut."""
+
 
 class GuardedProtocol(H11Protocol):
     """HTTP/1.1 on one connection, which is closed when its peer keeps it waiting."""
@@ -157,6 +160,19 @@ class Server(uvicorn.Server):
         else:
             self._hurry.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close all connections: those whose responses go on are cut, before uvicorn cancels what serves them."""
+        cut = asyncio.get_running_loop().call_later(LAST_SECONDS, self._cut, _any)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut.cancel()
+
+    def _cut(self, which: Callable[[Any], bool]) -> None:
+        for connection in list(self.server_state.connections):
+            if which(connection):
+                cast("Any", connection).transport.abort()
+
     async def _end(self) -> None:
         try:
             leaving = asyncio.ensure_future(self._leave(self._grace))
@@ -170,11 +186,18 @@ class Server(uvicorn.Server):
             if not leaving.cancelled():
                 leaving.result()
         finally:
-            for connection in list(self.server_state.connections):
-                flow = getattr(connection, "flow", None)
-                if flow is not None and flow.write_paused:
-                    connection.transport.abort()  # its reader takes nothing, so it would not end
+            self._cut(_is_stuck)
             self.should_exit = True
+
+
+def _any(connection: Any) -> bool:
+    return True
+
+
+def _is_stuck(connection: Any) -> bool:
+    """Whether the reader of a connection takes nothing, so that its response would not end."""
+    flow = getattr(connection, "flow", None)
+    return flow is not None and flow.write_paused
 
 
 async def serve(
@@ -242,7 +265,7 @@ def config(
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=cast("int", LAST_SECONDS),
+        timeout_graceful_shutdown=cast("int", LAST_SECONDS + CUT_SECONDS),
         h11_max_incomplete_event_size=HEAD_BYTES,
         ssl_certfile=certificate,
         ssl_keyfile=key,
@@ -299,6 +322,28 @@ def unix_socket(path: Path) -> socket.socket:
         bound.close()
         raise
     return bound
+
+
+@contextmanager
+def at_unix_path(path: Path) -> Generator[socket.socket]:
+    """Listen on a path within a block; at its end the path is removed, unless it leads to another socket by then."""
+    bound = unix_socket(path)
+    made = _identity(path)
+    try:
+        with bound:
+            yield bound
+    finally:
+        if _identity(path) == made:
+            path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Return what tells a file from another one at the same path; None if there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _remove_if_left(path: Path) -> None:

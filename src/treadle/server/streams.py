@@ -19,6 +19,7 @@ from treadle.server.changes import ChangesFeeds
 from treadle.server.event_stream import SeveralStream, Stream, TaskStream
 from treadle.server.feed import Feed, Feeds, FeedSettings, Reader, tenant_of
 from treadle.server.frames import cut_size, place_of, places_of, sequence_number
+from treadle.server.holding import Hold
 from treadle.server.limits import ServerLimits
 from treadle.server.problems import Problem
 
@@ -92,7 +93,7 @@ class Streams:
         deltas: bool = True,
         until_rest: bool = False,
         cut: int | None = None,
-        on_close: Callable[[], None] | None = None,
+        hold: Hold | None = None,
     ) -> Response:
         """Return the response that streams the events of a task.
 
@@ -104,7 +105,7 @@ class Streams:
             deltas: also send what models are writing just now, and how far tools are.
             until_rest: end the stream when the task stands at rest, as `handle.events()` does.
             cut: from how many characters on texts are cut; None for no cut.
-            on_close: is called once, when the stream has ended.
+            hold: begins to hold the task once the stream is open, until it has ended; None if it holds nothing.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -117,7 +118,8 @@ class Streams:
         except BaseException:
             reserved.close()
             raise
-        reserved.on_close = on_close
+        if hold is not None:
+            reserved.on_close = hold()
         reader = Reader(feed, after, deltas=deltas, cut=size)
         return self._opened(
             TaskStream(reader, waker, self.limits, reserved.close, until_rest=until_rest), reserved
