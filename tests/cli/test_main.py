@@ -77,3 +77,20 @@ def _help_texts(command: Any) -> Iterator[str]:
     yield from [getattr(each, "help", None) or "" for each in command.params]
     for each in getattr(command, "commands", {}).values():
         yield from _help_texts(each)
+
+
+def test_a_process_of_the_command_ends_at_once_and_loses_nothing_that_was_written(tmp_path):
+    program = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10_000))\n"
+        "from treadle.cli.main import main\n"
+        "kept = open('kept', 'w')\n"
+        "kept.write('all of it')\n"
+        "sys.argv[1:] = ['--version']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("\nTrue\n"), "each object is freed on its own"
+    assert (tmp_path / "kept").read_text() == "all of it"

@@ -42,13 +42,20 @@ async def test_readers_of_servers_that_are_killed_are_told_every_event_once_and_
     print(await storm.check())
 
 
+SLOW = """
+
+agents.append(Agent(Turns(2, 30), name="slow"))  # its calls outlast any grace
+"""
+
+
 @pytest.mark.full
 async def test_sigterm_ends_streams_gives_every_task_back_and_exits_with_0(url: str, tmp_path: Path):
     grace, streams, tasks = 0.5, 100, 20
+    (tmp_path / "workers.py").write_text(WORKERS + SLOW)
     (first,) = await servers(tmp_path, url, ("--grace", str(grace)))
     try:
         async with first.client() as client:
-            posted = [await post(client, "long") for _ in range(tasks)]
+            posted = [await post(client, ("long", "slow")[n % 2]) for n in range(tasks)]
             read = [
                 asyncio.ensure_future(all_of(first.client(f"p{n // 40}"), posted[n % tasks]))
                 for n in range(streams)
@@ -67,7 +74,8 @@ async def test_sigterm_ends_streams_gives_every_task_back_and_exits_with_0(url: 
     assert code == 0, first.log.read_text()
     assert "Traceback" not in first.log.read_text()
     assert [frames[-1] for frames in told if frames[-1].event != "leaving"] == []
-    assert seconds < grace + 1.0 + 0.02 * tasks  # each task is written once more, on two busy cores
+    print(f"ended {seconds:.2f} s after the signal")
+    assert seconds < grace + 1.0
     (second,) = await servers(tmp_path, url, ())
     try:
         await until(lambda: adopted(second) == tasks)
@@ -96,6 +104,11 @@ class Pays(Turns):
 
 agents.append(Agent(Pays(2, 0), name="payer", tools=[pay]))
 """
+ELSEWHERE = """
+import socket
+
+socket.gethostname = lambda: "elsewhere"  # so only its lease tells others whether a server there is alive
+"""
 
 
 @pytest.mark.full
@@ -103,8 +116,11 @@ async def test_a_server_watches_steps_pauses_undoes_and_settles_what_others_driv
     url: str, tmp_path: Path
 ):
     (tmp_path / "workers.py").write_text(WORKERS + PAYER)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "workers.py").write_text(ELSEWHERE + WORKERS + PAYER)
     lease = ("--lease", str(LEASE))
-    driver, front = await servers(tmp_path, url, lease, (*lease, "--no-drive"))
+    (driver,) = await servers(tmp_path / "elsewhere", url, lease)
+    (front,) = await servers(tmp_path, url, (*lease, "--no-drive"))
     running = [driver, front]
     try:
         async with front.client() as client:
@@ -128,7 +144,9 @@ async def test_a_server_watches_steps_pauses_undoes_and_settles_what_others_driv
             began = time.monotonic()
             driver.kill()
             await until(lambda: adopted(heir) == 1)
-            assert time.monotonic() - began < LEASE + 1.5  # half a second for two busy cores
+            seconds = time.monotonic() - began
+            print(f"adopted {seconds:.2f} s after its driver was killed")
+            assert seconds < LEASE + 1.0
             await asyncio.sleep(0.5)
             assert (await command(client, task, "cancel", {}))["state"] == "cancelled"
             told = await asyncio.wait_for(read, 20)

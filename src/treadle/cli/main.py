@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
 import signal
@@ -133,6 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
     """
+    if arguments is None:
+        # The process ends with the command: the system takes its memory back, and Python need not look at each object.
+        atexit.register(gc.freeze)
     command_arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = (
         command_arguments[: command_arguments.index("--")] if "--" in command_arguments else command_arguments
