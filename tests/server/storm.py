@@ -1,11 +1,11 @@
 """Servers of one store, killed at random under the streams that clients read from them.
 
-    python -m tests.server.storm [--streams 1000] [--kills 200] [--servers 2] [--readers 25]
+    python -m tests.server.storm [--client] [--streams 1000] [--kills 200] [--servers 2] [--readers 25]
                                  [--store sqlite|postgresql] [--seed N]
 
 Each stream is of a task of its own, which is posted to any server under a key. It is opened again at any server from
 the last number on, until its task has ended. What a reader was told then is compared with the journal: every event,
-once, and in order; and no key made two tasks.
+once, and in order; and no key made two tasks. With `--client` the readers are those of `client_storm.py`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,10 @@ class Storm:
 
 
 async def main() -> None:
+    from tests.server.client_storm import ClientStorm  # which is a storm
+
     parser = argparse.ArgumentParser(prog="python -m tests.server.storm")
+    parser.add_argument("--client", action="store_true")
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--servers", type=int, default=2)
@@ -167,7 +170,8 @@ async def main() -> None:
     given = parser.parse_args()
     here = os.getcwd()  # noqa: PTH109
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=here) as folder, lent(given.store) as url:
-        storm = Storm(Path(folder), url, given.streams, given.kills, given.servers, given.readers, given.seed)
+        numbers = (given.streams, given.kills, given.servers, given.readers, given.seed)
+        storm = (ClientStorm if given.client else Storm)(Path(folder), url, *numbers)
         began = time.monotonic()
         await storm.run()
         print(f"{given.store}: {await storm.check()}, {time.monotonic() - began:.0f} s")

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.server.client_storm import ClientStorm
 from tests.server.processes import WORKERS, ServerProcess, servers, stream
 from tests.server.sse import Frame
 from tests.server.storm import Storm
@@ -33,11 +34,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("streams", "kills"), [(6, 1), pytest.param(1_000, 200, marks=pytest.mark.full)], ids=["some", "many"]
 )
+@pytest.mark.parametrize("kind", [Storm, ClientStorm])
 async def test_readers_of_servers_that_are_killed_are_told_every_event_once_and_in_order(
-    url: str, tmp_path: Path, streams: int, kills: int, request: pytest.FixtureRequest
+    kind: type[Storm], url: str, tmp_path: Path, streams: int, kills: int, request: pytest.FixtureRequest
 ):
     seed: int = request.config.option.hypothesis_seed
-    storm = Storm(tmp_path, url, streams, kills, readers=min(streams, 25), seed=seed)
+    storm = kind(tmp_path, url, streams, kills, readers=min(streams, 25), seed=seed)
     await storm.run()
     print(await storm.check())
 
