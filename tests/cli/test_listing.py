@@ -80,15 +80,20 @@ def test_filters_choose_by_label_time_state_and_text(shop, treadle):
     assert found("--since", "1h") == 12
     assert found("--until", "1h") == 0
     assert found("--agent", "failing") == 1
-    document = treadle("tasks", "--store", shop, "--json", "--limit", "2").document
-    assert document["totals"]["tasks"] == 12
-    assert document["totals"]["states"] == {"completed": 11, "failed": 1}
+    assert found("--roots", "--updated-since", "1h") == 12
+    assert found("--updated-since", "2099-01-01") == 0
+    assert treadle("fork", "01a20275-803b-7003-8000-000000000015", "--store", shop).code == 0
+    assert found("--forked-from", "01a20275-803b-7003-8000-000000000015") == 1
+    document = treadle("tasks", "--store", shop, "--json", "--limit", "2", "--until", "2098-01-01").document
+    assert document["totals"]["tasks"] == 13
+    assert (document["totals"]["states"]["completed"], document["totals"]["states"]["failed"]) == (11, 1)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("--until", "9999999999999999"), "--until takes a time between 1970 and 9999"),
+        (("--updated-since", "soon"), "--updated-since takes a time between 1970 and 9999"),
         (("--since", "soon"), "--since takes a time between 1970 and 9999"),
         (("--label", "blue"), "--label takes KEY=TEXT, not 'blue'"),
         (("--state", "done"), "state must be one of created, running"),

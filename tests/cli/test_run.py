@@ -354,3 +354,21 @@ def test_an_input_that_a_stranger_wrote_is_untrusted(treadle):
     assert "    untrusted, from mail" in treadle("show", "sum").out
     document = treadle("show", "sum", "--json", "--events").document
     assert document["events"][0]["input"][0]["label"] == {"origin": "mail", "integrity": "untrusted"}
+
+
+def test_the_name_of_the_caller_is_recorded(treadle):
+    treadle(
+        "run", "math", "1 + 2?", "--task-id", "ran", "--max-steps", "1", "--on-limit", "pause", "--by", "ada"
+    )
+    treadle("resume", "ran", "--max-steps", "9", "--by", "bob")
+    treadle("step", "steppy", "hi", "--by", "cy", "--json")
+    treadle("step", "last", "--input", "and now?", "--by", "dan")
+
+    def names(task: str) -> list[str]:
+        events = treadle("show", task, "--json", "--events").document["events"]
+        return [event["by"] for event in events if event.get("by") is not None]
+
+    assert names("ran")[0] == "ada"
+    assert "bob" in names("ran")
+    assert names("last")[0] == "cy"
+    assert "dan" in names("last")

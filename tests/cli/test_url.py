@@ -111,3 +111,39 @@ def test_a_server_that_knows_another_token_refuses_a_command(
     refused = treadle("tasks", "--url", address, "--json")
     assert refused.document["error"]["type"] == "urn:treadle:error:RequestRefused"
     assert "another" not in refused.err + refused.out
+
+
+def test_an_agent_that_the_server_does_not_have_is_refused_before_a_task_is_printed(remote: Any) -> None:
+    before = len(remote("tasks", "--limit", "100", "--json").document["items"])
+    for command in ("run", "step"):
+        refused = remote(command, "shoop", "Order tea.")
+        assert (refused.code, refused.out) == (2, "")
+        assert "this server was not given an agent 'shoop'" in refused.err
+        assert "agent=" not in refused.err
+        assert "Runner(" not in refused.err
+    assert len(remote("tasks", "--limit", "100", "--json").document["items"]) == before
+
+
+def test_the_agents_and_the_usage_of_a_server_are_listed(remote: Any) -> None:
+    remote("run", "math", "1 + 2?")
+    assert [item["name"] for item in remote("agents", "--json").document["items"]] == ["math", "till"]
+    (till,) = remote("agents", "till", "--json").document["items"]
+    assert [tool["name"] for tool in till["tools"]] == ["pay"]
+    assert "the agents are: math, till" in remote("agents", "shop").err
+    report = remote("usage", "--by", "agent", "--json").document
+    assert "math" in [line["key"] for line in report["lines"]]
+    assert report["total"]["tasks"] >= 1
+
+
+def test_a_task_of_a_server_is_stepped_filtered_and_shown_as_it_stood(remote: Any) -> None:
+    made = remote("step", "math", "2 + 3?", "--json", "--by", "ann")
+    assert made.code == 0, made.err
+    task_id = made.document["task_id"]
+    past = remote("show", task_id, "--at", "1", "--json", "--events").document
+    assert [event["kind"] for event in past["events"]] == ["task_created"]
+    assert (past["events"][0]["by"], past["task"]["head"], past["task"]["steps"]) == ("ann", 1, 0)
+    forked = remote("fork", task_id, "--json").document["task_id"]
+    forks = remote("tasks", "--forked-from", task_id, "--roots", "--updated-since", "1h", "--json").document
+    assert [item["task_id"] for item in forks["items"]] == [forked]
+    refused = remote("resume", task_id, "--by", "bob")
+    assert (refused.code, "by must be 'ann', whose token this client has" in refused.err) == (2, True)

@@ -226,3 +226,19 @@ def test_show_tells_the_state_of_a_task_and_diff_what_a_fork_changed_otherwise(t
 def test_the_further_lines_of_an_input_stand_below_its_first_one(treadle):
     treadle("run", "math", "first\nsecond\n\nfourth")
     assert "› first\n  second\n  \n  fourth\n" in treadle("show", "last").out
+
+
+def test_show_tells_how_a_task_stood_after_an_event(treadle):
+    treadle("run", "math", "1 + 2?", "--task-id", "job")
+    whole = treadle("show", "job", "--json", "--events").document
+    end_of_first = next(event["seq"] for event in whole["events"] if event["kind"] == "step_completed")
+    past = treadle("show", "job", "--at", str(end_of_first), "--json", "--events").document
+    assert [event["seq"] for event in past["events"]] == [*range(1, end_of_first + 1)]
+    assert (past["task"]["steps"], past["result"]["final_text"]) == (1, "")
+    assert (whole["task"]["steps"], whole["result"]["final_text"]) == (2, "It is 3.")
+    shown = treadle("show", "job", "--at", str(end_of_first)).out
+    assert f"as it stood after event {end_of_first} of {whole['task']['head']}" in shown
+    assert "add(" in shown
+    assert "It is 3." not in shown
+    beyond = treadle("show", "job", "--at", "999")
+    assert (beyond.code, "events 1 to 12, not 999" in beyond.err) == (2, True), beyond.err

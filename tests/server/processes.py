@@ -55,11 +55,11 @@ agents = [
 ]
 
 
-def who(connection):
+def principal_of(connection):
     name = connection.headers.get("authorization", "").removeprefix("Bearer ")
     return Principal(name, scopes=ADMIN) if name else None
 '''
-"""The module `workers` of a test's folder: its agents, and who calls."""
+"""The module `workers` of a test's folder: its agents, and the principals of requests."""
 
 
 class ServerProcess:
@@ -74,7 +74,15 @@ class ServerProcess:
     def __init__(self, folder: Path, store: str, *options: str) -> None:
         if not (folder / "workers.py").exists():
             (folder / "workers.py").write_text(WORKERS)
-        command = [sys.executable, "-m", "treadle", "serve", "workers:agents", "--auth", "workers:who"]
+        command = [
+            sys.executable,
+            "-m",
+            "treadle",
+            "serve",
+            "workers:agents",
+            "--auth",
+            "workers:principal_of",
+        ]
         self.log = folder / f"server-{id(self)}.log"
         with self.log.open("wb") as log:
             self.process: subprocess.Popen[bytes] = Forked(

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from treadle import errors
+from tests.server.calling import Client, agent, serving
+from treadle import Runner, errors
 from treadle.engine.problem_documents import error_from_wire
 from treadle.errors import (
     StoreUnavailable,
@@ -16,6 +17,7 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.server.problems import MEDIA, Problem, problem_of, status_of
+from treadle.stores.memory import MemoryStore
 
 FAULTS = {
     "TreadleError": "the base of all",
@@ -103,3 +105,16 @@ def test_the_words_of_a_toolset_told_where_it_is_and_with_which_key(caplog: pyte
     assert "stock" in document["detail"]
     assert "hunter2" not in json.dumps(document)
     assert "hunter2" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_task_of_an_agent_that_the_server_lacks_is_refused_without_advice_for_python():
+    store = MemoryStore()
+    async with Runner(store) as elsewhere:
+        await elsewhere.create_task(agent(name="other"), "hi", task_id="theirs")
+    async with serving(store) as api, Client(api) as client:
+        refused = await client.json("POST", "/v1/tasks/theirs/steps", {}, status=404, Prefer="wait=5")
+        assert refused["type"] == "urn:treadle:error:AgentUnknown"
+        assert refused["detail"] == (
+            "task theirs belongs to agent 'other', which this server was not given: GET /v1/agents lists those it has"
+        )

@@ -240,7 +240,9 @@ class Chat:
         """Send a message: a new task, or a message to the task that is not done with the one before."""
         task_id = self._unfinished
         if task_id is None:
-            stream = self._runner.run_stream(self._agent, text, thread_id=self._thread, options=self._options)
+            stream = self._runner.run_stream(
+                self._agent, text, thread_id=self._thread, options=self._options, by=self._by
+            )
             self._turns.append(_Turn(stream.task_id, 0))
             self._unfinished = stream.task_id
             try:
@@ -250,9 +252,9 @@ class Chat:
             return
         steps = (await self._runner.get_task(task_id)).steps
         if self._replaces_input:
-            await self._runner.edit_step(task_id, text)
+            await self._runner.edit_step(task_id, text, by=self._by)
         else:
-            await self._runner.send(task_id, text)
+            await self._runner.send(task_id, text, by=self._by)
         self._replaces_input = False
         self._turns.append(_Turn(task_id, steps))
         await self._go_on("")
@@ -275,7 +277,7 @@ class Chat:
             return
         row = await self._runner.store.row(self._unfinished)
         events = await events_of(self._runner, self._unfinished)
-        await self._follow(ResumeStream(self._runner, row, self._agent, self._options), events)
+        await self._follow(ResumeStream(self._runner, row, self._agent, self._options, self._by), events)
 
     async def _follow(self, stream: EventStream, before: Sequence[e.Event] = ()) -> None:
         """Print an answer while it comes, then how it ended; ask what the task waits for."""
@@ -410,7 +412,7 @@ class Chat:
         text = next_input(await self._runner.get_upcoming_steps(turn.task_id))
         if task.steps > turn.steps or task.state in END_STATES:
             report = await self._runner.undo_step(
-                turn.task_id, to=turn.steps, force=how == "force", agent=self._agent
+                turn.task_id, to=turn.steps, force=how == "force", agent=self._agent, by=self._by
             )
             print_report(self._screen, report)
             if not report.complete:
@@ -419,7 +421,7 @@ class Chat:
         self._turns.pop()
         self._draft = text
         if turn.steps == 0 and task.forked_from is None:
-            await self._runner.cancel(turn.task_id, reason="taken back in a chat")
+            await self._runner.cancel(turn.task_id, reason="taken back in a chat", by=self._by)
             self._unfinished = None
         else:
             self._unfinished, self._replaces_input = turn.task_id, True
@@ -430,7 +432,7 @@ class Chat:
         if not self._turns:
             self._screen.line(("there is nothing to branch off yet", "dim"))
             return
-        task = await self._runner.fork(self._turns[-1].task_id)
+        task = await self._runner.fork(self._turns[-1].task_id, by=self._by)
         self._screen.line(("in a copy now; the conversation before is thread ", "dim"), self._thread)
         self._thread, self._turns, self._unfinished = task.thread_id, [], task.task_id
 

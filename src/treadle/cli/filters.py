@@ -62,6 +62,19 @@ class TaskOptions:
         ),
     ] = None
 
+    roots: Annotated[bool, typer.Option("--roots", help="Only tasks that no other task called.")] = False
+    forked_from: Annotated[
+        str | None, typer.Option("--forked-from", metavar="TASK", help="Only the forks of this task.")
+    ] = None
+    updated_since: Annotated[
+        str | None,
+        typer.Option(
+            "--updated-since",
+            metavar="TIME",
+            help="Created, stopped or taken up then or later, or driven now.",
+        ),
+    ] = None
+
     @property
     def is_given(self) -> bool:
         """Whether any of the options was typed."""
@@ -85,6 +98,9 @@ class TaskOptions:
             "since": time_of(self.since, "--since") if self.since is not None else None,
             "until": time_of(self.until, "--until") if self.until is not None else None,
             "search": self.search,
+            "roots": self.roots or None,
+            "forked_from": (await find_task(runner, self.forked_from)).task_id if self.forked_from else None,
+            "updated_since": time_of(self.updated_since, "--updated-since") if self.updated_since else None,
         }
         return {name: value for name, value in filters.items() if value is not None}
 

@@ -75,6 +75,8 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "serve": "serving.serve",
     "tasks": "listing.tasks",
     "show": "views.show",
+    "usage": "summaries.usage",
+    "agents": "summaries.agents",
     "pause": "control.pause",
     "interrupt": "control.interrupt",
     "cancel": "control.cancel",

@@ -18,6 +18,7 @@ from treadle.cli.command import (
     CODES,
     USAGE,
     AgentOption,
+    ByOption,
     ModelOption,
     PolicyOption,
     Session,
@@ -150,13 +151,14 @@ def run(
             help="A stranger may have written the input: a mail, say, or web:HOST.",
         ),
     ] = None,
+    by: ByOption = None,
     drive: DriveOptions,
     tracing: TraceOptions,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
     if session.url is not None:
         return _run_on_server(
-            session, arguments, agent or model, thread, task_id, origin, drive.run_options()
+            session, arguments, agent or model, thread, task_id, origin, by, drive.run_options()
         )
     name, text = _agent_and_input(arguments, agent)
     given = text if origin is None else untrusted(text, origin=origin)
@@ -169,7 +171,9 @@ def run(
     async def work() -> int:
         screen = session.screen
         async with session.runner(make=True, drives=True, observers=observers, policy=policy) as runner:
-            stream = runner.run_stream(chosen, given, thread_id=thread, task_id=task_id, options=options)
+            stream = runner.run_stream(
+                chosen, given, thread_id=thread, task_id=task_id, options=options, by=by
+            )
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
             path = agent or (name if name and ":" in name else None)
             return await _DrivenTask(
@@ -186,6 +190,7 @@ def _run_on_server(
     thread: str | None,
     task_id: str | None,
     origin: str | None,
+    by: str | None,
     options: RunOptions | None,
 ) -> int:
     """Run an agent of a server."""
@@ -201,8 +206,13 @@ def _run_on_server(
     async def work() -> int:
         screen = session.screen
         async with session.runner() as runner:
-            stream = runner.run_stream(name, given, thread_id=thread, task_id=task_id, options=options)
-            screen.line(("task ", "dim"), stream.task_id, (f"  {name}", "dim"))
+            made = await runner.create_task(  # a task is printed only if the server has made it
+                name, given, thread_id=thread, task_id=task_id, options=options, by=by
+            )
+            screen.line(("task ", "dim"), made.task_id, (f"  {name}", "dim"))
+            stream = runner.run_stream(
+                name, given, thread_id=thread, task_id=made.task_id, options=options, by=by
+            )
             timeline = Timeline(screen, live=screen.out.is_terminal)
             return await _DrivenTask(runner, session, timeline, None).follow(stream)
 
@@ -219,6 +229,7 @@ def resume(
     policy: PolicyOption = None,
     which: TaskOptions,
     yes: YesOption = False,
+    by: ByOption = None,
     drive: DriveOptions,
     tracing: TraceOptions,
 ) -> int:
@@ -233,9 +244,11 @@ def resume(
     async def work() -> int:
         async with session.runner(drives=True, observers=observers, policy=policy) as runner:
             if task is None:
-                return await _resume_many(session, runner, which, agent, model, options, yes=yes)
+                return await _resume_many(session, runner, which, agent, model, options, by, yes=yes)
             row = await find_task(runner, task)
-            return await drive_on(session, runner, row.task_id, agent=agent, model=model, options=options)
+            return await drive_on(
+                session, runner, row.task_id, agent=agent, model=model, options=options, by=by
+            )
 
     return session.run(work())
 
@@ -247,6 +260,7 @@ async def _resume_many(
     agent: str | None,
     model: str | None,
     options: RunOptions | None,
+    by: str | None,
     *,
     yes: bool,
 ) -> int:
@@ -266,7 +280,7 @@ async def _resume_many(
     async def drive_one(item: TaskSummary) -> RunResult:
         row = await task_of(runner, item.task_id)
         chosen = await agent_of(runner, row, session.screen, agent, model)
-        return await runner.resume(item.task_id, agent=chosen, options=options)
+        return await runner.resume(item.task_id, agent=chosen, options=options, by=by)
 
     return await each(session, tasks, drive_one, lambda state: state == "completed")
 
@@ -290,25 +304,28 @@ def step(
             help="Run steps until step N has ended, or until this happens.",
         ),
     ] = None,
+    by: ByOption = None,
     tracing: TraceOptions,
 ) -> int:
     """Run one step of a task (with --until several), or the first of a new task of AGENT on INPUT."""
     goal = goal_of(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
-    first = agents.to_run(arguments[0], agent, model) if len(arguments) == 2 else None
-    if first is not None:
+    is_new, first = len(arguments) == 2, None
+    if is_new and session.url is None:
+        first = agents.to_run(arguments[0], agent, model)
         agents.check_model(first)
         _check_goal(first, goal)
+    elif is_new and (agent or model) is not None:
+        raise ConfigurationError(_CODE_IS_ON_SERVER)
     observers = tracing.observers()
 
     async def work() -> int:
-        async with session.runner(
-            make=first is not None, drives=True, observers=observers, policy=policy
-        ) as runner:
-            if first is not None:
-                task_id = (await runner.create_task(first, text_argument(arguments[1]))).task_id
-                chosen, path = first, arguments[0] if ":" in arguments[0] else agent
+        async with session.runner(make=is_new, drives=True, observers=observers, policy=policy) as runner:
+            if is_new:
+                of_server: Any = arguments[0]  # a server has its agents by name
+                made = await runner.create_task(first or of_server, text_argument(arguments[1]), by=by)
+                task_id, chosen, path = made.task_id, first, arguments[0] if ":" in arguments[0] else agent
             else:
                 try:
                     row = await find_task(runner, arguments[0])
@@ -321,14 +338,17 @@ def step(
             driven = _DrivenTask(runner, session, timeline, path)
             if isinstance(goal, Breakpoint):
                 if input is not None:
-                    await runner.send(task_id, input)
+                    await runner.send(task_id, input, by=by)
                 row = await task_of(runner, task_id)
-                return await driven.follow(_resumed(runner, row, chosen, RunOptions(break_on=[goal])))
+                return await driven.follow(_resumed(runner, row, chosen, RunOptions(break_on=[goal]), by))
             return await driven.follow_steps(
-                lambda text: runner.stream_step(task_id, input=text, agent=chosen), input, goal
+                lambda text: runner.stream_step(task_id, input=text, agent=chosen, by=by), input, goal
             )
 
     return session.run(work())
+
+
+_CODE_IS_ON_SERVER: Final = "--agent and --model are for the process that drives: leave them out with --url"
 
 
 def _check_goal(agent: Agent[Any] | None, goal: int | Breakpoint) -> None:
@@ -369,12 +389,13 @@ async def drive_on(
     agent: str | None,
     model: str | None,
     options: RunOptions | None = None,
+    by: str | None = None,
 ) -> int:
     """Drive an existing task to its next stop, print it and return the exit code."""
     row = await task_of(runner, task_id)
     chosen = await agent_of(runner, row, session.screen, agent, model)
     check_breakpoints(chosen, options)
-    stream = _resumed(runner, row, chosen, options)
+    stream = _resumed(runner, row, chosen, options, by)
     timeline = await _timeline_of(runner, session.screen, task_id, chosen)
     return await _DrivenTask(runner, session, timeline, agent).follow(stream)
 
@@ -385,9 +406,7 @@ async def agent_of(
     """Return a task's agent, or None if this process does not have its code: the runner raises if it needs it."""
     if isinstance(runner, Client):
         if option is not None or model is not None:
-            raise ConfigurationError(
-                "--agent and --model are for the process that drives: leave them out with --url"
-            )
+            raise ConfigurationError(_CODE_IS_ON_SERVER)
         return None
     used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
     agent = agents.of_task(row.agent, option, model, used)
@@ -416,23 +435,28 @@ async def _timeline_of(
 
 
 def _resumed(
-    runner: TaskRunner, row: FoundTask, agent: Agent[Any] | None, options: RunOptions | None
+    runner: TaskRunner, row: FoundTask, agent: Agent[Any] | None, options: RunOptions | None, by: str | None
 ) -> EventStream[Any]:
     """Return a task that is resumed, with its events."""
     if isinstance(row, TaskRow):
-        return ResumeStream(runner, row, agent, options)
+        return ResumeStream(runner, row, agent, options, by)
     assert isinstance(runner, Client), "a server told of the task"
-    return resume_stream(runner, row.task_id, options)
+    return resume_stream(runner, row.task_id, options, by)
 
 
 class ResumeStream(EventStream):
     """The events of a task that `resume` drives, from where the task stood."""
 
     def __init__(
-        self, runner: TaskRunner, row: TaskRow, agent: Agent[Any] | None, options: RunOptions | None
+        self,
+        runner: TaskRunner,
+        row: TaskRow,
+        agent: Agent[Any] | None,
+        options: RunOptions | None,
+        by: str | None,
     ) -> None:
         async def work() -> RunResult:
-            return await runner.resume(row.task_id, agent=agent, options=options)
+            return await runner.resume(row.task_id, agent=agent, options=options, by=by)
 
         super().__init__(driver_of(runner).owned, row.task_id, work)
         self._row_head = row.head

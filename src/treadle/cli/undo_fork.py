@@ -149,7 +149,7 @@ async def fork(
             ("fork ", "dim"), new_task.task_id, (f"  of {row.task_id} at event {new_task.forked_at}", "dim")
         )
         if run:
-            return await drive_on(session, runner, new_task.task_id, agent=agent, model=None)
+            return await drive_on(session, runner, new_task.task_id, agent=agent, model=None, by=by)
         screen.document(new_task)
         resume = session.command_line("resume", screen.short(new_task.task_id), agent=agent)
         screen.command("  run it with: ", resume)

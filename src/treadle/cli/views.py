@@ -30,8 +30,16 @@ async def show(
     session: Session,
     task: TaskArgument,
     events: Annotated[bool, typer.Option("--events", help="With --json: include every event.")] = False,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at", metavar="SEQ", min=1, help="How the task stood just after the event of this number."
+        ),
+    ] = None,
 ) -> int:
     """Show a task: its steps, calls and results, what it has spent and what it waits for."""
+    if at is not None:
+        return await _show_past(session, task, at, events=events)
     screen = session.screen
     async with session.runner() as runner:
         row = await find_task(runner, task)
@@ -57,6 +65,29 @@ async def show(
     print_state(screen, result)
     print_pending(session, result)
     print_next(session, result, root=root, limit=timeline.limit)
+    return 0
+
+
+async def _show_past(session: Session, task: str, at: int, *, events: bool) -> int:
+    """Show how a task stood just after an event; what its subagents did is left out."""
+    screen = session.screen
+    async with session.runner() as runner:
+        task_id = (await find_task(runner, task)).task_id
+        snapshot, result = await runner.get_task(task_id, at=at), await runner.result(task_id, at=at)
+        journal = await events_of(runner, task_id)
+    past = [event for event in journal if event.seq <= at]
+    document: dict[str, Any] = {"task": snapshot, "result": result}
+    if events:
+        document["events"] = past
+    screen.document(document)
+    screen.line((f"as it stood after event {at} of {journal[-1].seq}", "magenta"))
+    _print_header(screen, snapshot, past)
+    timeline = Timeline(screen, undone=undone_steps(past))
+    for event in past:
+        timeline.show(event)
+    if snapshot.extra_state:
+        screen.line(("ctx.state: ", "dim"), short(as_text(snapshot.extra_state), _STATE_SHOWN))
+    print_state(screen, result)
     return 0
 
 

@@ -91,9 +91,11 @@ class Client(TaskRunner):
         await self._remote.connection.close()
 
 
-def resume_stream(client: Client, task_id: str, options: RunOptions | None) -> RemoteRun[Any]:
+def resume_stream(
+    client: Client, task_id: str, options: RunOptions | None, by: str | None = None
+) -> RemoteRun[Any]:
     """Return a task that `resume` has driven on, with its events from now on."""
-    return client._remote.resume_stream({"task": task_id, "options": options})  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
+    return client._remote.resume_stream({"task": task_id, "options": options, "by": by})  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
 
 
 # ------------------------------------------------------------------------------------------------ the verbs

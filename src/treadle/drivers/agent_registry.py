@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MAX_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a registry holds."""
 
+NOT_GIVEN: Final = "which this process was not given"
+"""What errors about an unknown agent say of it, before they say how to give it to a runner."""
+
 
 class AgentRegistry:
     """Finds the agents of tasks.
@@ -146,7 +149,7 @@ class AgentRegistry:
         member = next(reachable, None) or self._agents.get(name)
         if member is None:
             raise AgentUnknown(
-                f"task {state.task_id} was handed over to or by agent {name!r}, which this process was not given: "
+                f"task {state.task_id} was handed over to or by agent {name!r}, {NOT_GIVEN}: "
                 f"list it under handoffs= of agent {agent.name!r}, or make the runner with Runner(agents=[...])"
             )
         return member
@@ -217,8 +220,8 @@ class AgentRegistry:
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
-                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make "
-                "the runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
+                f"task {task_id} belongs to agent {name!r}, {NOT_GIVEN}: pass agent=..., or make the runner "
+                "with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
                 "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
             )
         return agent
@@ -228,7 +231,7 @@ class AgentRegistry:
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
-                f"agent {caller.name!r} may call the agent {name!r}, which this process was not given: make the runner "
+                f"agent {caller.name!r} may call the agent {name!r}, {NOT_GIVEN}: make the runner "
                 "with Runner(agents=[...]), or give the agent itself in subagents="
             )
         return agent

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from treadle.core.messages import Json
 from treadle.core.wire import wire_bytes
+from treadle.drivers.agent_registry import NOT_GIVEN
 from treadle.engine.problem_documents import TYPE, error_to_wire
 from treadle.errors import (
     AgentUnknown,
@@ -113,7 +114,7 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
             _document(500, "ServerFault", "the server failed; its log tells more", {}), 500, instance, {}
         )
     headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
-    document = error_to_wire(error, hide(str(error)))
+    document = error_to_wire(error, hide(_for_callers(error)))
     if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
         # Its message is that of the database, with paths, hosts and users in words that are not ours.
         log.error("request %s met a store that failed: %s", instance, error)
@@ -123,6 +124,15 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
         log.warning("request %s met a toolset that cannot be had: %s", instance, error)
         document["detail"] = f"the toolset {error.toolset!r:.80} cannot be had; the server's log tells more"
     return _response(document, status, instance, headers)
+
+
+def _for_callers(error: Exception) -> str:
+    """Return a message without advice that only a program with the runner itself could follow."""
+    message = str(error)
+    if isinstance(error, AgentUnknown) and NOT_GIVEN in message:
+        subject = message.rpartition(NOT_GIVEN)[0]
+        return f"{subject}which this server was not given: GET /v1/agents lists those it has"
+    return message
 
 
 def _document(status: int, name: str, detail: str, fields: Mapping[str, Json]) -> dict[str, Json]:
