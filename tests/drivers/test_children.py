@@ -12,7 +12,7 @@ import pytest
 
 from tests.drivers.agent_trees import Tree, answering, by_task, calling, requests, states
 from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only, results_seen, until
-from tests.runner.cases import both
+from tests.runner.cases import add, both
 from treadle import (
     Agent,
     FailurePolicy,
@@ -21,6 +21,8 @@ from treadle import (
     Node,
     NodeContext,
     Pipeline,
+    Policy,
+    Rule,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -908,3 +910,27 @@ async def test_a_child_begins_with_the_state_that_its_terms_name(runner: Runner)
     assert result.state == "completed"
     assert sorted(seen, key=len) == [{}, {"ticket": 8}]
     assert result.extra_state == {"ticket": 8, "secret": 1}
+
+
+@pytest.mark.parametrize("is_resumed", [False, True], ids=["at once", "after a restart"])
+async def test_children_have_the_labels_of_their_parent_so_that_rules_by_label_hold_for_their_calls(
+    store: Any, is_resumed: bool
+) -> None:
+    gold = {"labels.tier": {"is_not": "gold"}}
+    policy = Policy(Rule("gold-only", "deny", tool="add", when=gold))
+    child = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="child", tools=[add])
+    deep = Agent(ScriptedModel([call("child", input="1 + 2?"), "3"]), name="deep", subagents=[child])
+    boss = Agent(ScriptedModel([call("deep", input="1 + 2?"), "3"]), name="boss", subagents=[deep])
+    for tier, outcome in (("gold", "ok"), ("lead", "denied")):
+        options = RunOptions(labels={"tier": tier})
+        if is_resumed:
+            async with Runner(store, agents=[boss], policy=policy) as runner:
+                await runner.create_task(boss, "Go", task_id=tier, options=options)
+            async with Runner(store, agents=[boss], policy=policy) as runner:
+                await runner.resume(tier)
+        async with Runner(store, agents=[boss], policy=policy) as runner:
+            await runner.run(boss, "Go", task_id=tier, options=options)
+            (below,) = (await runner.list_tasks(agent="child", labels={"tier": tier})).items
+            assert below.labels == {"tier": tier}
+            (execution,) = (await runner.result(below.task_id)).tool_executions
+            assert execution.outcome == outcome

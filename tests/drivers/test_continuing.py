@@ -56,8 +56,8 @@ async def test_options_are_recorded_when_they_differ_and_a_raised_limit_is_marke
 def test_a_fork_has_the_options_of_its_parent_under_those_of_the_caller() -> None:
     state = start("t")
     state.options = {"tool_output_max_chars": 100}
-    assert options_of_fork(state, None) == state.options
-    merged = options_of_fork(state, RunOptions(tell_steps_left=True))
+    assert options_of_fork(state.options, None) == state.options
+    merged = options_of_fork(state.options, RunOptions(tell_steps_left=True))
     assert merged == {"tool_output_max_chars": 100, "tell_steps_left": True}
 
 

@@ -78,8 +78,20 @@ def test_what_a_resume_leaves_open_stays_as_the_task_has_it() -> None:
     assert changed == RunOptions(limits=Limits(tokens=10, steps=5), interaction="headless")
 
 
-def test_a_fork_has_the_limits_of_its_ceiling_and_keeps_what_its_task_has() -> None:
-    ceiling = RunOptions(limits=Limits(steps=5), max_parallel_tools=8)
-    assert fork_options(None, ceiling) == RunOptions(limits=Limits(steps=5))
+def test_a_fork_is_under_its_ceiling_and_keeps_what_its_task_has() -> None:
+    ceiling = RunOptions(limits=Limits(steps=5), max_parallel_tools=8, max_parallel_steps=100)
+    assert fork_options(None, NOTHING, ceiling) == RunOptions(limits=Limits(steps=5), max_parallel_tools=8)
     asked = RunOptions(limits=Limits(steps=3), max_parallel_tools=9)
-    assert fork_options(asked, ceiling) == RunOptions(limits=Limits(steps=3), max_parallel_tools=8)
+    assert fork_options(asked, NOTHING, ceiling) == RunOptions(limits=Limits(steps=3), max_parallel_tools=8)
+    stored = RunOptions(limits=Limits(tokens=9), max_parallel_tools=2, tell_steps_left=True)
+    assert fork_options(None, stored, ceiling) == RunOptions(
+        limits=Limits(steps=5, tokens=9), max_parallel_tools=2, tell_steps_left=True
+    )
+
+
+def test_a_breakpoint_of_a_ceiling_is_kept_once() -> None:
+    ceiling = RunOptions(break_on=[Breakpoint(tool="pay")])
+    stored = RunOptions(break_on=[Breakpoint(tool="pay"), Breakpoint(after_step=1)])
+    assert fork_options(None, stored, ceiling) == RunOptions(
+        break_on=(Breakpoint(tool="pay"), Breakpoint(after_step=1))
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.runner.cases import calculator, only, sayer
-from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import AgentOverride
@@ -52,6 +52,44 @@ async def test_an_id_of_another_task_is_none_for_a_fork(runner: Runner) -> None:
     await runner.fork(other, task_id="h")
     await runner.delete_task("h")
     assert (await runner.fork(other, task_id="h")).task_id == "h"
+
+
+async def test_a_fork_that_is_asked_for_again_with_other_options_or_from_elsewhere_is_another_fork(
+    runner: Runner,
+) -> None:
+    done = await runner.run(calculator(), "What is (121 * 3) + 42?")
+    asked = RunOptions(limits=Limits(steps=9), labels={"for": "ann"})
+    first, second = [output.step.step_id for output in (await runner.get_completed_steps(done.task_id))[:2]]
+    fork: Any = runner.fork
+    await fork(done.task_id, at=first, options=asked, instructions="Be polite.", task_id="f")
+    same = {"at": first, "options": asked, "instructions": "Be polite."}
+    for more, field in (
+        ({"options": RunOptions(limits=Limits(steps=8), labels={"for": "ann"})}, "options"),
+        ({"options": RunOptions(labels={"for": "ann"})}, "options"),
+        ({"options": RunOptions(limits=Limits(steps=9), labels={"for": "bob"})}, "labels"),
+        ({"options": None}, "labels"),
+        ({"at": second}, "at"),
+        ({"instructions": None}, "instructions"),
+    ):
+        with pytest.raises(TaskConflict) as conflict:
+            await fork(done.task_id, task_id="f", **{**same, **more})
+        assert conflict.value.field == field
+    assert (await fork(done.task_id, task_id="f", **same)).task_id == "f"
+
+
+async def test_a_fork_that_is_asked_for_again_is_the_same_though_its_task_has_other_options_now(
+    runner: Runner,
+) -> None:
+    task_id = await stepped(runner)
+    asked = RunOptions(max_parallel_tools=2)
+    await runner.fork(task_id, options=asked, task_id="f")
+    await runner.fork("f", task_id="g")
+    await runner.resume(task_id, options=RunOptions(limits=Limits(steps=50), tell_steps_left=True))
+    await runner.resume("f", options=RunOptions(tell_steps_left=True))
+    assert (await runner.fork(task_id, options=asked, task_id="f")).task_id == "f"
+    assert (await runner.fork("f", task_id="g")).task_id == "g"
+    with pytest.raises(TaskConflict):
+        await runner.fork("f", options=RunOptions(max_parallel_tools=3), task_id="g")
 
 
 async def test_a_fork_with_another_result_is_another_fork(runner: Runner) -> None:
@@ -230,7 +268,12 @@ async def test_the_same_id_with_other_instructions_is_another_fork(runner: Runne
     done = await runner.run(helper(), "Is it?")
     await runner.fork(done.task_id, instructions="Be polite.", task_id="f")
     assert (await runner.fork(done.task_id, instructions="Be polite.", task_id="f")).task_id == "f"
-    for more, field in (({"instructions": "Be rude."}, "instructions"), ({"model": "openai:other"}, "model")):
+    polite = {"instructions": "Be polite."}
+    for more, field in (
+        ({"instructions": "Be rude."}, "instructions"),
+        ({**polite, "model": "openai:other"}, "model"),
+        ({}, "instructions"),
+    ):
         fork: Any = runner.fork
         with pytest.raises(TaskConflict) as conflict:
             await fork(done.task_id, task_id="f", **more)

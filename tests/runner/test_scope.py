@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import adder, calculator, sayer
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel
+from tests.runner.cases import add, adder, calculator, sayer
+from treadle import Agent, Breakpoint, Limits, ModelSettings, Runner, RunOptions, ScriptedModel
 from treadle.engine.options import from_json
 from treadle.errors import ConfigurationError
-from treadle.llm.scripted import text
+from treadle.llm.scripted import call, text
 from treadle.runner.views import driver_of
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +89,31 @@ async def test_a_fork_stays_under_the_ceiling_though_its_task_had_none(store: An
         assert kept.limits == Limits(model_calls=1)
         (row,) = (await runner.list_tasks(labels={"for": "ann"})).items
         assert (row.task_id, row.labels) == (fork.task_id, {"team": "a", "for": "ann"})
+
+
+async def test_a_fork_of_a_child_is_under_the_ceiling_of_the_task_above_it(store: Any) -> None:
+    child = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="child", tools=[add])
+    boss = Agent(ScriptedModel([call("child", input="1 + 2?"), "3"]), name="boss", subagents=[child])
+    ceiling = RunOptions(
+        limits=Limits(steps=5),
+        model_settings=ModelSettings(max_tokens=10),
+        break_on=[Breakpoint(tool="pay")],
+        max_parallel_tools=2,
+        labels={"for": "ann"},
+    )
+    async with Runner(store, agents=[boss, child]) as runner:
+        anns = runner.scoped(by="ann", options=ceiling)
+        task = (await anns.run(boss, "Go")).task_id
+        (below,) = (await runner.list_tasks(parent=task)).items
+        assert below.labels == {"for": "ann"}
+        fork = await anns.fork(below.task_id, at=1)
+        kept = await options_of(runner, fork.task_id)
+        assert (kept.limits, kept.max_parallel_tools) == (Limits(steps=5), 2)
+        assert kept.model_settings == ModelSettings(max_tokens=10)
+        assert kept.break_on == (Breakpoint(tool="pay"),)
+        assert fork.labels == {"for": "ann"}
+        again = await anns.fork(fork.task_id)
+        assert await options_of(runner, again.task_id) == kept
 
 
 async def test_a_run_of_a_known_task_under_a_ceiling_does_not_loosen_its_limits(store: Any) -> None:

@@ -97,7 +97,8 @@ class ChildTasks:
             account.learn(child_id, spending)
         if above is not None:
             above.open(state.task_id, account)
-        return Family(self, account, agents, agent.subagent_terms, owned.channel, unseen, passed_on)
+        terms, labels = agent.subagent_terms, owned.labels
+        return Family(self, account, agents, terms, owned.channel, unseen, passed_on, labels)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
         """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
@@ -122,7 +123,7 @@ class ChildTasks:
         task_id: str,
         *,
         may_exist: bool,
-        new: Callable[[], NewRun],
+        new: Callable[[], Awaitable[NewRun]],
         drive: Callable[[OwnedTask], Awaitable[TaskState]],
     ) -> TaskState:
         """Drive a child, which is made if it does not exist, to its next stop, and return its state."""
@@ -133,7 +134,7 @@ class ChildTasks:
             owned = None
             try:
                 if row is None:
-                    owned = await self.creator.create(new())
+                    owned = await self.creator.create(await new())
                     async with self.ownership.releasing(owned):
                         return await drive(owned)
                 async with self.ownership.acquire(task_id, enter=True) as owned:
@@ -186,6 +187,7 @@ class Family:
         channel: the parent's, whose watchers hear of its children.
         unseen: microseconds for which children were driven before a crash and that only their own journals tell.
         passed_on: returns what a child takes over that is called now.
+        labels: of the task, which its children have too; None if its row is to tell them.
     """
 
     def __init__(
@@ -197,8 +199,10 @@ class Family:
         channel: Channel,
         unseen: int,
         passed_on: Callable[[], Inherited],
+        labels: dict[str, str] | None = None,
     ) -> None:
         self._tasks = tasks
+        self._labels = labels
         self._passed_on = passed_on
         self._channel = channel
         self.account = account
@@ -291,11 +295,14 @@ class Family:
         state = self._states.get(call.id)
         return state is not None and state.ended is None
 
-    def _new(self, call: CallState, told: str) -> NewRun:
+    async def _new(self, call: CallState, told: str) -> NewRun:
+        labels = self._labels
+        if labels is None:
+            labels = (await self._tasks.cache.row(self.state.task_id)).labels
         passed_on, relay = self._passed_on(), partial(self._relay, call)
         parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, relay)
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
-        options = replace(options, caller_tools=None)
+        options = replace(options, caller_tools=None, labels=labels)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
         new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
         new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))

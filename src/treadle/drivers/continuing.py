@@ -7,7 +7,6 @@ from typing import Any
 
 from treadle.core import events as e
 from treadle.core.messages import Json
-from treadle.core.state import TaskState
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.inbox import as_event, carry_out
 from treadle.engine.options import RunOptions, from_json, to_json, was_raised
@@ -74,11 +73,11 @@ def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
         owned.writer.record(e.OptionsChanged(document or None))
 
 
-def options_of_fork(state: TaskState, options: RunOptions | None) -> Json:
-    """Return the stored options of a fork: those of its parent under the caller's."""
+def options_of_fork(stored: Json, options: RunOptions | None) -> Json:
+    """Return the options that are stored with a fork: those of its parent under the caller's."""
     if options is None:
-        return state.options
-    document: dict[str, Any] = dict(to_json(options.over(from_json(state.options))) or {})
-    if was_raised(state.options):
+        return stored
+    document: dict[str, Any] = dict(to_json(options.over(from_json(stored))) or {})
+    if was_raised(stored):
         document["raised"] = True
     return document or None

@@ -38,16 +38,11 @@ def new_task_options(options: RunOptions, ceiling: RunOptions, agent: Limits) ->
         ceiling: what they are kept under.
         agent: the limits of the task's agent.
     """
-    limited = _under(options, ceiling, only_set=False)
-    values: dict[str, Any] = {}
-    for name, default in _NUMBERS.items():
-        value = getattr(limited, name)
-        if getattr(options, name) is None and None not in (value, default) and value >= default:
-            values[name] = None
-    if limited.limits is not None:
-        asked = agent if options.limits is None else agent.tightest(options.limits)
-        values["limits"] = limited.limits.below_defaults(asked)
-    return replace(limited, **values)
+    limited = _within(options, ceiling)
+    if limited.limits is None:
+        return limited
+    asked = agent if options.limits is None else agent.tightest(options.limits)
+    return replace(limited, limits=limited.limits.below_defaults(asked))
 
 
 def changed_options(options: RunOptions, ceiling: RunOptions) -> RunOptions:
@@ -55,10 +50,27 @@ def changed_options(options: RunOptions, ceiling: RunOptions) -> RunOptions:
     return _under(options, ceiling, only_set=True)
 
 
-def fork_options(options: RunOptions | None, ceiling: RunOptions) -> RunOptions:
-    """Return the options of a fork under a ceiling: the task that it begins with may have had none."""
-    changed = changed_options(options or RunOptions(), ceiling)
-    return replace(changed, limits=_smaller_limits(changed.limits, ceiling.limits))
+def fork_options(options: RunOptions | None, stored: RunOptions, ceiling: RunOptions) -> RunOptions:
+    """Return the options of a fork under a ceiling.
+
+    Args:
+        options: those of the caller.
+        stored: of the task that the fork begins with, which may have been made without the ceiling, or has less of
+            its own than what it went by, as a child has.
+        ceiling: what they are kept under.
+    """
+    return _within((options or RunOptions()).over(stored), ceiling)
+
+
+def _within(options: RunOptions, ceiling: RunOptions) -> RunOptions:
+    """Return options under a ceiling; a number that only the ceiling sets stays at its default if that is smaller."""
+    limited = _under(options, ceiling, only_set=False)
+    values: dict[str, Any] = {}
+    for name, default in _NUMBERS.items():
+        value = getattr(limited, name)
+        if getattr(options, name) is None and None not in (value, default) and value >= default:
+            values[name] = None
+    return replace(limited, **values)
 
 
 def _under(options: RunOptions, ceiling: RunOptions, *, only_set: bool) -> RunOptions:
@@ -79,7 +91,7 @@ def _under(options: RunOptions, ceiling: RunOptions, *, only_set: bool) -> RunOp
                 settings = replace(settings, max_tokens=min(value.max_tokens, most.max_tokens))
             values[name] = settings
         elif name == "break_on":
-            values[name] = (*most, *value)
+            values[name] = (*most, *[each for each in value if each not in most])
         elif name == "labels":
             values[name] = {**value, **most}
         else:

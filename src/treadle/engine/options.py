@@ -154,7 +154,7 @@ class RunOptions:
             (default), `interrupt` or `cancel` it. Without a server it has no effect.
         caller_tools: tools that the caller of the task runs, beside those of the agent: a call of one rests, and the
             task with it, until the caller brings the result by `complete` or `fail`. Tasks below have none of them.
-        labels: short texts to find the task by.
+        labels: short texts to find the task by; tasks below have them too.
     """
 
     limits: Limits | None = None

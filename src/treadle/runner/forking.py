@@ -147,7 +147,7 @@ class ForkVerbs(ViewVerbs):
         same = "" if state.versions else state.fingerprint
         fingerprint = agent.fingerprint if agent is not None else same
         thread = request.thread_id or new_id()
-        kept = options_of_fork(state, request.options)
+        kept = self._options_of(request, state.options)
         override = request.override_over(state)
         first: list[e.Event] = [
             e.TaskForked(parent_id, name, thread, fingerprint, kept, request.by, override)
@@ -158,7 +158,7 @@ class ForkVerbs(ViewVerbs):
             first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
         if request.input is not None:
             first.append(e.InputReceived(request.input, by=request.by))
-        labels = row.labels if request.options is None else {**row.labels, **request.options.labels}
+        labels = self._labels_of(request, row)
         new = NewTask(request.task_id or new_id(), name, thread, self._clock(), labels=labels)
         new.base, new.base_seq = parent_id, point.seq
         await self._write_fork(row, new, first)
@@ -172,28 +172,61 @@ class ForkVerbs(ViewVerbs):
             )
             raise TaskConflict(message, task_id=task_id, field="task_id")
         state = (await self._cache.load(task_id)).state
-        seq = state.fork_seq
-        records = await self._store.read(task_id, after=seq, upto=seq + 1)
-        first = [event for _, event in events_with_epochs(task_id, records, after=seq, previous=None)]
-        inputs = [event.parts for event in first if isinstance(event, e.InputReceived)]
-        results = {event.call: event.output for event in first if isinstance(event, e.ResultReplaced)}
-        agent, at, made = request.agent, request.at, state.override or e.AgentOverride()
-        fits = {
-            "task_id": state.forked_from == row.task_id,
-            "at": not isinstance(at, int) or seq == at,
-            "agent": state.created_for == (row.agent if agent is None else agent.name),
-            "thread": request.thread_id in (None, state.thread),
-            "input": inputs[:1] == ([] if request.input is None else [request.input]),
-            "replace": results == request.replace,
-            "instructions": request.override.instructions in (None, made.instructions),
-            "model": request.override.model in (None, made.model),
-        }
+        fits = {"task_id": state.forked_from == row.task_id}
+        if fits["task_id"]:
+            fits |= await self._fits(row, request, state)
         for field, same in fits.items():
             if not same:
                 what = "is no fork of this task" if field == "task_id" else f"exists with another {field}"
                 message = f"task {task_id} {what}; give another task_id, or none"
                 raise TaskConflict(message, task_id=task_id, field=field)
         return await self.get_task(task_id)
+
+    async def _fits(self, row: TaskRow, request: _ForkRequest, fork: TaskState) -> dict[str, bool]:
+        """Return for each argument whether a fork was made with it; what is left open fits."""
+        seq = fork.fork_seq
+        records = await self._store.read(fork.task_id, after=seq - 1, upto=seq + 1)
+        events = events_with_epochs(fork.task_id, records, after=seq - 1, previous=None)
+        point, made, *then = [event for _, event in events if event.seq >= seq]
+        assert isinstance(made, e.TaskForked), "it is the first event of a fork"
+        inputs = [event.parts for event in then if isinstance(event, e.InputReceived)]
+        results = {event.call: event.output for event in then if isinstance(event, e.ResultReplaced)}
+        agent, at, override = request.agent, request.at, made.override or e.AgentOverride()
+        parent = (await self._cache.load(row.task_id)).state
+        kept = parent.override or e.AgentOverride()
+        # Beside other steps, a fork does not begin at the end of its step.
+        is_there = seq == at if isinstance(at, int) else _ends(point, at)
+        return {
+            "at": at is None or is_there or any(isinstance(event, e.Rewound) for event in then),
+            "agent": made.agent == (row.agent if agent is None else agent.name),
+            "thread": request.thread_id in (None, made.thread),
+            "input": inputs[:1] == ([] if request.input is None else [request.input]),
+            "replace": results == request.replace,
+            "instructions": override.instructions
+            in _allowed(request.override.instructions, kept.instructions),
+            "model": override.model in _allowed(request.override.model, kept.model),
+            "labels": (await self._cache.row(fork.task_id)).labels == self._labels_of(request, row),
+            "options": await self._had_options(request, parent, made),
+        }
+
+    def _options_of(self, request: _ForkRequest, stored: Json) -> Json:
+        """Return the options that are stored with a fork of a task with these."""
+        scope = self.scope
+        options = request.options if scope is None else scope.fork_options(request.options, stored)
+        return options_of_fork(stored, options)
+
+    def _labels_of(self, request: _ForkRequest, row: TaskRow) -> dict[str, str]:
+        options = request.options if self.scope is None else self.scope.fork_options(request.options, None)
+        return row.labels if options is None else {**row.labels, **options.labels}
+
+    async def _had_options(self, request: _ForkRequest, parent: TaskState, made: e.TaskForked) -> bool:
+        """Whether a fork was made with the options of a request; those of its parent may have changed since."""
+        if made.options == self._options_of(request, parent.options):
+            return True
+        events = events_with_epochs(parent.task_id, await self._store.read(parent.task_id))
+        kinds = (e.TaskCreated, e.TaskForked, e.OptionsChanged)
+        stored = [event.options for _, event in events if isinstance(event, kinds)]
+        return any(made.options == self._options_of(request, each) for each in stored)
 
     async def _write_fork(self, row: TaskRow, new: NewTask, first: list[e.Event]) -> None:
         """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
@@ -242,3 +275,13 @@ class _ForkRequest:
                     model=kept.model if asked.model is None else asked.model,
                 )
         return None if asked == nothing else asked
+
+
+def _ends(event: e.Event, step: str | int | None) -> bool:
+    """Whether an event ends a step."""
+    return isinstance(event, (e.StepCompleted, e.StepSkipped)) and event.step == step
+
+
+def _allowed(asked: str | None, kept: str | None) -> tuple[str | None, ...]:
+    """Return what a fork may have in place of its agent's: what was asked for, else nothing or what its parent has."""
+    return (None, kept) if asked is None else (asked,)

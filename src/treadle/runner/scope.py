@@ -7,9 +7,10 @@ from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core.data import frozen
+from treadle.core.messages import Json
 from treadle.drivers.arguments import shown
 from treadle.engine.ceiling import both, changed_options, fork_options, new_task_options
-from treadle.engine.options import RunOptions
+from treadle.engine.options import RunOptions, from_json
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 
@@ -89,7 +90,16 @@ class Scope:
             case "resume":  # without options the task keeps those it has
                 return None if options is None else changed_options(options, self.ceiling)
             case "fork":
-                return fork_options(options, self.ceiling)
+                return options  # `fork_options` knows those of the task too
             case _:
                 limits = agent.limits if isinstance(agent, Agent) else Limits()
                 return new_task_options((options or RunOptions()).over(self.defaults), self.ceiling, limits)
+
+    def fork_options(self, options: RunOptions | None, stored: Json) -> RunOptions | None:
+        """Return the options of a fork under the ceiling.
+
+        Args:
+            options: those of the caller.
+            stored: those of the task that the fork begins with.
+        """
+        return options if self.ceiling is None else fork_options(options, from_json(stored), self.ceiling)
