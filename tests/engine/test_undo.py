@@ -255,6 +255,25 @@ async def test_undo_of_a_task_with_newer_turns_after_it_is_refused(runner: Runne
     assert (await runner.fork(first.task_id, at="s1")).state == "created"
 
 
+async def test_what_is_foreseen_of_an_undo_is_what_it_is_refused_for_first(runner: Runner) -> None:
+    @tool
+    async def send() -> str:
+        """Send."""
+        return "sent"
+
+    first = await runner.run(
+        Agent(ScriptedModel([call("send"), "Sent."]), tools=[send]), "?", thread_id="talk"
+    )
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    foreseen = await runner.undo_step(first.task_id, to=0, dry_run=True)
+    with pytest.raises(IrreversibleStep) as refused:
+        await runner.undo_step(first.task_id, to=0)
+    assert (foreseen.complete, foreseen.problem) == (False, str(refused.value))
+    for dry_run in (True, False):
+        with pytest.raises(AlreadyFinalized, match="fork"):
+            await runner.undo_step(first.task_id, to=0, force=True, dry_run=dry_run)
+
+
 async def test_a_refused_undo_releases_a_task_with_unread_messages() -> None:
     class Counting(MemoryStore):
         left = 30

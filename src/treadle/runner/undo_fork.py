@@ -123,7 +123,7 @@ class UndoForkVerbs(ForkVerbs):
         if state.ended == "cancelled":
             raise _cancelled(task_id)
         report = undo_plan.forecast(state, to, force=force, driven=self._owned.is_driven(row), step=step)
-        if state.thread_version:
+        if report.complete and state.thread_version:  # an undo looks for problems of its own first
             _, members = await self._store.thread(state.thread)
             at = next((at for at, each in enumerate(members) if each.task_id == task_id), len(members))
             later = [each.covers for each in members[at + 1 :]]
