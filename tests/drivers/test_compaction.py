@@ -270,10 +270,21 @@ async def test_a_deleted_thread_is_gone_with_its_tasks_and_forks_keep_what_they_
     await sound(runner)
 
 
-async def test_pruning_deletes_whole_threads_and_tasks_without_messages(runner: Runner) -> None:
+async def a_moment(runner: Runner) -> int:
+    """Return a time that differs from those of all events before and after it."""
+    await asyncio.sleep(0.01)
+    now: int = runner._clock()
+    await asyncio.sleep(0.01)
+    return now
+
+
+async def test_pruning_deletes_whole_threads_and_tasks_without_messages(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await talk(runner, 2, "old")
     lost = await runner.run(sayer(fail(500)), "?", thread_id="young")
-    await asyncio.sleep(0.3)
+    now = await a_moment(runner) + 200_000
+    monkeypatch.setattr(runner, "_clock", lambda: now)
     await runner.run(sayer("Hi."), "Hello", thread_id="young")
     paused = await runner.create_task(sayer(), "?", thread_id="waiting")
     would = await runner.prune(0.2, dry_run=True)
@@ -371,12 +382,16 @@ async def test_pruning_obeys_every_condition_it_is_given(runner: Runner) -> None
             assert left == {"goes", "other-team", "failed", "created"} - set(() if dry_run else goes)
 
 
-async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is(runner: Runner) -> None:
+async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = await runner.create_task(calculator(), "?")
-    await asyncio.sleep(0.3)
+    created = await a_moment(runner)
     await runner.cancel(task)
+    cancelled = await a_moment(runner)
+    monkeypatch.setattr(runner, "_clock", lambda: created + 200_000)
     assert (await runner.prune(0.2)).tasks == ()
-    await asyncio.sleep(0.25)
+    monkeypatch.setattr(runner, "_clock", lambda: cancelled + 200_000)
     assert (await runner.prune(0.2)).tasks == (task.task_id,)
 
 

@@ -67,7 +67,8 @@ async def test_a_task_that_could_not_be_released_is_released_once_the_store_can_
                 store.refuses = True
         assert runner._driver.owned.unreleased == {task_id: owned.writer.epoch}
         store.refuses = False
-        await until(lambda: not runner._driver.owned.unreleased)
+        await until(lambda: not runner._driver.ownership._retries)
+        assert runner._driver.owned.unreleased == {}
         row = await store.row(task_id)
         assert (row.driver, row.epoch) == (None, owned.writer.epoch)
 
