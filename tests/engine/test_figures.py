@@ -1,13 +1,19 @@
 """What lists show of a task."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.acts import Gate, happened
 from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text, ToolContext, tool
 from treadle.core.state import start
 from treadle.engine.figures import content_text, figures_of, folded
+from treadle.errors import StoreUnavailable
 from treadle.llm.scripted import call, fail, turn
+from treadle.stores.memory import MemoryStore
+from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +108,46 @@ async def test_only_tasks_that_may_wait_for_a_person_are_read_to_list_what_waits
             patch.setattr(other.store, "read", counted)
             (item,) = await other.list_pending()
         assert read == [item.task_id]
+
+
+async def test_what_waits_is_listed_also_of_a_task_whose_driver_crashed_and_whose_next_claim_failed(store):
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    gate = Gate(read_only=True)
+    calls = turn("", [call("work"), call("pay", amount=1)])
+    payer = Agent(ScriptedModel([calls, "Paid."]), name="payer", tools=[gate.tool, pay])
+    again = None if isinstance(store, MemoryStore) else partial(open_store, f"sqlite:///{store}")
+    life = MortalStore(store if again is None else again())
+    driver = Runner(life)
+    running = await driver.start(payer, "Go.", task_id="job")
+    await gate.entered.wait()
+    await happened(running, "approval_requested")
+    [item] = (await driver.list_tasks()).items
+    assert (item.driven, item.pending) == (True, None)
+    assert [each.request_id for each in await driver.list_pending()] == ["s1-1-ask1"]
+    life.die()
+    gate.let_go.set()
+    with pytest.raises(StoreUnavailable):
+        await running.result()
+    async with Runner(await next_life(life, again)) as other:
+        assert [each.request_id for each in await other.list_pending()] == ["s1-1-ask1"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(other.store, "read", unreadable)
+            with pytest.raises(StoreUnavailable):
+                await other.resume("job", agent=payer)
+        assert (await other.store.row("job")).driver is None
+        assert [each.request_id for each in await other.list_pending()] == ["s1-1-ask1"]
+        await other.approve("job")
+        assert (await other.resume("job", agent=payer)).final_text == "Paid."
+        [item] = (await other.list_tasks()).items
+        assert item.pending == 0
+
+
+async def unreadable(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailable("not now")
 
 
 async def test_a_paused_task_is_listed_with_the_steps_it_has_made(store):

@@ -18,12 +18,14 @@ _SEARCHED: Final = 500
 """Characters of each that searches read."""
 
 
-def figures_of(state: TaskState, events: Sequence[Event] = ()) -> TaskFigures:
+def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool = True) -> TaskFigures:
     """Return the figures of a task.
 
     Args:
         state: the task.
         events: what is being recorded, in order; that the last of them ends the task may not be in its state yet.
+        at_rest: whether the task is released with what is being recorded; else what waits for a person will change, and
+            a driver that crashes then writes no other figures.
     """
     error, updated, step = state.error, state.time, state.step
     may_wait = state.asked or state.questions or state.undo is not None or state.graph is not None
@@ -33,7 +35,7 @@ def figures_of(state: TaskState, events: Sequence[Event] = ()) -> TaskFigures:
             error, may_wait, step = events[-1].error, False, None
     for call in step.open.values() if step is not None else ():
         may_wait = may_wait or call.status in UNSETTLED
-    pending = len(pending_for_people(state)) if may_wait else 0
+    pending = (len(pending_for_people(state)) if may_wait else 0) if at_rest else None
     own = state.usage
     read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
     for parts in state.children.values():

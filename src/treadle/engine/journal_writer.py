@@ -217,7 +217,7 @@ class JournalWriter:
         if self._create is not None:
             commit.enter = self._enter
         if self._state_word is not None:
-            commit.figures = figures_of(self._state)
+            commit.figures = figures_of(self._state, at_rest=False)
         if self._taken:
             commit.taken = tuple(self._taken)
             self._taken.clear()
@@ -308,7 +308,7 @@ class JournalWriter:
             record = encode_record(events, self.epoch, self.digest)
         commit = self._commit(record, events)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
-        commit.wanted, commit.figures = wanted, figures_of(self._state, events)
+        commit.wanted, commit.figures = wanted, figures_of(self._state, events, at_rest=release)
         try:
             answer = self._submit(commit)
         except Exception:

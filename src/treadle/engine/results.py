@@ -476,7 +476,8 @@ class TaskSummary(Displayed):
     known: steps, tokens and `cost` (US dollars, with those of its children), `updated` (its last event), and the
     beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
     `forked_at` is the last event that it shares with the task it was forked from. `pending` is how many of its requests
-    waited for a person; those of its children count with them. `tenant` is whose task it is.
+    waited for a person when it stopped, None while it is driven; those of its children count with them. `tenant` is
+    whose task it is.
     """
 
     task_id: str
