@@ -465,16 +465,21 @@ class ControlVerbs(ViewVerbs):
             if isinstance(event, e.OutcomeSettled) and event.call == request_id and event.seq > since:
                 settled = event
         if settled is not None:
-            how = settled.verdict
-            if how == "not_happened" and isinstance(verdict, NotHappened):
+            how = f"is settled as {settled.verdict}"
+            if settled.verdict == "not_happened" and isinstance(verdict, NotHappened):
                 return
-            if how == "happened" and isinstance(verdict, Happened) and settled.output == verdict.output:
+            if (
+                settled.verdict == "happened"
+                and isinstance(verdict, Happened)
+                and settled.output == verdict.output
+            ):
                 return
         elif call is not None:
-            how = call.undo_status if is_undo(request_id) else call.outcome or call.status
+            status = call.undo_status if is_undo(request_id) else call.outcome or call.status
+            how = f"needs no settlement: it is {status}"
         else:
             raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
-        message = f"task {state.task_id}: call {request_id} is settled; it is {how}"
+        message = f"task {state.task_id}: call {request_id} {how}"
         raise AlreadyDecided(message, task_id=state.task_id)
 
 
