@@ -169,6 +169,37 @@ async def test_a_name_that_the_agent_uses_is_refused_before_a_task_is_made(runne
     assert (await runner.list_tasks()).items == ()
 
 
+async def test_a_name_that_an_agent_uses_to_which_the_conversation_may_move_is_refused_too(
+    runner: Runner,
+) -> None:
+    expert = Agent(ScriptedModel(["Unused.", "Found."]), name="guide", tools=[look])
+    desk = Agent(ScriptedModel([call("transfer_to_guide")]), name="desk", handoffs=[expert])
+    options = RunOptions(caller_tools=[CallerTool("look")])
+    with pytest.raises(ConfigurationError, match=r"caller_tools: agent 'guide' has a tool 'look'"):
+        await runner.run(desk, "Go.", options=options)
+    assert (await runner.list_tasks()).items == ()
+
+
+async def test_a_name_that_the_agent_uses_is_refused_by_what_changes_options(runner: Runner) -> None:
+    """The options of the refused resume were stored, and no later resume could begin."""
+    agent = agent_of(tools=[look])
+    task = await runner.create_task(agent, "Where am I?")
+    options = RunOptions(caller_tools=[CallerTool("look")])
+    for refused in (
+        runner.resume(task, options=options),
+        runner.resume(task, options=options, drive=False),
+        runner.fork(task, options=options),
+    ):
+        with pytest.raises(ConfigurationError, match=r"caller_tools: agent 'guide' has a tool 'look'"):
+            await refused
+    assert (await runner.list_tasks(forked_from=task.task_id)).items == ()
+    assert (await runner.get_task(task)).head == task.head
+    other = Agent(ScriptedModel(["Hi."]), name="other", tools=[look])
+    with_tools = await runner.create_task(Agent(ScriptedModel(["Hi."]), name="free"), "Hi", options=options)
+    with pytest.raises(ConfigurationError, match=r"caller_tools: agent 'other' has a tool 'look'"):
+        await runner.fork(with_tools, agent=other)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

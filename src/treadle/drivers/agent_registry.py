@@ -116,6 +116,21 @@ class AgentRegistry:
                 self._overrides.popitem(last=False)
         return made
 
+    def check_caller_tools(self, agent: Agent[Any] | str, options: RunOptions) -> None:
+        """Raise `ConfigurationError` if an agent, or one that it hands over to, has a tool of a name in options.
+
+        An agent that is only named and not registered is not looked at: its driver does.
+        """
+        first = self.found(agent) if options.caller_tools else None
+        team = [] if first is None else [first]
+        for member in team:
+            with_caller_tools(member, options)
+            targets = [
+                cast("Agent[Any] | str", handoff.agent) for handoff in member.handoffs_by_tool.values()
+            ]
+            found = [self.found(target) for target in targets]
+            team += [other for other in found if other is not None and other not in team]
+
     def with_caller_tools(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
         """Return an agent with the tools that the caller of a task runs, if the task's options declare any.
 

@@ -12,7 +12,7 @@ from treadle.core import origins
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json, copied
 from treadle.core.state import start
-from treadle.drivers.agent_registry import AgentRegistry, with_caller_tools
+from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_frame_key, new_id, new_incarnation
@@ -113,8 +113,7 @@ class TaskCreator:
         options = self._options if new.options is None else new.options.over(self._options)
         if parent is not None:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner
-        if options.caller_tools:
-            with_caller_tools(agent, options)  # raises where names meet
+        self._agents.check_caller_tools(agent, options)
         if drives:
             if parent is None:
                 check_interaction(options)

@@ -20,7 +20,7 @@ from treadle.drivers.continuing import options_of_fork
 from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record
-from treadle.engine.options import RunOptions
+from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import Task
 from treadle.errors import TaskConflict
 from treadle.ports import Commit, NewTask, OutputT, TaskExists, TaskRow
@@ -142,6 +142,9 @@ class ForkVerbs(ViewVerbs):
             self._agents.register(agent)
         if request.override.model is not None:
             self._agents.model_named(request.override.model)
+        if request.options is not None or agent is not None:
+            kept_tools = from_json(state.options) if request.options is None else request.options
+            self._agents.check_caller_tools(agent or state.agent, kept_tools)
         name = agent.name if agent is not None else row.agent
         # After handoffs, the fork goes on with the agent that the task was with at that point.
         same = "" if state.versions else state.fingerprint

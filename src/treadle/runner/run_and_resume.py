@@ -315,6 +315,8 @@ class RunVerbs(StepVerbs):
             try:
                 async with self._ownership.acquire_outside_undo(task_id, expect=how.expect) as owned:
                     if not how.leaves(owned.state.ended, pausing=owned.state.pausing):
+                        if how.options is not None:
+                            self._agents.check_caller_tools(owned.state.agent, how.options)
                         await self._record_resume(owned, how)
                         owned.wanted = AT_ONCE
                 return await self.result(task_id)
@@ -431,6 +433,8 @@ class RunVerbs(StepVerbs):
         effective = stored if options is None else options.over(stored)
         check_version(state, code, effective)
         check_interaction(effective)
+        if options is not None:
+            self._agents.check_caller_tools(code, options)
         context = await self._driver.contexts.of_drive(owned, code, context)
         await self._record_resume(owned, how)
         await self._driver.drive(owned, "end", code, context)
