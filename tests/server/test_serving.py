@@ -8,13 +8,21 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from starlette.requests import HTTPConnection
 
-from treadle.errors import ConfigurationError
+from treadle import Agent, Client, Runner, ScriptedModel
+from treadle.errors import ConfigurationError, ServerUnavailable
+from treadle.server import Principal, app
 from treadle.server.limits import ServerLimits
 from treadle.server.principals import ProxyHeader
 from treadle.server.serving import Server, at_unix_path, config, tcp_socket, unix_socket
@@ -46,9 +54,11 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def served(app: Any, limits: ServerLimits = SHORT, leave: Any = no_leave) -> AsyncIterator[Any]:
+async def served(
+    site: Any, limits: ServerLimits = SHORT, leave: Any = no_leave, tls: Any = None
+) -> AsyncIterator[Any]:
     bound = tcp_socket("127.0.0.1", 0)
-    server = Server(config(app, limits=limits), leave, 0.5)
+    server = Server(config(site, limits=limits, tls=tls), leave, 0.5)
     running = asyncio.ensure_future(server.serve([bound]))
     await until(lambda: server.started)
     try:
@@ -270,3 +280,54 @@ async def test_where_the_app_outside_takes_up_the_header_of_a_proxy_no_user_is_s
     who = ProxyHeader("X-User", ["127.0.0.1"])
     assert who(HTTPConnection(scope)) is None  # `client` is what `X-Forwarded-For` says
     assert who(HTTPConnection({**scope, "client": ("127.0.0.1", 1)})) is not None  # `--no-proxy-headers`
+
+
+# ---------------------------------------------------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The files of a certificate of this machine, signed by itself, and of its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=localhost")
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    signed = made.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(signed.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
+
+
+async def test_the_client_runs_and_follows_a_task_over_https(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    agent = Agent(ScriptedModel(["done"]), name="shop")
+    api = app(Runner("memory:", agents=[agent]), auth=lambda _: Principal("ann"))
+    async with api.lifespan(), served(api, ServerLimits(), api.leave, certificate) as (_, port):
+        async with Client(f"https://localhost:{port}", token="t", patience=0.1) as stranger:
+            with pytest.raises(ServerUnavailable, match="certificate"):
+                await stranger.get_agents()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        async with Client(f"https://localhost:{port}", token="t") as client:
+            result = await client.run("shop", "Go.")
+            events = [event async for event in client.handle(result.task_id).events()]
+    assert result.final_text == "done"
+    assert len(events) > 3
+
+
+@pytest.mark.parametrize("data", [b"", b"\x16\x03\x01"])
+async def test_a_peer_that_does_not_come_to_terms_on_tls_kept_its_connection_for_a_minute(
+    data: bytes, certificate: tuple[Path, Path]
+):
+    async with served(hello, tls=certificate) as (_, port):
+        reader, writer = await ask(port, data)
+        assert await is_closed(reader)
+        writer.close()
+
+
+def test_a_certificate_of_no_use_is_reported_with_its_file(certificate: tuple[Path, Path]):
+    with pytest.raises(ConfigurationError, match=r"cert\.pem.*PEM"):
+        config(hello, tls=(certificate[1], certificate[0]))

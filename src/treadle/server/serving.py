@@ -16,6 +16,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import stat
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -160,6 +161,23 @@ class Server(uvicorn.Server):
         else:
             self._hurry.set()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets; a peer that does not come to terms on TLS in time is cut, as uvicorn does not."""
+        config, loop = self.config, asyncio.get_running_loop()
+        protocol = cast("type[GuardedProtocol]", config.http_protocol_class)
+
+        def connected() -> asyncio.Protocol:
+            return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        seconds = protocol.limits.head_seconds if config.ssl is not None else None
+        self.servers = [
+            await loop.create_server(
+                connected, sock=each, ssl=config.ssl, backlog=BACKLOG, ssl_handshake_timeout=seconds
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close all connections: those whose responses go on are cut, before uvicorn cancels what serves them."""
         cut = asyncio.get_running_loop().call_later(LAST_SECONDS, self._cut, _any)
@@ -250,9 +268,11 @@ def config(
     tls: tuple[Path, Path] | None = None,
     behind_proxy: Sequence[str] = (),
 ) -> uvicorn.Config:
-    """Return the configuration of uvicorn; see `serve`."""
+    """Return the configuration of uvicorn; see `serve`. Raises `ConfigurationError` for a certificate of no use."""
     limits = limits or ServerLimits()
     certificate, key = tls if tls is not None else (None, None)
+    if certificate is not None:
+        _check_certificate(certificate, key)
     return uvicorn.Config(
         _BehindProxy(app, behind_proxy) if behind_proxy else app,
         http=protocol_with(limits),
@@ -270,6 +290,16 @@ def config(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
+
+
+def _check_certificate(certificate: Path, key: Path | None) -> None:
+    try:  # a key with a password would be asked for at the terminal
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:  # one of TLS is an OSError
+        raise ConfigurationError(
+            f"cannot serve HTTPS with the certificate {certificate} and the key {key}: {error}; both have to be PEM "
+            "files, the key that of the certificate and without a password"
+        ) from None
 
 
 # --------------------------------------------------------------------------------------------------- sockets
