@@ -52,7 +52,7 @@ async def story(runner: Runner, agent: Agent[Any]) -> None:
     ]
     for part in parts:
         try:
-            await asyncio.wait_for(part(), 3)
+            await asyncio.wait_for(part(), 20)
         except TreadleError:
             continue
 

@@ -182,7 +182,7 @@ async def test_the_state_of_a_task_can_be_read_while_it_cannot_be_released(
         handle = await runner.start(agent, "Go.", task_id="t")
         with pytest.raises(StoreUnavailable):
             await handle.result()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             await runner.handle("t").result()
         failing.fails = lambda _: False
 

@@ -28,4 +28,4 @@ async def test_fifty_calls_of_a_fifth_of_a_second_take_nowhere_near_ten_seconds(
         result = await runner.run(agent, "all of them")
         took = perf_counter() - begin
     assert [done.output for done in result.tool_executions] == list(range(50))
-    assert took < 2.0
+    assert took < 5.0

@@ -227,7 +227,7 @@ async def test_cancel_ends_the_children_first(runner: Runner) -> None:
     root = await tree.begun(runner)
     begun = time.monotonic()
     result = await runner.cancel(root, reason="enough")
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     assert result.state == "cancelled"
     assert await states(runner, tree.ids(root)) == ["cancelled"] * 3
     assert tree.gate.cancelled == 1
@@ -787,7 +787,7 @@ async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runn
     for times in (1, 2, 3):
         await gate.entered.wait()
         pausing = asyncio.ensure_future(handle.pause())
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             while not (await runner._driver.cache.load(f"{handle.task_id}.s1-0")).state.pausing:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         gate.entered.clear()

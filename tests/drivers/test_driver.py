@@ -110,7 +110,7 @@ async def test_a_run_cancelled_at_any_early_moment_can_be_run_again(runner: Runn
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(20):
         assert (await runner.run(agent, "go", task_id="mine")).state == "completed"
     await assert_journal_makes_sense(runner, "mine")
 
@@ -121,7 +121,7 @@ async def test_two_runs_of_one_id_at_once_are_one_task_that_can_be_cancelled(run
     agent = gate_agent(gate)
     runs = [asyncio.create_task(runner.run(agent, "go", task_id="mine")) for _ in range(3)]
     await gate.entered.wait()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         assert (await runner.cancel("mine")).state == "cancelled"
         assert [(await run).state for run in runs] == ["cancelled"] * 3
     assert gate.starts == 1
@@ -277,7 +277,7 @@ async def test_a_task_driven_by_another_runner_is_busy_for_stepping_and_attached
         await asyncio.sleep(0.05)
         assert not attached.done()
         gate.let_go.set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             assert (await attached).state == (await resumed).state == "completed"
         assert (await handle.result()).state == "completed"
         assert gate.starts == 1

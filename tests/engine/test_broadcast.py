@@ -57,7 +57,7 @@ async def test_a_watcher_without_deltas_is_not_woken_by_them() -> None:
     await asyncio.sleep(0.01)
     assert not waiting.done()
     channel.publish([Stopped(3)])
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 10)
 
 
 async def test_many_watchers_are_woken_for_deltas_now_and_then_and_for_events_at_once(

@@ -139,7 +139,7 @@ async def test_the_end_of_a_call_is_durable_while_its_siblings_still_run() -> No
         await asyncio.sleep(0.01)
         store.let_go()
         ended: set[str] = set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             async for event in handle.events():
                 if isinstance(event, ToolEnded):
                     ended.add(event.call)

@@ -19,6 +19,7 @@ from treadle import (
 )
 from treadle.events import Delta, ModelRestarted
 from treadle.llm.scripted import call, text, turn
+from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio
 
@@ -188,7 +189,7 @@ def test_no_watcher_ever_sees_a_character_that_has_not_passed(
         if calls
         else text(words, chunk=chunk, pause=0.0005)
     )
-    result, events = asyncio.run(watched(agent_of(said, "ok", guardrails=guardrails)))
+    result, events = clock.run(watched(agent_of(said, "ok", guardrails=guardrails)))
     assert BAD not in "".join(e.text for e in events if isinstance(e, Delta))
     assert BAD not in repr([e for e in events if e.kind != "approval_requested"]).replace("!r", "")
     if BAD not in words:

@@ -119,7 +119,7 @@ async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() 
     await rest()
     assert not barrier.done()
     store.answer()
-    await asyncio.wait_for(barrier, 1)
+    await asyncio.wait_for(barrier, 10)
     assert (len(writer.pending), store.taken) == (0, [])
 
 
@@ -139,7 +139,7 @@ async def test_after_a_failure_the_writer_writes_nothing_and_raises_the_first_er
     assert (store.taken, failures) == ([], [1, 1])
     for text in (*waiting, asyncio.ensure_future(writer.durable())):
         with pytest.raises(StoreUnavailable, match="disk is full"):
-            await asyncio.wait_for(text, 1)
+            await asyncio.wait_for(text, 10)
     with pytest.raises(StoreUnavailable, match="disk is full"):
         await writer.commit_alone(e.TaskEnded("completed"), "completed")
     assert store.taken == []
@@ -163,7 +163,7 @@ async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_dur
     await rest()
     assert (state.ended, state.seq) == (None, 2)
     store.answer(Committed(released=True))
-    await asyncio.wait_for(ending, 1)
+    await asyncio.wait_for(ending, 10)
     assert (state.ended, state.seq, writer.released) == ("completed", 3, True)
 
 
@@ -259,7 +259,7 @@ async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_
     assert spans(store) == [(3, 3)]
     assert (writer._state.ended, barrier.done(), list(watcher.take())) == (None, False, [])
     commit = store.answer(Committed(released=True))
-    await asyncio.wait_for(asyncio.gather(ending, barrier), 1)
+    await asyncio.wait_for(asyncio.gather(ending, barrier), 10)
     assert (commit.seal, commit.release, commit.state, commit.taken) == (True, True, "completed", ("i",))
     assert (writer._state.ended, writer._state.seq, writer.released) == ("completed", 3, True)
     assert [item.kind for item in watcher.take()] == ["task_created", "resumed", "task_ended"]  # type: ignore[union-attr]
@@ -281,7 +281,7 @@ async def test_waiting_events_are_written_without_an_end_that_the_store_refuses(
         again = store.answer()
         assert (again.taken, again.seal, again.release, again.thread) == (("i",), False, False, None)
         with pytest.raises(type(refusal)):
-            await asyncio.wait_for(ending, 1)
+            await asyncio.wait_for(ending, 10)
         assert (writer.failure, writer.released, writer._state.ended, writer._state.seq) == (
             None,
             False,
@@ -293,7 +293,7 @@ async def test_waiting_events_are_written_without_an_end_that_the_store_refuses(
         await rest()
         assert spans(store) == [(3, 1)]
         store.answer(Committed(released=True))
-        await asyncio.wait_for(ending, 1)
+        await asyncio.wait_for(ending, 10)
         assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
 
 

@@ -1,13 +1,10 @@
 """Limits are hard: how many calls reach the model and the tools at each limit, and what the task is then."""
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
 
 from tests.runner.acts import (
-    Gate,
     assert_journal_makes_sense,
     assert_well_formed,
     only,
@@ -155,76 +152,6 @@ async def test_tokens_are_overrun_by_at_most_the_call_in_flight(
     assert used >= tokens - 20
     assert world.asked == used // 20
     await assert_journal_makes_sense(runner, result.task_id)
-
-
-@pytest.mark.parametrize("on_limit", ON_LIMIT)
-async def test_seconds_cancel_what_is_in_flight(runner: Runner, on_limit: Any) -> None:
-    gate = Gate(read_only=True)
-    agent = Agent(ScriptedModel([turn("Looking.", call("work")), "never"]), name="slow", tools=[gate.tool])
-    began = time.monotonic()
-    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=0.2), on_limit=on_limit))
-    assert 0.2 <= time.monotonic() - began < 1.2
-    assert result.state == STATES[on_limit]
-    assert gate.cancelled == 1
-    assert len(agent.model.requests) == 1  # type: ignore[union-attr]
-    if on_limit == "final_answer":
-        assert result.final_text == "Looking."
-    if on_limit != "pause":
-        assert_well_formed(result.messages)
-    await assert_journal_makes_sense(runner, result.task_id)
-
-
-async def test_seconds_cancel_a_model_in_the_middle_of_its_answer(runner: Runner) -> None:
-    agent = Agent(ScriptedModel([text("never", delay=30)]), name="slow")
-    began = time.monotonic()
-    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=0.1)))
-    assert time.monotonic() - began < 1.1
-    assert (result.state, result.final_text) == ("degraded", "")
-
-
-async def test_seconds_hold_for_the_last_answer_too(runner: Runner) -> None:
-    def say(request: Any) -> Any:
-        return call("look") if request.tools else text("never", delay=30)
-
-    @tool(read_only=True)
-    async def look() -> str:
-        return "seen"
-
-    agent = Agent(ScriptedModel(say), name="slow", tools=[look])
-    began = time.monotonic()
-    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(steps=1, seconds=0.3)))
-    assert time.monotonic() - began < 1.3
-    assert result.state == "degraded"
-    await assert_journal_makes_sense(runner, result.task_id)
-
-
-async def test_seconds_count_only_time_that_is_driven(runner: Runner) -> None:
-    gate = Gate(read_only=True)
-    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
-    limits = RunOptions(limits=Limits(seconds=0.6))
-    handle = await runner.start(agent, "go", options=limits)
-    await gate.entered.wait()
-    await handle.interrupt()
-    await asyncio.sleep(0.7)
-    gate.let_go.set()
-    assert (await handle.resume()).state == "completed"
-
-
-async def test_seconds_are_counted_over_all_attempts(runner: Runner) -> None:
-    gate = Gate(read_only=True)
-    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
-    handle = await runner.start(agent, "go", options=RunOptions(limits=Limits(seconds=1.0)))
-    for _ in range(2):
-        await gate.entered.wait()
-        await asyncio.sleep(0.35)
-        await handle.interrupt()
-        gate.entered.clear()
-        if gate.starts < 2:
-            asyncio.ensure_future(handle.resume())  # noqa: RUF006
-    began = time.monotonic()
-    result = await runner.resume(handle.task_id)
-    assert result.state == "degraded"
-    assert time.monotonic() - began < 0.9
 
 
 LOOSER = [

@@ -359,26 +359,19 @@ async def test_sixteen_calls_that_end_at_one_moment_lose_nothing(runner: Runner)
 
 
 async def test_a_thread_that_blocks_does_not_block_the_loop_or_its_siblings(runner: Runner) -> None:
-    @tool(read_only=True)
-    def block() -> str:
-        time.sleep(0.4)
-        return "unblocked"
+    ended = threading.Event()
 
-    ended: list[float] = []
+    @tool(read_only=True)
+    def block() -> bool:
+        return ended.wait(30)
 
     @tool(read_only=True)
     async def quick() -> None:
-        ended.append(time.monotonic())
+        ended.set()
 
     agent = with_tools(block, quick, script=[turn(calls=[call("block"), call("quick")]), "Done."])
-    began, lag = time.monotonic(), 0.0
-    running = asyncio.create_task(runner.run(agent, "go"))
-    while not running.done():
-        before = time.monotonic()
-        await asyncio.sleep(0.01)
-        lag = max(lag, time.monotonic() - before - 0.01)
-    assert ended[0] - began < 0.35
-    assert lag < 0.2
+    result = await runner.run(agent, "go")
+    assert result.tool_executions[0].output is True
 
 
 # ------------------------------------------------------------------------------------------- results
@@ -445,7 +438,7 @@ async def test_a_tool_that_cancels_its_own_task_ends_as_an_error_and_does_not_sp
         task.cancel()
         await asyncio.sleep(1)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(20):
         result = await runner.run(with_tools(suicidal, script=[call("suicidal"), "Done."]), "go")
     assert len(starts) == 1
     assert (result.state, result.tool_executions[0].outcome) == ("completed", "error")

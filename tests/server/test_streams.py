@@ -321,7 +321,7 @@ async def test_a_server_that_leaves_ends_its_streams_with_a_word(runner: Runner)
         reading = asyncio.ensure_future(server.all(task.task_id))
         await until(lambda: len(server.streams))
         server.streams.leave()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             told = await reading
         assert told[-1].data == {"reason": "shutdown"}
         refused = await server.client.get(f"/v1/tasks/{task.task_id}/events")

@@ -149,9 +149,9 @@ def test_a_very_long_text_is_cut_without_half_a_secret():
     assert len(told) < LONGEST + 50
     assert "sekret" not in told
     assert len(redaction.json(list(range(5_000_000)))) == 1_000
-    began = time.perf_counter()
+    began = time.process_time()
     redaction.json({"page": "token " * 2_000_000, "more": [{"x": "password " * 1_000}] * 100})
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 async def test_the_console_tells_which_rule_decided_and_nothing_where_none_did() -> None:

@@ -45,14 +45,14 @@ async def test_an_async_tool_runs_in_the_loop(ctx: Ctx) -> None:
 
 
 async def test_a_sync_tool_runs_in_a_thread_and_does_not_block_the_loop(ctx: Ctx) -> None:
+    together = threading.Barrier(8)
+
     @tool
     def where(a: int) -> list[Any]:
-        time.sleep(0.05)
+        together.wait(20)
         return [a, threading.current_thread() is threading.main_thread()]
 
-    started = time.perf_counter()
     assert await asyncio.gather(*(run(where, ctx, a=n) for n in range(8))) == [[n, False] for n in range(8)]
-    assert time.perf_counter() - started < 0.3
 
 
 async def test_a_sync_tool_sees_the_context_variables_of_its_caller(ctx: Ctx) -> None:
@@ -396,7 +396,7 @@ async def test_a_call_that_waits_for_a_thread_gets_that_of_an_abandoned_call(
         for _ in range(2):
             await asyncio.sleep(0.02)
             stuck.cancel()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             assert await waiting == "done"
     finally:
         let_go.set()

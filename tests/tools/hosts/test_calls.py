@@ -52,7 +52,7 @@ async def test_places_go_to_those_that_wait_longest_and_a_cancelled_wait_takes_n
     places.give_back()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert order == [0, 2, 3]
-    await asyncio.wait_for(places.take(), 1)
+    await asyncio.wait_for(places.take(), 10)
 
 
 async def test_a_place_is_not_lost_by_a_task_that_is_cancelled_as_its_turn_comes() -> None:
@@ -63,7 +63,7 @@ async def test_a_place_is_not_lost_by_a_task_that_is_cancelled_as_its_turn_comes
     places.give_back()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await asyncio.wait_for(places.take(), 1)
+    await asyncio.wait_for(places.take(), 10)
 
 
 def test_a_place_is_not_lost_by_an_event_loop_that_was_closed() -> None:
@@ -78,7 +78,7 @@ def test_a_place_is_not_lost_by_an_event_loop_that_was_closed() -> None:
 
     asyncio.run(leave())
     places.give_back()
-    asyncio.run(asyncio.wait_for(places.take(), 1))
+    asyncio.run(asyncio.wait_for(places.take(), 10))
 
 
 async def test_a_writing_call_that_is_cancelled_while_it_waits_for_a_place_has_not_happened(

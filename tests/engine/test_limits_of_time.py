@@ -1,0 +1,100 @@
+"""The limit in seconds, in virtual time: what it cancels and what it counts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.engine.test_limits import ON_LIMIT, STATES
+from tests.runner.acts import Gate, assert_journal_makes_sense, assert_well_formed
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle.llm.scripted import call, text, turn
+from treadle.testing import clock
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
+
+
+@pytest.fixture
+async def runner(store: Any) -> AsyncIterator[Runner]:
+    async with clock.runner(store) as runner:
+        yield runner
+
+
+def seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+async def test_seconds_cancel_what_is_in_flight(runner: Runner, on_limit: Any) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([turn("Looking.", call("work")), "never"]), name="slow", tools=[gate.tool])
+    began = seconds()
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=200), on_limit=on_limit))
+    assert seconds() - began == pytest.approx(200, abs=1)
+    assert result.state == STATES[on_limit]
+    assert gate.cancelled == 1
+    assert len(agent.model.requests) == 1  # type: ignore[union-attr]
+    if on_limit == "final_answer":
+        assert result.final_text == "Looking."
+    if on_limit != "pause":
+        assert_well_formed(result.messages)
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_seconds_cancel_a_model_in_the_middle_of_its_answer(runner: Runner) -> None:
+    agent = Agent(ScriptedModel([text("never", delay=3_000)]), name="slow")
+    began = seconds()
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=100)))
+    assert seconds() - began == pytest.approx(100, abs=1)
+    assert (result.state, result.final_text) == ("degraded", "")
+
+
+async def test_seconds_hold_for_the_last_answer_too(runner: Runner) -> None:
+    def say(request: Any) -> Any:
+        return call("look") if request.tools else text("never", delay=3_000)
+
+    @tool(read_only=True)
+    async def look() -> str:
+        return "seen"
+
+    agent = Agent(ScriptedModel(say), name="slow", tools=[look])
+    began = seconds()
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(steps=1, seconds=300)))
+    assert seconds() - began == pytest.approx(300, abs=1)
+    assert result.state == "degraded"
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_seconds_count_only_time_that_is_driven(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
+    limits = RunOptions(limits=Limits(seconds=600))
+    handle = await runner.start(agent, "go", options=limits)
+    await gate.entered.wait()
+    await handle.interrupt()
+    await asyncio.sleep(700)
+    gate.let_go.set()
+    assert (await handle.resume()).state == "completed"
+
+
+async def test_seconds_are_counted_over_all_attempts(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
+    handle = await runner.start(agent, "go", options=RunOptions(limits=Limits(seconds=1_000)))
+    for _ in range(2):
+        await gate.entered.wait()
+        await asyncio.sleep(350)
+        await handle.interrupt()
+        gate.entered.clear()
+        if gate.starts < 2:
+            asyncio.ensure_future(handle.resume())  # noqa: RUF006
+    began = seconds()
+    result = await runner.resume(handle.task_id)
+    assert result.state == "degraded"
+    assert seconds() - began == pytest.approx(300, abs=1)
