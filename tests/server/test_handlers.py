@@ -169,8 +169,9 @@ async def test_a_person_decides_on_what_waits():
     async with serving("memory:", shop, drive=True) as api, Client(api) as client:
         result = await client.json("POST", "/v1/tasks", {**NEW, "run": True}, Prefer="wait=20")
         assert result["state"] == "waiting"
-        (item,) = await client.json("GET", "/v1/pending")
-        assert await client.json("GET", f"{TASK}/pending") == [item]
+        page = await client.json("GET", "/v1/pending")
+        assert await client.json("GET", f"{TASK}/pending") == page
+        (item,) = page["items"]
         decision = {"request_id": item["request_id"], "arguments": {"amount": 5}}
         async with Client(api, "reader") as reader:
             await reader.json("POST", f"{TASK}/approve", decision, status=403)
