@@ -127,6 +127,10 @@ def desk_agent(model: str | None) -> Agent:
     )
 
 
+agent = desk_agent(None)
+"""The agent with the script as its model, for `treadle serve refund_desk:agent`."""
+
+
 def tell(result: RunResult) -> None:
     """Print how a case stands."""
     about = result.pending[0].text if result.pending else result.final_text
@@ -158,14 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"$ refund_desk.py {shlex.join(command)}")
             main(command)
         return 0
-    agent = desk_agent(parsed.model)
-    with Runner(agents=[agent]).sync as runner:
+    desk = desk_agent(parsed.model)
+    with Runner(agents=[desk]).sync as runner:
         try:
             match parsed.command:
                 case "open":
                     options = RunOptions(labels={"clerk": parsed.clerk})
                     words = f"Order {parsed.order}: {parsed.complaint}"
-                    result = runner.run(agent, words, task_id=f"refund-{parsed.order}", options=options)
+                    result = runner.run(desk, words, task_id=f"refund-{parsed.order}", options=options)
                     tell(result)
                 case "waiting":
                     for item in runner.list_pending():

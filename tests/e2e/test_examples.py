@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from examples import code_fixer, invoices, mail_desk, reflection, research_team, support_desk, what_if
+from examples import refund_desk as refund_desk_example
+from tests.client.served import client, served
 from tests.forked import completed
-from treadle import Runner, ScriptedModel
+from treadle import Runner, RunOptions, ScriptedModel
 from treadle.models import call
 from treadle.models import text as says
 from treadle.testing.provider import fail, text
@@ -270,3 +272,22 @@ def test_what_a_person_approves_at_the_mail_desk_leaves(
     monkeypatch.setattr(mail_desk, "MAILS", dict(mail_desk.MAILS))
     assert mail_desk.main(["--approve", "answer"]) == 0
     assert mail_desk.SENT == ["mallory@example.net: The code is 463820."]
+
+
+@pytest.mark.anyio
+async def test_the_refund_desk_is_served_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the guide says to try a server from a fresh clone."""
+    monkeypatch.chdir(tmp_path)
+    with served(refund_desk_example.agent) as url:
+        async with client(url) as remote:
+            assert [agent.name for agent in await remote.get_agents()] == ["refund-desk"]
+            name: Any = "refund-desk"
+            options = RunOptions(labels={"clerk": "bob"})
+            waiting = await remote.run(
+                name, "Order A-17: the lamp came broken.", task_id="case", options=options
+            )
+            assert (waiting.state, waiting.pending[0].tool) == ("waiting", "refund")
+            await remote.approve("case")
+            assert (await remote.resume("case")).final_text == "The refund is settled."
