@@ -24,6 +24,7 @@ from hypothesis import settings
 
 from treadle import Runner
 from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite.schema import connect_writer
 from treadle.testing.postgres import PostgresServer
 
 settings.register_profile("ci", max_examples=40, deadline=None, print_blob=True, derandomize=False)
@@ -169,13 +170,23 @@ def stoppable_postgres(stopped_postgres: PostgresServer) -> Iterator[PostgresSer
 STORES = ("memory", "sqlite")
 
 
+@pytest.fixture(scope="session")
+def empty_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal file without tasks, to copy: making one runs every migration, which takes longer than most tests."""
+    path = tmp_path_factory.mktemp("store") / "journal.db"
+    connect_writer(path).close()
+    return path
+
+
 @pytest.fixture(params=[*STORES, pytest.param("postgresql", marks=pytest.mark.full)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A store that several runners may be made on, one after the other or side by side."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
         return server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
-    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
+    if request.param == "memory":
+        return MemoryStore()
+    return Path(shutil.copy(request.getfixturevalue("empty_journal"), tmp_path))
 
 
 @pytest.fixture
