@@ -1,4 +1,4 @@
-"""Packages of providers, imported when a test first uses them: each takes up to a second, in every worker."""
+"""Packages that take up to a second to import, in every worker: imported when a test first uses them."""
 
 from importlib import import_module
 from typing import Any
@@ -21,3 +21,6 @@ openai: Any = Lazy("openai")
 genai: Any = Lazy("google.genai")
 errors: Any = Lazy("google.genai.errors")
 types: Any = Lazy("google.genai.types")
+fastapi: Any = Lazy("fastapi")
+schemathesis: Any = Lazy("schemathesis")
+schemathesis_checks: Any = Lazy("schemathesis.specs.openapi.checks")

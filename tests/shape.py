@@ -8,6 +8,7 @@ Every import counts: those at the top of a module, those under `TYPE_CHECKING`, 
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -32,9 +33,14 @@ class Function:
 def modules() -> Mapping[str, ast.Module]:
     """Return the syntax tree of each module of the package, by its dotted name."""
     trees = {}
-    for path in sorted((SOURCES / "treadle").rglob("*.py")):
-        name = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
-        trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    gc.disable()  # else it looks at the millions of nodes again and again: longer than parsing takes
+    try:
+        for path in sorted((SOURCES / "treadle").rglob("*.py")):
+            name = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+        gc.freeze()  # they stay: no later collection looks at them either
+    finally:
+        gc.enable()
     return trees
 
 

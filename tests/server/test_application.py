@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
+from tests.lazily import fastapi
 from tests.server.calling import Client, agent, by_name, serving
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import ConfigurationError
@@ -20,7 +20,7 @@ TASK = "/v1/tasks/50%25%2Fa"
 
 async def test_mounted_in_another_application_it_serves_and_drives_below_its_path():
     api = app(Runner("memory:", agents=[agent()]), auth=by_name)
-    site = FastAPI(lifespan=api.lifespan)
+    site = fastapi.FastAPI(lifespan=api.lifespan)
     site.mount("/agents", api)
     async with site.router.lifespan_context(site), Client(site) as client:
         created = await client.post("/agents/v1/tasks", json={**NEW, "run": True})
