@@ -1271,6 +1271,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: 
 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.sampled(100)
 @pytest.mark.parametrize(("case", "error", "says"), TABLE)
 async def test_a_mistake_is_told_what_is_wrong_and_what_to_write(
     scene: Scene, case: Any, error: type[Exception], says: tuple[str, ...]

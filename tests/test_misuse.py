@@ -724,6 +724,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: 
 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("case", "error", "says"), TABLE)
 async def test_a_misuse_is_told_what_it_is_and_what_to_do(
     scene: Scene, case: Misuse, error: type[Exception], says: tuple[str, ...]

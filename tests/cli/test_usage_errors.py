@@ -86,6 +86,7 @@ def stored(treadle: Any, project: Path) -> Any:
     return treadle
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(("line", "code", "says"), [(line, code, says) for line, code, *says in MISTAKES])
 def test_a_mistake_on_the_command_line_is_told_what_is_wrong_and_what_to_write(
     stored: Any, line: str, code: int, says: list[str]

@@ -70,7 +70,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(16)
 @pytest.mark.anyio
 @pytest.mark.parametrize(("scripted", "check"), CASES)
 async def test_each_model_passes_the_conformance_suite(scripted, check):

@@ -84,6 +84,7 @@ def test_a_name_reaches_its_provider_and_a_missing_package_names_its_extra(provi
         model.require()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("provider", sorted(name for name, needs in OTHER_PROVIDERS.items() if needs.keys))
 def test_a_missing_key_is_named(provider, monkeypatch):
     needs = OTHER_PROVIDERS[provider]

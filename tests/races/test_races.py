@@ -30,7 +30,7 @@ async def test_a_stop_beside_another_verb_returns_the_state_that_is_reached(
     if store == "postgresql":
         await raced(request.getfixturevalue("postgres").in_schema("races_here"), 180)
     else:
-        await raced(MemoryStore() if store == "memory" else tmp_path / "journal.db", 36)
+        await raced(MemoryStore() if store == "memory" else tmp_path / "journal.db", 18)
 
 
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
@@ -41,7 +41,7 @@ async def test_a_stop_beside_a_verb_of_another_process_returns_the_state_that_is
         url = request.getfixturevalue("postgres").in_schema("races_there")
         await raced(url, 180, url)
     else:
-        await raced(tmp_path / "journal.db", 24, f"sqlite:///{tmp_path}/journal.db")
+        await raced(tmp_path / "journal.db", 12, f"sqlite:///{tmp_path}/journal.db")
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,13 @@ def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:
 
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
-    digests = [simulate(seed).digest for seed in range(5)]
-    assert [simulate(seed).digest for seed in range(5)] == digests
+    digests = [simulate(seed).digest for seed in (3, 4)]
+    assert [simulate(seed).digest for seed in (3, 4)] == digests
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.simulation", "--seed", "4"]
     env = {**os.environ, "PYTHONHASHSEED": "1"}
     output = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True).stdout
-    assert output.splitlines()[-1] == f"digest {digests[4]}"
+    assert output.splitlines()[-1] == f"digest {digests[1]}"
 
 
 # ----------------------------------------------------------------------------------------- planted defects
