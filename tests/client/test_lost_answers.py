@@ -1,5 +1,6 @@
 """Answers that are lost, and requests that come again at another server: one task, one fork, one command, one step."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import pytest
 
 from tests.client.served import LosingProxy, client, served
-from treadle import Agent, RunOptions, ScriptedModel, tool
+from treadle import Agent, Client, RunOptions, ScriptedModel, Text, tool
 from treadle.client import connection
+from treadle.errors import TaskBusy, TaskMoved
+from treadle.events import InputEdited
 from treadle.llm.scripted import call, text
+from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 RAN: Counter[str] = Counter()
@@ -27,16 +31,24 @@ def agent() -> Agent[Any, str]:
     return Agent(ScriptedModel(script), name="clerk", tools=[note])
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that two servers may open."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/journal.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.in_schema(f"s{abs(hash(str(tmp_path))):x}")
+
+
 @pytest.mark.parametrize(
     "losses", [1, pytest.param(4, marks=pytest.mark.full), pytest.param(9, marks=pytest.mark.full)]
 )
 async def test_nothing_is_done_twice_when_answers_are_lost(
-    losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    losses: int, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(connection, "LONGEST_PAUSE", 0.05)
     RAN.clear()
-    store = f"sqlite:///{tmp_path}/journal.db"
     with served(agent(), store=store) as one, served(agent(), store=store) as other:
         proxy = LosingProxy(one, other)
         async with proxy as url, client(url, patience=30) as remote:
@@ -69,3 +81,38 @@ async def test_nothing_is_done_twice_when_answers_are_lost(
             assert (kinds["input_received"], kinds["step_completed"], kinds["rewound"]) == (2, 2, 1)
             assert (kinds["cancel_requested"], kinds["task_ended"], kinds["command_rejected"]) == (1, 1, 0)
     assert proxy.lost == 7 * losses
+
+
+async def edited(remote: Client, task: str, text: str, head: int) -> bool:
+    """Edit what the next step reads, unless the task has moved; return whether it was edited."""
+    while True:
+        try:
+            await remote.edit_step(task, text, expect=head, command_id=text)
+        except TaskMoved:
+            return False
+        except TaskBusy:  # the other editor has the task just now
+            await asyncio.sleep(0.01)
+        else:
+            return True
+
+
+async def test_of_two_editors_at_two_servers_one_wins_each_time_and_hears_so(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
+    name: Any = "clerk"
+    with served(agent(), store=store) as one, served(agent(), store=store) as other:
+        proxy = LosingProxy(one, other)
+        async with proxy as url, client(url) as ann, client(other) as ben:
+            task = (await ann.create_task(name, "Note it.")).task_id
+            won = list[str]()
+            for turn in range(5):
+                head, proxy.losses = (await ben.get_task(task)).head, 1
+                both = [(ann, f"by ann {turn}"), (ben, f"by ben {turn}")]
+                done = await asyncio.gather(*[edited(remote, task, text, head) for remote, text in both])
+                assert sorted(done) == [False, True]
+                won.append(both[done.index(True)][1])
+            events = await ben.get_events(task)
+            edits = [event.parts[0] async for event in events if isinstance(event, InputEdited)]
+            assert edits == [Text(line) for line in won]
+    assert proxy.lost == 5
