@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,15 @@ async def test_sigterm_ends_streams_gives_every_task_back_and_exits_with_0(url: 
             text = ""
             while f"treadle_streams {streams}" not in text:
                 text = (await client.get("/metrics")).text
-        began = time.monotonic()
-        first.terminate()
-        code = await asyncio.to_thread(first.process.wait, 30)
-        seconds = time.monotonic() - began
+        code, seconds, starved = await asyncio.to_thread(ended, first)
         told = await asyncio.gather(*read)
     finally:
         first.close()
     assert code == 0, first.log.read_text()
     assert "Traceback" not in first.log.read_text()
     assert [frames[-1] for frames in told if frames[-1].event != "leaving"] == []
-    print(f"ended {seconds:.2f} s after the signal")
-    assert seconds < grace + 1.0
+    print(f"ended {seconds:.2f} s after the signal, and had no processor for {starved:.2f} s")
+    assert seconds < grace + 1.0 + starved
     (second,) = await servers(tmp_path, url, ())
     try:
         await until(lambda: adopted(second) == tasks)
@@ -143,12 +141,14 @@ async def test_a_server_watches_steps_pauses_undoes_and_settles_what_others_driv
 
             (heir,) = await servers(tmp_path, url, lease)
             running.append(heir)
-            began = time.monotonic()
+            began, before = time.monotonic(), starvation(heir)
             driver.kill()
             await until(lambda: adopted(heir) == 1)
-            seconds = time.monotonic() - began
-            print(f"adopted {seconds:.2f} s after its driver was killed")
-            assert seconds < LEASE + 1.0
+            seconds, starved = time.monotonic() - began, starvation(heir) - before
+            print(
+                f"adopted {seconds:.2f} s after its driver was killed, with no processor for {starved:.2f} s"
+            )
+            assert seconds < LEASE + 1.0 + max(starved, 0.0)
             await asyncio.sleep(0.5)
             assert (await command(client, task, "cancel", {}))["state"] == "cancelled"
             told = await asyncio.wait_for(read, 20)
@@ -197,6 +197,25 @@ async def all_of(client: httpx2.AsyncClient, task: str) -> list[Frame]:
             if frame.event in ("task_ended", "leaving"):
                 break
     return told
+
+
+def ended(server: ServerProcess) -> tuple[int, float, float]:
+    """Return how a server ended that was asked to, after how many seconds, and for how many of them it was starved."""
+    began, before, starved = time.monotonic(), starvation(server), 0.0
+    server.terminate()
+    while (code := server.process.poll()) is None:
+        starved = max(starved, starvation(server) - before)
+        time.sleep(0.01)
+    return code, time.monotonic() - began, starved
+
+
+def starvation(server: ServerProcess) -> float:
+    """Return for how many seconds threads of a server had work and no processor: none if it is not shared."""
+    waited = 0
+    for thread in Path(f"/proc/{server.process.pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            waited += int(thread.read_text().split()[1])
+    return waited / 1e9
 
 
 def adopted(server: ServerProcess) -> int:
