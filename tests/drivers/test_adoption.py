@@ -5,13 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 import pytest
 
 from tests.forked import Forked
 from tests.runner.acts import until
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
-from treadle.drivers.adoption import PAGE
+from treadle.drivers.adoption import PAGE, Adopter
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.models import call, text
 from treadle.ports import InboxItem
@@ -498,3 +500,137 @@ async def test_an_adopter_drives_at_most_as_many_tasks_as_allowed(store):
         late = next(item for item in notices if (item.kind, item.task_id) == ("adopted", "t2"))
         assert late.waited > 0.3, "since it was first seen, not since there was room"
         assert max(item.waited for item in notices[:2]) < 0.2
+
+
+# -------------------------------------------------------------------------------------------- handing over
+
+
+CALLER: ContextVar[str] = ContextVar("CALLER", default="none")
+
+
+@asynccontextmanager
+async def without_scans(runner, **settings):
+    """Adopt what is handed over by name, and scan only on request."""
+    notices = []
+    adopter = Adopter(runner._drivers, tell=notices.append, **settings)
+    adopter._scanning.cancel()
+    adopter.adopted = lambda: [item.task_id for item in notices if item.kind == "adopted"]
+    adopter.notices = notices
+    yield adopter
+    await adopter.stop()
+
+
+async def test_what_a_process_releases_to_be_driven_on_is_driven_there_without_a_scan(store):
+    seen = []
+
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        seen.append(CALLER.get())
+        return "seen"
+
+    agent = Agent(ScriptedModel([call("look"), text("Done.")], keep=1), name="looker", tools=[look])
+    async with Runner(store, agents=[agent]) as runner, without_scans(runner) as adopter:
+        CALLER.set("of the caller")
+        await runner.submit(agent, "Look", task_id="submitted")
+        await runner.create_task(agent, "Look", task_id="created")
+        await runner.resume("created", drive=False)
+        await runner.scoped(tenant="acme").submit(agent, "Look", task_id="scoped")
+        await ended(runner, "submitted")
+        await ended(runner, "created")
+        await ended(runner.scoped(tenant="acme"), "scoped")
+        assert seen == ["none"] * 3, "a task does not run in the context of who released it"
+        await until(lambda: not adopter._adopting)
+        assert not adopter._handed_over
+        assert await audit_store(runner.store) == []
+
+
+async def test_what_is_handed_over_from_another_thread_is_driven_in_the_loop_of_the_adopter(store):
+    gate = Gate()
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent]) as runner, without_scans(runner):
+        await asyncio.to_thread(
+            lambda: runner.sync.submit(gate.agent, "Through, please", task_id="t")  # in a loop of its own
+        )
+        await ended(runner, "t")
+
+
+@pytest.mark.parametrize("settings", [{"at_most": 1}, {"per_tenant": 1}], ids=str)
+async def test_what_is_handed_over_waits_for_room_and_goes_before_no_other(store, settings):
+    gate = Gate()
+    async with Runner(store, agents=[gate.agent]) as runner, without_scans(runner, **settings) as adopter:
+        for number in range(2):
+            await runner.submit(gate.agent, "Through, please", task_id=f"t{number}")
+            await gate.entered.wait()
+        gate.opened.set()
+        await ended(runner, "t0")
+        await until(lambda: not adopter._adopting)
+        await runner.submit(gate.agent, "Through, please", task_id="t2")
+        await until(lambda: not adopter._handed_over)
+        assert adopter.adopted() == ["t0"], "t1 waits for its place"
+        while len(adopter.adopted()) < 3:
+            await adopter._scan()
+            await asyncio.sleep(0.01)
+        await until(lambda: not adopter._adopting)
+        assert adopter.adopted() == ["t0", "t1", "t2"]
+        await adopter._scan()
+        await runner.submit(gate.agent, "Through, please", task_id="t3")
+        await ended(runner, "t3")  # a scan found none that waits
+
+
+async def test_what_is_handed_over_and_has_an_unknown_agent_is_reported_once_and_left_alone(store):
+    known, stranger = Gate(), Gate("stranger")
+    known.opened.set()
+    async with Runner(store, agents=[known.agent, stranger.agent]) as runner:
+        for number in range(2):
+            await runner.create_task(stranger.agent, "Through, please", task_id=f"s{number}")
+    async with Runner(store, agents=[known.agent]) as runner, without_scans(runner) as adopter:
+        for number in range(2):
+            await runner.resume(f"s{number}", drive=False)
+        await runner.submit(known.agent, "Through, please", task_id="t")
+        await ended(runner, "t")
+        assert [item.kind for item in adopter.notices if item.agent == "stranger"] == ["unknown_agent"]
+        assert [row.task_id for row in await runner.store.orphans(3)] == ["s0", "s1"]
+
+
+async def test_a_runner_that_shuts_down_hands_nothing_over_to_its_own_adopter(store):
+    gate = Gate()
+    async with Runner(store, agents=[gate.agent]) as runner, without_scans(runner) as adopter:
+        handle = await runner.start(gate.agent, "Through, please", task_id="t")
+        await gate.entered.wait()
+        await runner._driver.stop(runner._driver.owned.tasks["t"], 0.0)
+        assert (await handle.result()).state == "interrupted"
+        assert not adopter._handed_over
+        stopping = asyncio.ensure_future(adopter.stop())
+        await asyncio.sleep(0)
+        adopter._hear(("", "t"))  # from a thread that has not heard that it stops
+        await stopping
+        await asyncio.sleep(0)
+        assert (adopter.adopted(), bool((await runner.store.row("t")).wanted)) == ([], True)
+
+
+async def test_a_scan_that_read_a_task_before_it_was_handed_over_does_not_claim_it_again():
+    class Slow(MemoryStore):
+        reading, go_on = asyncio.Event(), asyncio.Event()
+
+        async def orphans(self, *arguments, **named):
+            rows = await super().orphans(*arguments, **named)
+            self.reading.set()
+            await self.go_on.wait()
+            return rows
+
+    gate, store = Gate(), Slow()
+    gate.opened.set()
+    other = Runner(store, agents=[gate.agent])
+    async with Runner(store, agents=[gate.agent]) as runner, without_scans(runner) as adopter:
+        await other.submit(gate.agent, "Through, please", task_id="t")
+        scan = asyncio.ensure_future(adopter._scan())
+        await store.reading.wait()
+        adopter._hear(("", "t"))
+        await ended(runner, "t")
+        await until(lambda: not adopter._adopting)
+        epoch = (await store.row("t")).epoch
+        store.go_on.set()
+        await scan
+        await until(lambda: not adopter._adopting)
+        assert (await store.row("t")).epoch == epoch

@@ -41,7 +41,7 @@ async def test_a_watch_wakes_when_the_task_is_released_and_the_news_are_announce
         task_id = (await runner.create_task(sayer(), "go")).task_id
         tasks, news = runner._driver.owned, list[bool]()
         owned = await runner._driver.ownership.claim(task_id)
-        tasks.on_news = lambda: news.append(tasks.is_owned(task_id))
+        tasks.on_news = lambda wanted: news.append(tasks.is_owned(task_id))
         with tasks.watching(task_id) as task:
             task.skip()
             waiting = asyncio.ensure_future(task.changed())

@@ -11,9 +11,13 @@ Theory of operation
 
 A task that a person paused or interrupted is none of them.
 
-The adopter of a process *scans*: at once when the store or this process reports news, and every `SCAN_SECONDS`
-besides, since a lease that passes makes no noise. Each orphan that it takes is driven to its next stop by an asyncio
-task of its own, at most `at_most` at a time. Claims decide between the adopters of several processes.
+The adopter of a process *scans*: soon after the store or this process reports news, and every `SCAN_SECONDS` besides,
+since a lease that passes makes no noise. Each orphan that it takes is driven to its next stop by an asyncio task of its
+own, at most `at_most` at a time. Claims decide between the adopters of several processes.
+
+A task that this process releases to be driven on at once is *handed over* to its adopter by name, and taken without a
+scan, unless others wait for room: it does not go before them. What is lost on that way the next scan finds, and a claim
+tells whether the task is still to be driven.
 
     orphan --- no agent of that name here, or a newer format ---> left alone, reported once
       |
@@ -52,12 +56,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
@@ -85,7 +90,7 @@ from treadle.errors import (
     TreadleError,
     VersionRefused,
 )
-from treadle.ports import TaskRow
+from treadle.ports import AT_ONCE, TaskRow
 
 SCAN_SECONDS: Final = 0.5
 """How often to scan without news.
@@ -217,6 +222,19 @@ class Adopter:
         self._of_tenants: Counter[str] = Counter()
         """how many of these each tenant has"""
 
+        self._is_full = False
+        """whether orphans may wait for room"""
+
+        self._full_tenants: set[str] = set()
+        """the tenants of which orphans wait, since as many as may be of one are being driven"""
+
+        self._handed_over: deque[_Task] = deque()
+        """tasks that were released here to be driven on at once, at most as many as there is room for"""
+
+        self._taken: set[_Task] = set()
+        """the tasks driven here when the last scan began, and those taken since: it may have read them before that"""
+
+        self._context = copy_context()  # that of the caller who released a task is none of the task's
         self._tries: dict[_Task, _Tries] = {}
         self._seen: dict[_Ownership, float] = {}
         """when each orphan was first seen, by task and epoch"""
@@ -232,7 +250,7 @@ class Adopter:
         self._alone_until = 0.0
         self._stopped: Future[None] = Future()
         self._stopped.set_running_or_notify_cancel()
-        drivers.on_news = self._scan_soon
+        drivers.on_news = self._hear
         drivers.first.owned.watch_store()
         self._scanning = self._loop.create_task(self._run())
 
@@ -243,6 +261,7 @@ class Adopter:
         """
         if self._stopped.done() or self._loop.is_closed():
             return
+        self._at_most = 0  # there is room for none that is still handed over
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
             await asyncio.wrap_future(self._stopped)
@@ -269,11 +288,41 @@ class Adopter:
         driver = self._drivers.existing(tenant)
         return driver.owned.tasks.get(task_id) if driver is not None else None
 
-    def _scan_soon(self) -> None:
-        if self._news.is_set():
-            return  # the next scan is still to begin
+    def _hear(self, wanted: _Task | None) -> None:
+        """Scan soon; take a task at once that was released here to be driven on. From any thread."""
         with suppress(RuntimeError):  # its loop is closed
-            self._loop.call_soon_threadsafe(self._news.set)
+            if wanted is not None and len(self._handed_over) < self._at_most:
+                self._handed_over.append(wanted)
+                self._loop.call_soon_threadsafe(self._take_over, context=self._context)
+            if not self._news.is_set():  # else the next scan is still to begin
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    # ------------------------------------------------------------------------------------- handing over
+
+    def _take_over(self) -> None:
+        """Adopt the task that was handed over first, if no other waits for its place."""
+        task = self._handed_over.popleft()
+        tenant, _ = task
+        if task in self._adopting:
+            return
+        if len(self._adopting) >= self._at_most:
+            self._is_full = True
+        elif self._of_tenants[tenant] >= self._per_tenant:
+            self._full_tenants.add(tenant)
+        elif not self._is_full and tenant not in self._full_tenants:
+            self._begin(task, self._adopt_released(task))
+
+    async def _adopt_released(self, task: _Task) -> None:
+        """Adopt a task that was just released here, if it still is to be driven on at once."""
+        tenant, task_id = task
+        try:
+            row = await self._drivers.of(tenant).cache.row_or_none(task_id)
+        except Exception:  # noqa: BLE001  the next scan reports that the store cannot be read
+            return
+        if row is None or row.wanted != AT_ONCE or row.driver is not None or row.parent is not None:
+            return
+        if self._is_adoptable(row):
+            await self._adopt(row)
 
     # ------------------------------------------------------------------------------------------ scanning
 
@@ -303,6 +352,8 @@ class Adopter:
         passed = int((now - self._began_at) * 1e6)
         until = self._until = max(self._clock(), self._began + passed)
         orphans: set[_Ownership] = set()
+        full_tenants: set[str] = set()
+        taken = self._taken = set(self._adopting)
         if len(self._adopting) >= self._at_most:
             await self._drivers.orphans(1)  # an error tells that the tasks which take up the room may be lost
         while len(self._adopting) < self._at_most:
@@ -311,25 +362,27 @@ class Adopter:
                 key = _key(row)
                 orphans.add(key)
                 self._seen.setdefault(key, now)
-                if len(self._adopting) < self._at_most and self._is_adoptable(row):
-                    adopting = self._loop.create_task(self._adopt(row))
-                    self._adopting[_task(row)] = adopting
-                    self._of_tenants[row.tenant] += 1
-                    adopting.add_done_callback(partial(self._adopted, _task(row)))
+                task = _task(row)
+                if len(self._adopting) >= self._at_most or task in self._adopting or task in taken:
+                    continue
+                if self._of_tenants[row.tenant] >= self._per_tenant:
+                    full_tenants.add(row.tenant)  # what is left is for others
+                elif self._is_adoptable(row):
+                    self._begin(task, self._adopt(row))
             if len(page) < PAGE:
                 # Only a scan of all of them tells which are orphans no more.
                 self._seen = {key: since for key, since in self._seen.items() if key in orphans}
                 self._reported = {(kind, key) for kind, key in self._reported if key in orphans}
                 self._parents_told &= orphans
-                return
+                self._full_tenants = full_tenants
+                break
             after = page[-1]
+        self._is_full = len(self._adopting) >= self._at_most
 
     def _is_adoptable(self, row: TaskRow) -> bool:
         driver = self._drivers.existing(row.tenant)
-        if _task(row) in self._adopting or (driver is not None and driver.owned.is_owned(row.task_id)):
+        if driver is not None and driver.owned.is_owned(row.task_id):
             return False
-        if self._of_tenants[row.tenant] >= self._per_tenant:
-            return False  # what is left is for others
         tries = self._tries.get(_task(row))
         if tries is not None and tries.again > self._loop.time():
             return False
@@ -351,6 +404,14 @@ class Adopter:
         return False
 
     # ------------------------------------------------------------------------------------------ driving
+
+    def _begin(self, task: _Task, adoption: Coroutine[Any, Any, None]) -> None:
+        """Begin an adoption, which takes up room until it ends."""
+        adopting = self._adopting[task] = self._loop.create_task(adoption)
+        tenant, _ = task
+        self._of_tenants[tenant] += 1
+        self._taken.add(task)
+        adopting.add_done_callback(partial(self._adopted, task))
 
     async def _adopt(self, row: TaskRow) -> None:
         """Drive an orphan to its next stop; no error of it reaches another task."""

@@ -20,7 +20,15 @@ from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
-from treadle.ports import ConversationWindow, JournalStore, QueuePosition, StoreChanges, TaskExists, TaskRow
+from treadle.ports import (
+    AT_ONCE,
+    ConversationWindow,
+    JournalStore,
+    QueuePosition,
+    StoreChanges,
+    TaskExists,
+    TaskRow,
+)
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which a waiter for a task checks that the process which drives it is alive."""
@@ -104,8 +112,8 @@ class OwnedTasks:
 
         self.channels = Channels()
         self.thread_queue = ThreadQueue()
-        self.on_news: Callable[[], None] | None = None
-        """called, from any thread, when another process wrote or a task was released here"""
+        self.on_news: Callable[[tuple[str, str] | None], None] | None = None
+        """called, from any thread, when another process wrote or a task was released here; see `TenantDrivers`"""
 
         self.cache = cache
         self._clock = clock
@@ -161,7 +169,9 @@ class OwnedTasks:
         self.thread_queue.wake_next(owned.state.thread)
         if self._on_changes:
             self._tell_of((task_id,))
-        self._notify()
+        # What a shutdown releases is for other processes.
+        is_wanted = writer.released and writer.wanted == AT_ONCE and not owned.state.shutdown
+        self._notify((self._tenant, task_id) if is_wanted else None)
 
     def is_owned(self, task_id: str) -> bool:
         """Whether this process drives a task; one whose event loop was closed under it is removed here."""
@@ -260,9 +270,9 @@ class OwnedTasks:
         for tell in list(self._on_changes.values()):
             tell(task_ids)
 
-    def _notify(self) -> None:
+    def _notify(self, wanted: tuple[str, str] | None = None) -> None:
         if self.on_news is not None:
-            self.on_news()
+            self.on_news(wanted)
 
     def close(self) -> None:
         """Stop watching the store."""

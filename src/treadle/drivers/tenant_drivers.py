@@ -32,7 +32,8 @@ class TenantDrivers:
 
     Attributes:
         first: the driver of the tenant "", whose agents, observers, toolsets and vault all share.
-        on_news: called, from any thread, when another process wrote or a task was released here.
+        on_news: called, from any thread, when another process wrote or a task was released here; with the tenant and
+            the id of a task that was released to be driven on at once, and None otherwise.
     """
 
     def __init__(self, dependencies: Dependencies) -> None:
@@ -41,7 +42,7 @@ class TenantDrivers:
         self._drivers: WeakValueDictionary[str, TaskDriver] = WeakValueDictionary()
         self._kept: OrderedDict[str, tuple[TaskDriver, float]] = OrderedDict()
         self._is_closed = False
-        self.on_news: Callable[[], None] | None = None
+        self.on_news: Callable[[tuple[str, str] | None], None] | None = None
         self.first = TaskDriver(dependencies)
         self.first.owned.on_news = self._tell_news
 
@@ -90,9 +91,9 @@ class TenantDrivers:
             if now - asked >= KEPT_SECONDS or len(idle) - number >= MOST_KEPT:
                 del self._kept[tenant]
 
-    def _tell_news(self) -> None:
+    def _tell_news(self, wanted: tuple[str, str] | None) -> None:
         if self.on_news is not None:
-            self.on_news()
+            self.on_news(wanted)
 
     async def orphans(
         self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE

@@ -139,6 +139,9 @@ class JournalWriter:
         """whether the logger is told of what is recorded"""
 
         self.released = False
+        self.wanted = 0
+        """from when on a driver is to adopt the task that was released; 0 for not at all"""
+
         self.taken: set[str] = set()
 
     def clock(self) -> int:
@@ -334,7 +337,7 @@ class JournalWriter:
                 self._fail(error)
             await self.durable()  # what was refused for lack of an earlier commit failed with that one
             raise
-        self.released, self._is_made = verdict.released, True
+        self.released, self._is_made, self.wanted = verdict.released, True, wanted
         if event is not None and record is not None:
             self.digest, self.head = record.digest, event.seq
             apply(self._state, event, self.epoch)
