@@ -231,6 +231,25 @@ def test_money_is_decimal_text_and_keeps_every_digit() -> None:
     assert plain_wire(Decimal("1E-12")) == "0.000000000001"
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"limits": {"cost": "1E-999999999"}},
+        {"limits": {"cost": "1E+400"}},
+        {"limits": {"cost": 10**400}},
+        {"limits": {"seconds": 10**400}},
+        {"break_on": [{"cost": -(10**400)}]},
+        {"break_on": [{"cost": "1" * 1_000}]},
+        {"model_settings": {"temperature": 10**400}},
+    ],
+)
+def test_a_number_that_nothing_can_reckon_with_is_refused(document: Any) -> None:
+    """Written out, the first is a gigabyte; others were errors of arithmetic in each drive of a task."""
+    with pytest.raises(InvalidField):
+        from_wire(RunOptions, document)
+    assert from_wire(RunOptions, {"limits": {"cost": "1E-12", "seconds": 10**20}}).limits is not None
+
+
 def test_a_time_is_in_microseconds() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 600_007, UTC)
     assert plain_wire(moment) == 1_767_323_045_600_007
@@ -248,6 +267,18 @@ def test_every_value_is_one_line_of_json(value: Any) -> None:
     line = wire_bytes({"value": value, "more": "\u2028é\n"})
     assert b"\n" not in line
     assert json.loads(line)["more"] == "\u2028é\n"
+
+
+def test_what_a_tool_tells_of_its_progress_is_always_written() -> None:
+    """It is not stored, so nothing checked it; a stream that could not write it broke off."""
+    deep: Any = "end"
+    for _ in range(5_000):
+        deep = [deep]
+    for value in ({"\ud800": {"\ud800": "\ud800"}}, deep, {"deep": (deep, {1: deep}), "n": float("inf")}):
+        told = located(e.ToolProgress("s1", "s1-0", value))
+        line = wire_bytes(told)
+        assert json.loads(wire_bytes(from_json(json.loads(line)))) == json.loads(line)
+    assert json.loads(wire_bytes(e.ToolProgress("s1", "s1-0", {"\ud800": 1})))["value"] == {"?": 1}
 
 
 def test_a_number_that_json_cannot_hold_is_null_and_read_as_not_a_number() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Limits
+from treadle import Breakpoint, Limits
 from treadle.core.spending import PICODOLLARS, Spending, as_dollars, picodollars
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import forbidden
@@ -102,3 +102,13 @@ def test_of_two_limits_the_smaller_counts_and_zero_is_a_limit() -> None:
     both = Limits(steps=5, tokens=0).tightest(Limits(steps=3, tokens=9, seconds=1))
     assert both == Limits(steps=3, tokens=0, seconds=1)
     assert (Limits().allowed_steps, Limits(steps=0).allowed_steps) == (200, 0)
+
+
+def test_an_integer_that_no_clock_or_price_can_reckon_with_is_refused() -> None:
+    """A task under such a limit raised `OverflowError` in each drive."""
+    for limits in ({"seconds": 10**400}, {"cost": 10**400}):
+        with pytest.raises(ConfigurationError, match="must be finite"):
+            Limits(**limits)
+    with pytest.raises(ConfigurationError, match=r"Breakpoint.cost"):
+        Breakpoint(cost=10**400)
+    assert Limits(tokens=10**400).tokens == 10**400

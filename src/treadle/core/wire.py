@@ -87,6 +87,14 @@ _Reader = Callable[[Any, bool], Any]
 _TAGGED: Final = {tag: cls for cls, tag in TAGS.items()}
 _PARTS_OF_FORMAT_1: Final = {"call": "tool_call", "result": "tool_result"}
 _ABSENT: Final = object()
+_LEVELS: Final = 200
+"""Of lists and objects in each other, that what is written at the second try may have: the writer goes to 255."""
+
+_MOST_NUMBER: Final = 1e300
+"""Integers up to here are numbers too; an arithmetic with larger ones and floats fails."""
+
+_MOST_DIGITS: Final = 100
+"""Of an amount, before and behind the point: written out, `1E-999999999` would be a gigabyte."""
 
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -103,16 +111,32 @@ def to_wire(value: Any) -> Json:
 def wire_bytes(value: Any) -> bytes:
     """Return a value as one line of JSON in UTF-8.
 
-    Numbers that JSON cannot hold become null, halves of characters `?`. Objects of classes that are not Treadle's own
-    are written by pydantic where it knows how, else as their `repr`.
+    Numbers that JSON cannot hold become null, halves of characters `?`, and what is nested deeper than a writer goes a
+    text that says so. Objects of classes that are not Treadle's own are written by pydantic where it knows how, else as
+    their `repr`.
     """
     json_ = _json()
     document = to_wire(value)
     try:
         return json_.to_json(document, **_HOW)
-    except json_.PydanticSerializationError:
-        document = whole_characters(json_.to_jsonable_python(document, **_HOW))
+    except ValueError:
+        document = whole_characters(json_.to_jsonable_python(_writable(document, _LEVELS), **_HOW))
         return json_.to_json(document, **_HOW)
+
+
+def _writable(value: Any, levels: int) -> Any:
+    """Return data without halves of characters, and without what is nested deeper than so many levels."""
+    if isinstance(value, (dict, list, tuple)) and not levels:
+        return "(nested too deep)"
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {
+            whole_characters(key) if isinstance(key, str) else key: _writable(item, levels - 1)
+            for key, item in items
+        }
+    if isinstance(value, (list, tuple)):
+        return [_writable(item, levels - 1) for item in cast("Sequence[Any]", value)]
+    return whole_characters(value)
 
 
 def plain_wire(value: Any) -> Json:
@@ -320,7 +344,7 @@ def _exactly(cls: type[Any], expected: str) -> _Reader:
 def _read_number(value: Any, _: bool) -> float:
     if value is None:
         return nan
-    if value.__class__ is not float and value.__class__ is not int:
+    if value.__class__ is not float and not (value.__class__ is int and abs(value) < _MOST_NUMBER):
         raise _misfit("a number", value)
     return value
 
@@ -330,7 +354,7 @@ def _read_money(value: Any, _: bool) -> Decimal:
         amount = Decimal(value) if value.__class__ in (str, int) else None
     except InvalidOperation:
         amount = None
-    if amount is None or not amount.is_finite():
+    if amount is None or not amount.is_finite() or not -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS:
         raise _misfit("an amount as decimal text", value)
     return amount
 

@@ -113,7 +113,8 @@ class Breakpoint:
 
     def _check(self, step: Any, event: Any, cost: Any) -> None:
         is_amount = isinstance(cost, (int, float, Decimal)) and not isinstance(cost, bool)
-        if cost is not None and not (is_amount and math.isfinite(cost) and cost > 0):
+        is_amount = is_amount and not (isinstance(cost, int) and cost > 10**300) and math.isfinite(cost)
+        if cost is not None and not (is_amount and cost > 0):
             raise ConfigurationError(f"Breakpoint.cost must be an amount of US dollars above 0, got {cost!r}")
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
             raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")

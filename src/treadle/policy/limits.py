@@ -19,6 +19,9 @@ DEFAULT_CHILDREN: Final = 20
 DEFAULT_REPEATS: Final = 5
 DEFAULT_HANDOFFS: Final = 10
 
+_MOST: Final = 10**300
+"""What is above cannot be reckoned with as a number of seconds or dollars."""
+
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
     "cost": ("an amount of US dollars", (int, float, Decimal)),
     "seconds": ("a number of seconds", (int, float)),
@@ -74,7 +77,7 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must be {kind} or None, got {value!r}")
             if value != value or value < 0:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
-            if value == float("inf"):
+            if value == float("inf") or (item.name in _KINDS and value > _MOST):
                 raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
         if self.repeats == 1:
             raise ConfigurationError(
