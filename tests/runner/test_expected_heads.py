@@ -10,6 +10,7 @@ from tests.runner.cases import calculator, journal, kinds, sayer
 from treadle import Agent, Breakpoint, Happened, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskMoved, TaskStateError
 from treadle.llm.scripted import call, fail
+from treadle.runner.views import driver_of
 
 pytestmark = pytest.mark.anyio
 
@@ -103,6 +104,13 @@ class Writer:
         self.agent = Agent(ScriptedModel([call("work"), "Done."]), name="writer", tools=[work])
 
 
+async def to_pause(runner: Runner, task_id: str) -> None:
+    """Return once the driver of a task has read that it is to pause."""
+    async with asyncio.timeout(10):
+        while not (await driver_of(runner).cache.load(task_id)).state.pausing:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.01)
+
+
 async def test_a_settlement_for_a_task_that_moved_settles_nothing(runner: Runner) -> None:
     writer = Writer()
     handle = await runner.start(writer.agent, "Go")
@@ -169,7 +177,7 @@ async def test_a_task_that_another_caller_took_up_meanwhile_does_not_go_on_by_an
         await writer.entered.wait()
         if is_paused:
             pausing.append(asyncio.ensure_future(handle.pause()))
-            await asyncio.sleep(0.05)
+            await to_pause(runner, task_id)
         return await inbox(task_id)
 
     monkeypatch.setattr(runner.store, "inbox", taken_up)
@@ -191,7 +199,7 @@ async def test_a_resume_is_refused_by_the_driver_that_moved_the_task_just_before
     handle = await runner.start(writer.agent, "Go")
     await writer.entered.wait()
     pausing = asyncio.ensure_future(handle.pause())
-    await asyncio.sleep(0.05)
+    await to_pause(runner, handle.task_id)
     head = (await runner.get_task(handle.task_id)).head
     post = runner.store.post
 
