@@ -75,7 +75,9 @@ async def test_a_hedge_closes_the_connection_of_the_slower_request():
 @pytest.mark.anyio
 async def test_a_run_gets_its_answer_from_the_provider_that_works():
     with ProviderServer(lambda asked: "Here I am." if asked.wire == "anthropic" else fail(503)) as server:
-        broken = Retry(CircuitBreaker(Timeout(openai(server)), failures=2), attempts=2, base=0.01)
+        broken = Retry(
+            CircuitBreaker(Timeout(openai(server)), failures=2, open_for=600), attempts=2, base=0.01
+        )
         agent = Agent(Fallback([broken, Retry(Timeout(anthropic(server)))]))
         async with Runner("memory:", agents=[agent]) as runner:
             first, second = await runner.run(agent, "Hello?"), await runner.run(agent, "Hello?")
