@@ -147,3 +147,13 @@ async def test_a_tenant_has_no_more_tasks_driven_than_it_may():
         await bob.json("POST", "/v1/tasks/one/steps", {}, status=202)
         gate.set()
         assert (await ann.json("GET", "/v1/tasks/one/steps/1", Prefer="wait=20"))["state"] == "running"
+
+
+async def test_a_thread_of_another_tenant_was_found_by_its_whole_name(store: Any):
+    async with serving(store) as api, Client(api, "eve") as owner, Client(api) as ann:
+        task = {"agent": "shop", "input": "hi", "task_id": "t", "thread_id": "theirs"}
+        await owner.json("POST", "/v1/tasks", task, status=201)
+        await owner.json("POST", "/v1/tasks/t/steps", {}, Prefer="wait=5")
+        await owner.json("POST", "/v1/tasks/t/finalize", {})
+        assert (await owner.json("GET", "/v1/threads/theirs"))["turns"] == 1
+        await ann.json("GET", "/v1/threads/acme%1Ftheirs", status=422)

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
+from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Task, ThreadSummary
 from treadle.errors import (
@@ -302,6 +303,7 @@ async def deny(call: Call) -> Answer:
 async def get_thread_summary(call: Call) -> Answer:
     """Return how many tasks have messages in a thread."""
     thread_id = call.arguments["thread_id"]
+    arguments.identifier("thread_id", thread_id)  # with a separator it would be one of another tenant
     version, members = await call.runner.store.thread(thread_id)
     if not version:
         raise ThreadNotFound(f"no task was finalized in a thread {thread_id!r:.80}")
