@@ -82,7 +82,7 @@ async def test_events_can_be_opened_again_at_every_number_after_the_end(runner: 
     whole = await journal(runner, result.task_id)
     handle = runner.handle(result.task_id)
     for after in range(len(whole) + 2):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(4):
             assert [event async for event in handle.events(after=after)] == whole[after:]
 
 
@@ -149,7 +149,7 @@ async def test_watching_and_leaving_never_affects_a_task(runner: Runner) -> None
         watcher.cancel()
     gate.let_go.set()
     assert (await handle.result()).state == "completed"
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(4):
         seen = await asyncio.gather(*watchers[1::2])
     assert all(events == seen[0] for events in seen)
     assert not runner._driver.owned.channels._channels.get(handle.task_id, None) or not (
@@ -171,7 +171,7 @@ async def test_events_end_when_the_task_stops(runner: Runner, verb: str) -> None
     if verb == "pause":
         asyncio.get_running_loop().call_later(0.05, gate.let_go.set)
     await getattr(handle, verb)()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(4):
         seen = await watching
     assert seen == await journal(runner, handle.task_id)
     if verb != "cancel":
