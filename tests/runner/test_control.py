@@ -539,8 +539,11 @@ async def test_cancel_at_random_instants_around_the_end_ends_the_task_once(runne
     for _ in range(5):
         await runner.run(Agent(ScriptedModel(["warm"])), "go")
     around = (time.monotonic() - began) / 5 * 3
-    outcomes = [await cancel_somewhere(runner, chance, around) for _ in range(40)]
-    assert set(outcomes) == {"cancelled", "completed"}
+    outcomes = {await cancel_somewhere(runner, chance, around) for _ in range(40)}
+    while len(outcomes) < 2 and around < 3:  # the machine is busier than it was, or less
+        around *= 2
+        outcomes |= {await cancel_somewhere(runner, chance, around) for _ in range(5)}
+    assert outcomes == {"cancelled", "completed"}
 
 
 async def test_cancel_of_many_tasks_at_once_ends_each_once(runner: Runner) -> None:
