@@ -135,7 +135,7 @@ def test_every_row_is_an_operation_of_the_server_and_every_operation_has_a_row()
 
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE))
-def test_what_a_client_does_not_have_says_where_it_is(name: str, url: str) -> None:
+def test_a_verb_that_a_client_lacks_names_where_it_is(name: str, url: str) -> None:
     made = client(url)
     with pytest.raises(ConfigurationError, match=f"a client has no {name}"):
         getattr(made, name)()
@@ -266,7 +266,9 @@ async def test_errors_are_those_of_a_runner(remote: Client) -> None:
         remote.run_stream(shop())  # type: ignore[call-arg]
 
 
-async def test_what_no_request_carries_is_refused_with_where_it_belongs(url: str, remote: Client) -> None:
+async def test_an_argument_that_no_request_carries_is_refused_with_where_it_belongs(
+    url: str, remote: Client
+) -> None:
     for verb in (
         lambda: remote.run(shop(), "x", context=3),
         remote.verify,
@@ -423,9 +425,7 @@ async def test_a_token_that_is_not_known_is_refused_at_once_and_never_shown(url:
         (b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"a": 1} ', "task_id: is missing"),
     ],
 )
-async def test_what_is_no_treadle_server_is_told_apart_and_gets_no_second_token(
-    answer: bytes, says: str
-) -> None:
+async def test_another_web_server_is_recognised_and_gets_no_second_token(answer: bytes, says: str) -> None:
     asked = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -85,7 +85,7 @@ def test_names_of_tools_come_in_pieces_of_no_length() -> None:
     assert told(seen, *name, e.Delta(STEP, "arguments", "{}", 2)) == []
 
 
-def test_what_a_later_release_streams_is_left_out_unless_it_is_stored() -> None:
+def test_unknown_ephemeral_events_are_left_out_and_unknown_stored_events_are_not() -> None:
     document = {"format": 2, "kind": "moon_landed", "task_id": "t", "agent_path": [], "x": 3}
     assert event_in(document) is None
     stored = event_in(json.loads(json.dumps({**document, "seq": 4, "time": 9})))

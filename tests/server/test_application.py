@@ -99,7 +99,7 @@ async def test_without_auth_the_server_has_the_token_of_a_file_of_its_owner(
         await stranger.json("GET", "/v1/me", status=401)
 
 
-async def test_a_tool_that_reads_the_token_of_the_server_tells_it_to_nobody():
+async def test_the_token_of_the_server_is_hidden_in_the_result_of_a_tool_that_reads_it():
     token = "k3JhsdUYtq8723_hsdkfjh83-ashdkjh8732hds7yds"
 
     @tool(read_only=True)

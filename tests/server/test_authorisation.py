@@ -63,7 +63,7 @@ def allowed(operation: Operation, principal: Principal) -> bool:
     return operation.access in ("open", "any") or operation.access in principal.scopes
 
 
-async def test_each_operation_serves_those_who_have_its_scope_and_no_others():
+async def test_each_operation_serves_principals_with_its_scope_alone():
     async with serving("memory:", agent(), auth=by_token) as api, Client(api, None) as client:
         maker = {"Authorization": "Bearer everything"}
         for operation, (token, principal) in itertools.product(OPERATIONS.values(), PRINCIPALS.items()):

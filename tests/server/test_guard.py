@@ -179,7 +179,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
-async def test_what_is_no_plain_json_is_refused(body: bytes):
+async def test_a_body_that_is_no_plain_json_is_refused(body: bytes):
     async with serving() as api, Client(api) as client:
         response = await client.post(
             "/v1/tasks/x/pause", content=body, headers={"Content-Type": "application/json"}

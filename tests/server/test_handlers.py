@@ -61,7 +61,7 @@ async def test_a_key_makes_a_lost_answer_safe_to_ask_for_again():
         assert len(events) == 1
 
 
-async def test_what_is_wanted_is_driven_and_waited_for():
+async def test_a_submitted_task_is_driven_and_waited_for():
     async with serving(drive=True) as api, Client(api) as client:
         result = await client.json("POST", "/v1/tasks", {**NEW, "run": True}, status=200, Prefer="wait=20")
         assert (result["state"], result["final_text"]) == ("completed", "done")
@@ -117,7 +117,7 @@ async def test_a_step_that_failed_is_a_result():
         assert (await client.json("POST", f"{TASK}/steps", {}, Prefer="wait=5"))["output"] == "done"
 
 
-async def test_of_two_editors_with_the_head_that_both_saw_one_wins():
+async def test_the_first_of_two_edits_on_the_same_head_wins():
     async with serving() as api, Client(api) as client:
         await client.json("POST", "/v1/tasks", NEW, status=201)
         tag = (await client.get(TASK)).headers["etag"]
@@ -198,7 +198,7 @@ async def test_a_caller_answers_a_call_of_a_tool_that_its_request_declared():
         assert (result["final_text"], result["tool_executions"][0]["output"]) == ("done", "2027-05-01")
 
 
-async def test_who_may_decide_may_not_cancel_by_it():
+async def test_a_denial_with_stop_needs_the_scope_that_cancels():
     def auth(_: Any) -> Principal:
         return Principal("ann", scopes=("read", "run", "decide"))
 
@@ -384,7 +384,7 @@ async def test_a_task_is_shown_as_it_stood_and_a_request_as_its_model_saw_it():
         ("/v1/tasks", [], ""),
     ],
 )
-async def test_what_no_request_may_bring_is_refused_by_name(path: str, body: Any, field: str):
+async def test_an_argument_that_no_request_may_carry_is_refused_by_name(path: str, body: Any, field: str):
     async with serving() as api, Client(api) as client:
         if path != "/v1/tasks":
             await client.json("POST", "/v1/tasks", NEW, status=201)

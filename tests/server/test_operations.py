@@ -72,7 +72,7 @@ def test_no_two_rows_have_one_path_and_every_handler_has_a_row():
     assert all(operation.name == name for name, operation in OPERATIONS.items())
 
 
-def test_no_request_can_say_who_it_is_from_or_bring_an_object_of_the_process():
+def test_no_request_can_name_its_author_or_carry_an_object_of_the_process():
     for operation in OPERATIONS.values():
         assert arguments(operation).isdisjoint({"context", "observers", "expect", "command_id"})
         assert "by" not in arguments(operation) or operation.name == "usage"  # by agent, day or label
@@ -127,7 +127,7 @@ def test_every_verb_of_the_runner_has_an_operation_or_a_reason():
     assert members - served - set(NOT_OVER_HTTP) == set()
 
 
-def test_what_a_row_needs_is_what_its_verb_demands():
+def test_a_row_requires_the_arguments_that_its_verb_requires():
     row: Any = OPERATIONS["settle"]
     assert [name for name in row.body if row.is_required(name)] == ["request_id", "verdict"]
     assert not OPERATIONS["pause"].is_required("reason")

@@ -131,7 +131,7 @@ def test_a_proxy_is_named_by_its_addresses(proxies: Any):
 
 
 @pytest.mark.anyio
-async def test_what_an_own_function_returns_is_awaited_and_checked():
+async def test_the_result_of_a_custom_auth_function_is_awaited_and_checked():
     async def later(_: HTTPConnection) -> Principal:
         return Principal("ann")
 

@@ -89,7 +89,7 @@ def test_a_fault_tells_the_log_all_and_the_client_nothing(caplog: pytest.LogCapt
     )
 
 
-def test_the_words_of_a_database_told_where_it_is(caplog: pytest.LogCaptureFixture):
+def test_the_error_of_a_database_told_where_it_is(caplog: pytest.LogCaptureFixture):
     error = StoreUnavailable("/srv/journal.db: disk I/O error; postgresql://ann:pw@db/x")
     code, document, _ = told(error)
     assert (code, document["type"]) == (503, "urn:treadle:error:StoreUnavailable")
@@ -98,7 +98,7 @@ def test_the_words_of_a_database_told_where_it_is(caplog: pytest.LogCaptureFixtu
     assert "disk I/O error" in caplog.text
 
 
-def test_the_words_of_a_toolset_told_where_it_is_and_with_which_key(caplog: pytest.LogCaptureFixture):
+def test_the_error_of_a_toolset_told_where_it_is_and_with_which_key(caplog: pytest.LogCaptureFixture):
     error = ToolsetUnavailable("https://10.0.0.7/mcp?key=hunter2 refused", toolset="stock")
     code, document, _ = told(error)
     assert (code, document["type"]) == (503, "urn:treadle:error:ToolsetUnavailable")

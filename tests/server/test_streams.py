@@ -441,7 +441,7 @@ async def test_a_task_stops_once_no_stream_holds_it_any_more_if_its_creator_aske
     assert (await handle.result()).state == state
 
 
-async def test_a_task_whose_creator_did_not_ask_for_it_is_held_by_no_stream(runner: Runner):
+async def test_no_stream_holds_a_task_without_on_disconnect(runner: Runner):
     task = await runner.create_task(steps(1), "Go.")
     other = await runner.create_task(steps(1), "Go.", options=RunOptions(on_disconnect="continue"))
     holds = Holds(0.1)

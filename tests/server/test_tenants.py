@@ -48,7 +48,7 @@ async def asked(client: Client, operation: Operation, task: str) -> Any:
     return await client.request(operation.method, path, json=body, headers=headers)
 
 
-async def test_of_another_tenant_is_as_absent_as_what_never_was(store: Any):
+async def test_a_task_of_another_tenant_is_answered_like_a_task_that_never_existed(store: Any):
     async with (
         serving(store, auth=by_name) as api,
         Client(api, "ann") as ann,
@@ -71,7 +71,7 @@ async def test_of_another_tenant_is_as_absent_as_what_never_was(store: Any):
         assert (await ann.json("GET", "/v1/totals"))["tasks"] == 0
 
 
-async def test_lists_hold_what_is_the_tenants_own_alone(store: Any):
+async def test_lists_hold_tasks_of_the_own_tenant_alone(store: Any):
     async with serving(store, auth=by_name) as api:
         clients = {name: Client(api, name) for name in TENANTS}
         for name, client in clients.items():

@@ -131,7 +131,7 @@ class ListenOptions:
 
 @frozen(kw_only=True)
 class AccessOptions:
-    """Who may call the server."""
+    """The options that say which clients may call the server."""
 
     token_file: Annotated[
         Path | None,
@@ -315,7 +315,7 @@ class _Telling:
 
     def serving(self, url: str, store: str, token_file: Path | None, names: Sequence[str]) -> None:
         """Print where the server is."""
-        who = (
+        access = (
             f"the token is in {token_file}"
             if token_file is not None
             else "the callable of --auth decides which clients may call it"
@@ -326,7 +326,7 @@ class _Telling:
         self._screen.line(
             ("serving ", "dim"), url, (f"{listed} on {store}; SIGTERM or Ctrl-C ends it", "dim")
         )
-        self._screen.line((who, "dim"))
+        self._screen.line((access, "dim"))
         self._thread.start()
 
     def adoption(self, adoption: Adoption) -> None:

@@ -26,7 +26,7 @@ class AgentsHere:
             ConfigurationError: it is no agent.
         """
         if not isinstance(agent, Agent):
-            raise ConfigurationError(f"agent must be an Agent or the name of one, got {agent!r:.100}")
+            raise ConfigurationError(f"agent must be an Agent or the name of an agent, got {agent!r:.100}")
         known = cast("Agent[Any]", agent)
         self._agents[known.name] = known
         handoffs = [cast("Any", handoff.agent) for handoff in known.handoffs_by_tool.values()]

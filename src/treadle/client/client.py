@@ -1,7 +1,7 @@
 """`Client`: the verbs of `Runner`, carried out by a server.
 
-A client is a runner whose verbs are requests. Each takes what the runner's verb of its name takes, by that verb's own
-signature, so the two cannot differ; what no request can carry is refused, with where it belongs.
+A client has the verbs of a runner, each as a request. A verb has the signature of the runner's verb of its name, so the
+two cannot differ. A verb refuses an argument that no request can carry, and says where the argument belongs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Client(TaskRunner):
     Args:
         url: of the server, with the path at which it is mounted.
         token: sent with each request, as a bearer token.
-        agents: agents whose code is here too: their answers are read with their output types.
+        agents: agents that this process has the code of: their answers are read with their output types.
         patience: seconds for which requests and streams are tried again while no server answers.
 
     Raises:

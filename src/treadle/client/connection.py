@@ -105,7 +105,7 @@ class Connection:
             body: sent as JSON.
             headers: besides those of every request.
             wait: seconds for which the server may wait for a result before it answers.
-            attempts: counts those that failed, for a caller who has to know whether the request was repeated.
+            attempts: counts failed attempts, for a caller that has to know whether the request was repeated.
 
         Raises:
             ServerUnavailable: no server answered in time.
@@ -139,11 +139,13 @@ class Connection:
             await attempts.refused(_error_of(response), response)
 
     def _reply(self, response: Any) -> Reply:
-        """Return what a response that is no refusal holds; raises `RequestRefused` for one of no Treadle server."""
+        """Return the document of a successful response; raises `RequestRefused` if no Treadle server sent it."""
         location = response.headers.get("location", "")
         status = response.status_code
-        if status >= HTTPStatus.MULTIPLE_CHOICES:  # followed by nothing: a token is for one address
-            text = f"{self.url} redirects to {location or 'another address'}: give that one, if you trust it"
+        if status >= HTTPStatus.MULTIPLE_CHOICES:  # no redirect is followed: a token is for one address
+            text = (
+                f"{self.url} redirects to {location or 'another address'}: give that address, if you trust it"
+            )
             raise RequestRefused(text, status=status)
         try:
             document = response.json() if response.content else None
@@ -242,7 +244,7 @@ class Attempts:
 
 
 def _may_pass(error: TreadleError) -> bool:
-    """Whether a server that is there answers otherwise before long: another one stands in for it, or it is back."""
+    """Whether a repeat of the request may soon succeed: at another server of the store, or once this server is back."""
     return not isinstance(error, RequestRefused) or error.problem != "TooManyTasks"
 
 

@@ -161,7 +161,7 @@ class _Lost(Exception):
 async def _connected(
     connection: Connection, task_id: str, seen: Seen, attempts: Attempts, *, deltas: bool, behind: int | None
 ) -> AsyncGenerator[Event | Ephemeral]:
-    """Yield what one connection tells; return when the task is deleted, and raise `_Lost` when it is lost.
+    """Yield the events of one connection; return when the task is deleted, raise `_Lost` when the connection is lost.
 
     The stream begins behind the event `behind`, else behind the last one that was seen.
     """

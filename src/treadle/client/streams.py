@@ -27,7 +27,7 @@ class Way(Generic[R]):
 
     Args:
         opened: makes the task if there is none; returns its last event, behind which the stream begins.
-        events: yields its events behind one.
+        events: yields its events after a sequence number.
         head: returns its last event now.
         work: has it driven, and returns what came of that; cancelled, it interrupts the task.
         standing: returns how it stands, if the stream was left before its end.
@@ -86,7 +86,7 @@ class _Remote(TaskStream[R_co], Generic[R_co]):
         if not self._task.done():
             self._task.cancel()
         while not self._task.done():
-            try:  # as in the runner: the task is interrupted also for a caller who is cancelled twice
+            try:  # as in the runner: the task is interrupted also if its caller is cancelled twice
                 await asyncio.wait([self._task])
             except asyncio.CancelledError as again:
                 cancelled = again

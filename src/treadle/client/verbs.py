@@ -1,4 +1,4 @@
-"""The verbs of a client as requests: most are one, by the row of their name; the others are composed here.
+"""The verbs of a client as requests: most verbs are one request each, by their row; the others are composed here.
 
     undo_step {task, to: 2} --> POST /v1/tasks/{task}/undo {"to": 2}
                                 Idempotency-Key: the command's id     If-Match: expect     Prefer: wait=60
@@ -144,7 +144,7 @@ class RemoteVerbs:
         return _set_fields(to_wire(value)) if isinstance(value, RunOptions) else to_wire(value)
 
     async def _name_of(self, agent: Any, options: RunOptions | None) -> str:
-        """Return the name of an agent; refuse one of another version than the server's, if the options say so."""
+        """Return the name of an agent; refuse another version than the server's, if the options say so."""
         if isinstance(agent, str):
             return agent
         self.agents.add(agent)
@@ -168,7 +168,7 @@ class RemoteVerbs:
                 return reply
 
     async def stopped(self, task_id: str) -> RunResult[Any]:
-        """Return how a task stands once it is at rest; one whose driver was lost is not: another one adopts it."""
+        """Return how a task stands once it is at rest. A task with a lost driver is not at rest: a driver adopts it."""
         reply = await self._waited(_path(ROWS["result"].path, {"task": task_id}))
         return self.agents.typed(from_wire(RunResult[Any], reply.document))
 
@@ -194,7 +194,7 @@ class RemoteVerbs:
             raise
 
     async def _interrupt(self, task_id: str) -> None:
-        """Interrupt a task, if there is one, and a server that can be told within some seconds."""
+        """Interrupt a task, if it exists and a server answers within some seconds."""
         with suppress(TreadleError, TimeoutError):
             async with asyncio.timeout(INTERRUPTING):
                 await self.call("interrupt", {"task": task_id})
@@ -268,7 +268,7 @@ class RemoteVerbs:
         return RemoteRun(task_id, way, self.agents.typed_of(name))
 
     def _behind(self, task_id: str) -> Callable[[int], AsyncGenerator[Event | Ephemeral]]:
-        """Return what yields the events of a task behind one."""
+        """Return a function that yields the events of a task after a sequence number."""
 
         def events(after: int) -> AsyncGenerator[Event | Ephemeral]:
             return self.events(task_id, after=after, follows=True)
@@ -350,9 +350,11 @@ class RemoteVerbs:
                 return reply if reply.status != 202 else await self._waited(_below(reply.location))
             except (TaskMoved, TaskBusy) as error:
                 begun = await self._begun_after(given["task"], head) if attempts.failures else None
-                if begun is not None:  # by a request whose answer was lost
-                    one = f"{path}/{quote(begun, safe='')}"
-                    return await self._waited(_path(ROWS["result"].path, given) if "ready" in body else one)
+                if begun is not None:  # a request began it, and the answer to that request was lost
+                    step_path = f"{path}/{quote(begun, safe='')}"
+                    return await self._waited(
+                        _path(ROWS["result"].path, given) if "ready" in body else step_path
+                    )
                 if expect is not None or not isinstance(error, TaskMoved):
                     raise
             attempts, head = Attempts(self.connection), await self._head(given["task"])

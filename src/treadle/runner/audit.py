@@ -1,4 +1,4 @@
-"""The log `treadle.audit`: who deleted what.
+"""The log `treadle.audit`: a record of each deletion, with the name of its caller.
 
 What happens to a task is an event of its journal, which names the caller. A deletion leaves no journal: it is logged.
 """
@@ -34,9 +34,9 @@ def tell(
         tasks: how many tasks it was about.
     """
     tenant = scope.tenant if scope is not None else ""
-    what = f"task {one_line(task_id)}" if task_id is not None else f"thread {one_line(str(thread_id))}"
-    whose = f" of tenant {one_line(tenant)}" if tenant else ""
-    who = one_line(by) if by is not None else "a caller without by="
+    subject = f"task {one_line(task_id)}" if task_id is not None else f"thread {one_line(str(thread_id))}"
+    owner = f" of tenant {one_line(tenant)}" if tenant else ""
+    caller = one_line(by) if by is not None else "a caller without by="
     facts = {
         "verb": verb,
         "by": by,
@@ -45,4 +45,4 @@ def tell(
         "thread_id": thread_id,
         "tasks": tasks,
     }
-    _LOG.info("%s: %s%s, by %s", verb, what, whose, who, extra=facts)
+    _LOG.info("%s: %s%s, by %s", verb, subject, owner, caller, extra=facts)

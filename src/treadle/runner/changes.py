@@ -1,4 +1,4 @@
-"""Changes of the tasks of a store, as their rows tell: told once for each, coalesced, and never again."""
+"""Changes of the tasks of a store, read from their rows. Changes of one task are coalesced, and none is repeated."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from treadle.runner.subscription import Subscription
 from treadle.runner.verbs import refuses
 
 PAUSE_SECONDS: Final = 0.2
-"""Seconds between two looks at what changed: a task that changes more often is told of once in that time."""
+"""Seconds between two looks at what changed: a task that changes more often is yielded once in that time."""
 
 ROWS_AT_ONCE: Final = 16
 """How many rows are read before other work of the event loop gets its turn."""
 
 REMEMBERED: Final = 2_000
-"""Of how many tasks it is remembered what was told of them."""
+"""The number of tasks of which the last yielded state is cached."""
 
 PAGE: Final = 200
 """How many rows are read at once where it is not known what changed."""

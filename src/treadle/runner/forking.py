@@ -95,7 +95,7 @@ class ForkVerbs(ViewVerbs):
             input: a user's message to go on with.
             replace: other results for calls of one step, by call id; the fork begins at that step's end.
             thread_id: the thread the fork belongs to; a new one by default.
-            task_id: an id of your own for the fork: the same one again is the same fork.
+            task_id: an id of your own for the fork: the same id again is the same fork.
             options: other options.
             expect: the last event that the caller saw, `Task.head`: there is no fork unless it still is the last.
             by: the name of the caller, for the record.

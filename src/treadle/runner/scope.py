@@ -1,4 +1,4 @@
-"""The scope of a runner: the tenant whose tasks it sees, the principal it acts for, the ceiling of its options."""
+"""The scope of a runner: its tenant, the principal it acts for, and the ceiling of its options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scope:
     """What all calls of a scoped runner have in common.
 
     Args:
-        tenant: whose tasks and threads its verbs see.
+        tenant: its verbs see the tasks and threads of this tenant.
         by: the name that commands and decisions record; None leaves it to the caller.
         ceiling: what the options of its calls are kept under, if anything.
         defaults: the options of the runner, which a new task begins with.

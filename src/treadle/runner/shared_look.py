@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 
 A watcher of a task that is driven here is told of all that happens by the channel of the task. Of a task that another
-process drives only its store tells. Each watcher used to read it: with ten watchers of a task, ten reads for each of
-its events. So the watchers of a task in an event loop share a look:
+process drives, only the store tells. If each watcher read the store, ten watchers of a task would make ten reads for
+each of its events. So the watchers of a task in an event loop share a look:
 
     the store names the task as changed  --+
     the task was taken or released here  --+--> look_soon --> read the row --> new events? --> show them in the channel
@@ -74,7 +74,7 @@ class SharedLook:
         return look
 
     def leave(self) -> None:
-        """Note that a watcher has gone; the last one ends the look."""
+        """Note that a watcher has gone; the look ends with its last watcher."""
         self._users -= 1
         if not self._users:
             self._channel.looks.pop(self._loop, None)

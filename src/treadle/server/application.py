@@ -1,4 +1,7 @@
-"""The ASGI application: every verb of a runner over HTTP. It holds no state of a task: several may serve one store."""
+"""The ASGI application: every verb of a runner over HTTP. It keeps no state of a task.
+
+Any number of servers may serve one store.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,7 @@ def app(
     """Return the ASGI application of a runner.
 
     Args:
-        runner: whose verbs are served; its agents are those that requests may name.
+        runner: the application serves its verbs; requests may name its agents.
         auth: returns the `Principal` of a request, or None; may be async. By default the holder of the token in
             `.treadle/server-token`, which is made if it is not there: no server is open to all. What its method
             `secret_values()` returns, if it has one, is hidden in all that tasks record and the server tells.

@@ -1,4 +1,4 @@
-"""One call of an operation: who makes it, with which arguments, how long it waits, and what it answers."""
+"""One call of an operation: its principal, its arguments, how long it waits, and its answer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Service:
     """What all calls of one application share.
 
     Args:
-        runner: whose verbs the operations call.
+        runner: the operations call its verbs.
         drives: runs what drives tasks.
         limits: what the server accepts.
         ceiling: above what no request may set options.
@@ -144,7 +144,7 @@ class Service:
             log.error("work for which no request waited any more failed: %s", error, exc_info=error)
 
     def scoped(self, principal: Principal) -> TaskRunner:
-        """Return the runner as a principal may use it: in one tenant, under their name, below the ceiling."""
+        """Return the runner as a principal may use it: in its tenant, under its name, below the ceiling."""
         options = principal.options or self.ceiling
         if principal.options is not None and self.ceiling is not None:
             options = both(principal.options, self.ceiling)
@@ -240,11 +240,12 @@ class Call:
         if self.expect is not None:
             extras["expect"] = self.expect
         if self.key is not None and self.operation.repeats == "command":
-            extras["command_id"] = self._digest(self.key)  # of the operation: another one is another command
+            # The digest includes the operation: the same key at another operation is another command.
+            extras["command_id"] = self._digest(self.key)
         return extras
 
     def new_task_id(self) -> str | None:
-        """Return the id that the key of the request gives to the task that it makes; the body may name one itself."""
+        """Return the id of the new task: the `task_id` in the body, else an id made of the key of the request."""
         if self.arguments.get("task_id") is not None or self.key is None:
             return self.arguments.get("task_id")
         return self._digest(self.key)
@@ -283,8 +284,8 @@ class Call:
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:
     """Return whether a task came to rest, or to what `until` asks for, within the seconds that the request waits.
 
-    A task that a driver is to adopt is not at rest, and neither is one whose driver crashed. A server that is about to
-    end waits no longer: the client goes on waiting at another one.
+    A task that a driver is to adopt is not at rest, and neither is a task whose driver crashed. A server that is about
+    to end stops waiting: the client goes on waiting at another server.
     """
     driver = driver_of(call.runner)
     try:

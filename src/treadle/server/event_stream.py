@@ -3,7 +3,7 @@
 A stream begins with `retry` and how the task stands; then it tells every event behind the place that its reader names,
 once and in order, and beside them deltas, which have no id. It goes on over pauses, crashes and adoption, until its
 reader leaves, the task is deleted, the server leaves, or an hour has passed. A stream that ends says why in a frame
-`leaving`: only a connection that was lost ends without one.
+`leaving`: only a lost connection ends without such a frame.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_MS: Final = 1_000
 """After how many milliseconds a lost stream is to be opened again."""
 
 LEAVING_MS: Final = (1_000, 3_000)
-"""From and to how many, at random, one that this server ended: not all readers come back at once."""
+"""The bounds of the random delay, in milliseconds, after which a reader reconnects that this server has left."""
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -204,7 +204,7 @@ class TaskStream(Stream):
 
 
 class SeveralStream(Stream):
-    """The events of some tasks, and the changes of all that its reader may see, in one stream.
+    """The events of some tasks, and the changes of all tasks that its reader may see, in one stream.
 
     Its ids say how far each task was read, so that one `Last-Event-ID` resumes them all.
 

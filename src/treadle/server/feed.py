@@ -82,7 +82,7 @@ class FeedSettings:
 
 
 def tenant_of(runner: TaskRunner) -> str:
-    """Return the tenant whose tasks a runner sees: what is read through it is for that tenant alone."""
+    """Return the tenant of a runner: the runner reads the tasks of that tenant alone."""
     return runner.scope.tenant if runner.scope is not None else ""
 
 
@@ -404,7 +404,8 @@ class Feeds:
             TaskNotFound: the runner's tenant has no such task.
             ConfigurationError: it is no id of a task.
         """
-        runner.handle(task_id)  # refuses what is no id: with a separator it would be one of another tenant
+        # Refuse an invalid id: an id with a separator could be that of another tenant's task.
+        runner.handle(task_id)
         head = (await runner.store.row(task_id)).head
         key = (tenant_of(runner), task_id)
         feed = self._feeds.get(key)
@@ -422,7 +423,7 @@ class Feeds:
         return feed, head
 
     def close(self, tenant: str, feed: Feed, waker: Waker) -> None:
-        """Let a stream leave a feed; one without streams stops after a while."""
+        """Let a stream leave a feed; a feed without streams stops after a while."""
         feed.audience.leave(waker)
         key = (tenant, feed.task_id)
         if len(feed.audience):

@@ -1,6 +1,6 @@
 """Frames of `text/event-stream`, made of events. Pure.
 
-id: 7                     the sequence number; only events that are stored have one
+id: 7                     the sequence number; only stored events have an id
 event: tool_ended         the kind
 data: {"kind": ...}       the event in the public JSON form, on one line
 """

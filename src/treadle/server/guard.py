@@ -1,9 +1,9 @@
 """What every request passes before anything is done for it: host, origin, media type, size, time, rate, principal.
 
-A browser sends requests to a local server for any page that is open in it, and a name of a stranger may lead to this
-machine. So the `Host` has to be one that the server is known by, an `Origin` has to be the server's own or listed, and
-a body has to be declared as JSON, which no form of a page can do. There are no cookies, so a request that a page makes
-brings no credentials by itself.
+A browser sends requests to a local server for any page that is open in it, and an attacker's host name may resolve to
+this machine. So the `Host` has to be a name of the server, an `Origin` has to be the server's own or listed, and a body
+has to be declared as JSON, which no form of a page can do. There are no cookies, so a request that a page makes carries
+no credentials by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from treadle.server.principals import Authenticate, authenticated
 from treadle.server.problems import Problem, problem_of, unauthenticated
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""The names by which a server may always be called: no page of a stranger has one of them as its address."""
+"""The host names that a server always accepts: no page of another site has such an address."""
 
 OPEN: Final = ("/health", "/ready")
 """The paths that need no principal."""
@@ -44,7 +44,7 @@ AT_ONCE: Final = 2
 """How many times the requests of a second may come at once."""
 
 AUTH_SECONDS: Final = 10.0
-"""Seconds that the function may take that tells principals: else those without one could hold all connections."""
+"""Seconds that `auth` may take: without a bound, requests without a principal could hold all connections."""
 
 MOST_OBJECTS: Final = 50_000
 """Objects and lists that a body may hold, brackets in texts included: reading many takes a second, all in one go."""
@@ -67,7 +67,7 @@ audit = logging.getLogger("treadle.audit")
 
 
 class Doors:
-    """The names by which a server may be called, and the origins whose pages may call it.
+    """The host names of a server, and the origins of the pages that may call it.
 
     Args:
         hosts: names, with a port or for all ports, besides those of loopback.
@@ -185,7 +185,7 @@ class Guard:
             self._unanswered.discard(in_time)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Serve a request that passes all checks; raises a `Problem` for one that does not."""
+        """Serve a request that passes all checks; raises a `Problem` for a request that fails a check."""
         self._doors.check_host(headers)
         self._doors.check_origin(scope.get("scheme", "http"), headers)
         if scope["method"] == "OPTIONS" and "origin" in headers:
@@ -197,7 +197,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
-        """Leave the principal of a request in its state; raises a `Problem` where there has to be one."""
+        """Leave the principal of a request in its state; raises a `Problem` if it needs a principal and has none."""
         if scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             return
         connection = HTTPConnection(scope)
@@ -208,7 +208,7 @@ class Guard:
             raise _NotAuthenticated("auth= raised an error") from error
         if principal is None:
             client = connection.client.host if connection.client is not None else "-"
-            self._refusals.check(client)  # after it was asked who calls: others may share this address
+            self._refusals.check(client)  # after authentication: principals may share this address
             facts = {"client": client, "method": scope["method"], "instance": scope["state"]["instance"]}
             audit.warning("a request from %s was refused: it names no principal", client, extra=facts)
             raise unauthenticated()
@@ -278,7 +278,7 @@ def _checked_origin(origin: Any) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return the origin of a URL; raises `ConfigurationError` for one without a scheme and a host."""
+    """Return the origin of a URL; raises `ConfigurationError` for a URL without a scheme and a host."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc

@@ -34,7 +34,7 @@ from treadle.server.problems import Problem
 from treadle.server.reading import check_content, check_labels, check_model, check_options
 
 EXPORT_BYTES: Final = 4 << 20
-"""Bytes of an export that are held in memory; a larger one lies in a temporary file until it is sent."""
+"""Bytes of an export that are held in memory; a larger export is written to a temporary file until it is sent."""
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
 
@@ -189,7 +189,7 @@ async def get_agent(call: Call) -> Answer:
 
 
 async def create_task(call: Call) -> Answer:
-    """Create a task, or return the one of that id, and have it driven if the request says so."""
+    """Create a task, or return the task that has this id already, and have it driven if the request says so."""
     runner, given = call.runner, call.arguments
     task_id = call.new_task_id()
     agent = _agent_of(runner, given["agent"])
@@ -323,7 +323,7 @@ def _version() -> str:
 async def get_me(call: Call) -> Answer:
     """Return the principal of the request and what the server is."""
     principal = call.principal
-    assert principal is not None, "the operation needs one"
+    assert principal is not None, "the operation needs a principal"
     return Answer(
         {
             "name": principal.name,

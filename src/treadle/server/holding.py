@@ -2,7 +2,7 @@
 
 Watching never affects a task, unless its creator asked for that. Then a stream that is opened with `?hold=1` holds the
 task, and once no stream has held it for a while, the task is interrupted or cancelled. A server knows its own streams
-alone: behind several servers, the streams of such a task belong to one of them.
+alone: behind several servers, all streams of such a task have to reach the same server.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Holds:
         """Return what begins to hold a task and returns what lets go of it; None if its creator did not ask for that.
 
         Args:
-            runner: stops the task in the end; of the principal whose stream it is.
+            runner: stops the task in the end; scoped to the principal of the stream.
             task_id: the task.
 
         Raises:
@@ -72,7 +72,7 @@ class Holds:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
-            if self._leaving:  # it is the server that ended the stream, which goes on at another one
+            if self._leaving:  # the server ended the stream; the client goes on at another server
                 return
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(self._seconds, self._begin_to_stop, runner, key, stop)
@@ -90,7 +90,7 @@ class Holds:
             _LOG.warning("task %s, which no stream holds any more, could not be stopped: %s", task_id, error)
 
     def leave(self) -> None:
-        """Stop no task any more, since the server ends: its streams go on at another one."""
+        """Stop no task any more, since the server ends: its streams go on at another server."""
         self._leaving = True
         for timer in self._timers.values():
             timer.cancel()

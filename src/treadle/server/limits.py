@@ -1,4 +1,4 @@
-"""What one server process accepts: of a principal, of a tenant, of a connection, and in all."""
+"""Limits of one server process: per principal, per tenant, per connection, and in all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServerLimits:
         send_seconds: seconds for which a reader may take nothing of a response; then its connection is closed.
         stream_seconds: seconds after which a stream ends and its reader is told to open it again.
         heartbeat_seconds: seconds without an event after which a stream sends a comment.
-        hold_seconds: seconds after which a task is stopped whose last holding stream was closed.
+        hold_seconds: seconds from the end of the last stream that holds a task until the task is stopped.
 
     Raises:
         ConfigurationError: a number is not greater than 0; the text names it.

@@ -19,7 +19,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 async def get_events(call: Call) -> Answer:
-    """Return a page of the events of a task, or a stream of them if the client asks for one."""
+    """Return a page of the events of a task, or a stream of them if the client asks for a stream."""
     given = dict(call.arguments)
     if EVENT_STREAM in call.request.headers.get("accept", ""):
         return Answer(response=await _stream_of_task(call, given))
@@ -32,7 +32,7 @@ async def get_events(call: Call) -> Answer:
     if cut is None:
         return Answer(page, headers=link)
     secrets = call.service.secrets()
-    hide = None if secrets is None else secrets.hide_data  # before the cut, which may leave the half of one
+    hide = None if secrets is None else secrets.hide_data  # before the cut, which may split a secret
     items = [event_document(event, cut, hide) for event in page.items]
     return Answer({"items": items, "cursor": page.cursor, "head": page.head}, headers=link)
 
@@ -43,7 +43,7 @@ async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
     if given.get("after", 0) < 0:
         raise InvalidField("should be a sequence number, from 0 up", field="after")
     service, principal, runner = call.service, call.principal, call.runner
-    assert principal is not None, "the operation needs one"
+    assert principal is not None, "the operation needs a principal"
     task_id = given["task"]
     hold = None
     if given.get("hold"):
@@ -65,7 +65,7 @@ async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
 async def get_stream(call: Call) -> Answer:
     """Return the stream of several tasks, and of the changes of all."""
     given, principal = call.arguments, call.principal
-    assert principal is not None, "the operation needs one"
+    assert principal is not None, "the operation needs a principal"
     places = first_places(call.request.headers.get("last-event-id"), given.get("task") or ())
     stream = await call.service.streams.of_several(
         call.runner,

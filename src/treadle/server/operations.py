@@ -35,14 +35,14 @@ Access = Scope | Literal["any", "open"]
 """The scope that an operation needs; `any`: it needs a principal; `open`: not even that."""
 
 SOON: Final = 10.0
-"""Seconds that verbs wait which mostly are done at once, unless the request says otherwise."""
+"""Seconds for which verbs wait that are mostly done at once, unless the request says otherwise."""
 
 
 PAGE: Final = 200
-"""Items of a page that a request may ask for."""
+"""The most items of a page."""
 
 MOST_EVENTS: Final = 500
-"""Events of a page that a request may ask for, and gets if it says nothing."""
+"""The most events of a page, and its size if a request names no `limit`."""
 
 
 @frozen(kw_only=True)
@@ -54,7 +54,7 @@ class Operation:
         method: of HTTP.
         path: with the names of its parameters in braces.
         access: the scope that it needs.
-        verb: the verb of the runner that it calls; "" for one that a handler of its own serves.
+        verb: the verb of the runner that it calls; "" for an operation that has a handler of its own.
         summary: one sentence.
         query: the names of its arguments in the query.
         body: the names of its arguments in the body; None if it takes no body.
@@ -68,7 +68,7 @@ class Operation:
             request again changes nothing by `itself`. None if it takes no key.
         brings_files: whether its body may be as large as files are.
         media: the media type of the response.
-        streams: whether a client that accepts `text/event-stream` gets one.
+        streams: whether a client that accepts `text/event-stream` gets an event stream.
         most: how many items of a page a request may ask for.
         drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
     """

@@ -1,4 +1,4 @@
-"""Who calls: principals with a tenant and scopes, and what tells them from a request.
+"""Principals, each with a tenant and scopes, and the functions that find the principal of a request.
 
 A server asks one function, `auth(connection) -> Principal | None`, about every request. Three are shipped: one token, a
 file of hashed tokens, and a header that a trusted proxy sets. Tokens are compared by their SHA-256 digests, in a time
@@ -53,7 +53,7 @@ class Principal:
 
     Args:
         name: is recorded as `by` with all that the principal does.
-        tenant: the tenant whose tasks the principal may see; "" for the store's own.
+        tenant: the principal sees the tasks of this tenant; "" for the tenant without a name.
         scopes: what the principal may do there; by default all but `admin`.
         options: a ceiling for the options of the principal's tasks: the smaller of two limits counts.
 
@@ -181,7 +181,7 @@ class TokenFile:
                 self._principals = _principals(document, self._path)
                 self._read = found.st_mtime_ns, found.st_ino
         except (OSError, ValueError) as error:
-            # An unreadable file knows no token: to go on with the older one would keep what was revoked.
+            # An unreadable file accepts no token: its older contents may hold tokens that were revoked.
             self._principals, self._read = {}, None
             raise ConfigurationError(f"the tokens in {self._path} cannot be read: {error}") from None
 
@@ -258,7 +258,7 @@ class ProxyHeader:
 
 
 def token_in(path: str | os.PathLike[str], *, new: bool = False) -> str:
-    """Return the token that a file holds; a file with a random one of 256 bits, for its owner alone, is made first.
+    """Return the token in a file. A missing file is made first, with a random token, readable by its owner alone.
 
     Args:
         path: the file.
@@ -290,6 +290,6 @@ def _kept_token(file: Path) -> str:
     token = file.read_text(encoding="utf-8", errors="surrogateescape").strip()
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable():
         raise ConfigurationError(
-            f"{file} holds no token of at least {LEAST_TOKEN} characters: delete it, and a new one is made"
+            f"{file} holds no token of at least {LEAST_TOKEN} characters: delete it, and the server makes a new token"
         )
     return token

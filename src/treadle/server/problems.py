@@ -36,7 +36,7 @@ from treadle.errors import (
 
 MEDIA: Final = "application/problem+json"
 AGAIN: Final = "1"
-"""Seconds after which a request may be tried again that another one was in the way of."""
+"""Seconds after which a request may be tried again that another request blocked."""
 
 log = logging.getLogger("treadle.server")
 

@@ -44,7 +44,7 @@ class TaskQuota:
 
         Args:
             runner: counts the tasks of the tenant.
-            tenant: whose task it is.
+            tenant: the tenant of the task.
         """
         async with self._counting.setdefault(tenant, asyncio.Lock()):
             count = self._counts.get(tenant)
@@ -74,14 +74,14 @@ class WaitQuota:
     @contextmanager
     def place(self, tenant: str, name: str) -> Generator[bool]:
         """Tell whether one more request of a principal may wait; if so, it counts for as long as the block lasts."""
-        whose = (tenant, name)
-        if self._waiting[whose] >= self._most:
+        waiter = (tenant, name)
+        if self._waiting[waiter] >= self._most:
             yield False
             return
-        self._waiting[whose] += 1
+        self._waiting[waiter] += 1
         try:
             yield True
         finally:
-            self._waiting[whose] -= 1
-            if not self._waiting[whose]:
-                del self._waiting[whose]
+            self._waiting[waiter] -= 1
+            if not self._waiting[waiter]:
+                del self._waiting[waiter]

@@ -47,7 +47,7 @@ def path_arguments(operation: Operation, parameters: Mapping[str, Any]) -> dict[
 
 
 def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
-    """Return the arguments in a query; raises `InvalidField` for one that is unknown, missing or of another type."""
+    """Return the arguments in a query; raises `InvalidField` for an unknown or missing argument, or a wrong type."""
     given: dict[str, list[str]] = {}
     for name, value in query.multi_items():
         if name not in operation.query:
@@ -109,7 +109,7 @@ def _microseconds(name: str, text: str) -> Json:
 
 
 def body_arguments(operation: Operation, document: Json) -> dict[str, Any]:
-    """Return the arguments in a body; raises `InvalidField` for one that is unknown, missing or of another type."""
+    """Return the arguments in a body; raises `InvalidField` for an unknown or missing argument, or a wrong type."""
     names = operation.body or ()
     if document is None and not any(operation.is_required(name) for name in names):
         return {}
@@ -160,7 +160,7 @@ def expected_head(operation: Operation, headers: Headers) -> int | None:
 
 
 def idempotency_key(operation: Operation, headers: Headers) -> str | None:
-    """Return the `Idempotency-Key`, None if there is none; raises a `Problem` for one that cannot be used."""
+    """Return the `Idempotency-Key`, None if there is none; raises a `Problem` for a key that is not valid."""
     value = headers.get("idempotency-key")
     if value is None:
         return None

@@ -179,7 +179,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close all connections: those whose responses go on are cut, before uvicorn cancels what serves them."""
+        """Close all connections. Responses that still go on are cut, before uvicorn cancels their handlers."""
         cut = asyncio.get_running_loop().call_later(LAST_SECONDS, self._cut, _any)
         try:
             await super().shutdown(sockets)
@@ -245,7 +245,7 @@ async def serve(
 
 
 class _BehindProxy:
-    """Takes `X-Forwarded-For` and `X-Forwarded-Proto` of proxies up, and keeps who really connected.
+    """Applies `X-Forwarded-For` and `X-Forwarded-Proto` of proxies, and keeps the address of the peer itself.
 
     Args:
         app: the app.

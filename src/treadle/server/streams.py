@@ -65,7 +65,7 @@ class Streams:
     """The open event streams of a server process.
 
     Args:
-        limits: how many there may be, and how long one waits for its reader.
+        limits: how many streams there may be, and how long a stream waits for its reader.
         settings: of the feeds.
     """
 
@@ -100,7 +100,7 @@ class Streams:
         Args:
             runner: reads the task; of one tenant.
             task_id: the task.
-            principal: whose stream it is.
+            principal: the stream is for this principal.
             after: sequence number of the last event that the reader has seen.
             deltas: also send what models are writing just now, and how far tools are.
             until_rest: end the stream when the task stands at rest, as `handle.events()` does.
@@ -140,7 +140,7 @@ class Streams:
         Args:
             runner: reads the tasks; of one tenant.
             tasks: the tasks, each with the sequence number of the last event that the reader has seen.
-            principal: whose stream it is.
+            principal: the stream is for this principal.
             changes: also send a summary of each task of the tenant when it changes.
             deltas: also send what models are writing just now, and how far tools are.
             cut: from how many characters on texts are cut; None for no cut.
@@ -193,11 +193,11 @@ class Streams:
         if self._count >= self.limits.streams:
             text = f"{self.limits.streams} event streams are open, as many as this server allows"
             raise Problem(503, "StreamRefused", text, {"Retry-After": "5"})
-        whose = (tenant, principal)
-        if self._by_principal[whose] >= self.limits.streams_per_principal:
-            text = f"{principal} has {self._by_principal[whose]} event streams open, as many as are allowed"
+        holder = (tenant, principal)
+        if self._by_principal[holder] >= self.limits.streams_per_principal:
+            text = f"{principal} has {self._by_principal[holder]} event streams open, as many as are allowed"
             raise Problem(429, "StreamRefused", text, {"Retry-After": "5"})
-        self._by_principal[whose] += 1
+        self._by_principal[holder] += 1
         self._count += 1
         return _Reserved(self, principal, tenant)
 
@@ -206,10 +206,10 @@ class Streams:
         for feed, waker in reserved.feeds:
             self.feeds.close(reserved.tenant, feed, waker)
         self._count -= 1
-        whose = (reserved.tenant, reserved.principal)
-        self._by_principal[whose] -= 1
-        if not self._by_principal[whose]:
-            del self._by_principal[whose]
+        holder = (reserved.tenant, reserved.principal)
+        self._by_principal[holder] -= 1
+        if not self._by_principal[holder]:
+            del self._by_principal[holder]
         if reserved.stream is not None:
             self._open.discard(reserved.stream)
         if self._none_open is not None and not self._open:
