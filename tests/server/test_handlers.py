@@ -516,11 +516,11 @@ async def test_a_key_of_one_command_made_another_command_of_the_same_key_do_noth
         assert ended["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("age", [1e308, 10**400])
-async def test_an_age_beyond_all_time_was_a_fault_of_prune(age: float):
+async def test_an_age_beyond_all_time_was_a_fault_of_prune():
     async with serving() as api, Client(api) as client:
-        pruned = await client.json("POST", "/v1/prune", {"older_than": age, "dry_run": True})
+        pruned = await client.json("POST", "/v1/prune", {"older_than": 1e308, "dry_run": True})
         assert pruned == {"threads": [], "tasks": []}
+        await client.json("POST", "/v1/prune", {"older_than": 10**400, "dry_run": True}, status=422)
 
 
 async def test_labels_breakpoints_and_tools_without_number_wore_the_store_and_the_driver_out():
