@@ -41,7 +41,9 @@ async def test_a_stopped_task_is_listed_with_what_it_did_spent_and_answered(stor
         totals = await runner.count_tasks()
         assert (totals.tasks, totals.states) == (3, {"completed": 2, "failed": 1})
         assert totals.tokens == result.usage.total_tokens, "what a child spent counts once"
-        assert (await runner.count_tasks(labels={"kind": "art"})).tasks == 2, "a child carries its parent's labels"
+        assert (await runner.count_tasks(labels={"kind": "art"})).tasks == 2, (
+            "a child carries its parent's labels"
+        )
         assert [item.task_id for item in (await runner.list_tasks(search="POEM")).items] == ["job"]
         assert [item.task_id for item in (await runner.list_tasks(search="such thing")).items] == ["bad"]
         assert [item.task_id for item in (await runner.list_tasks(state=["failed", "paused"])).items] == [
