@@ -9,6 +9,7 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -539,3 +540,27 @@ async def test_a_message_that_made_no_task_leaves_nothing_unfinished(capfd):
     assert out.count("its tool 'whoami' needs a context") == 2
     assert "nothing is unfinished" in out
     assert "nothing was said yet" in out
+
+
+@pytest.mark.anyio
+async def test_a_call_whose_request_was_shown_sooner_was_asked_about_before_an_earlier_one(monkeypatch):
+    """A question waited until its request was on the screen, and a later one could find its own there at once."""
+    agent: Agent[Any] = Agent(ScriptedModel([text("Hi.")]), name="talk")
+    asked, shown = list[str](), set[str]()
+
+    class Asks:
+        async def decide(self, items: list[Any]) -> None:
+            asked.extend(item.request_id for item in items)
+
+    async with Runner("memory:", agents=[agent]) as runner:
+        chat = Chat(Screen(json=False), runner, agent, "talk", None)
+        monkeypatch.setattr(chat, "_unfinished", "t1")
+        monkeypatch.setattr(chat, "_timeline", SimpleNamespace(requests=shown))
+        monkeypatch.setattr(chat, "_steering", SimpleNamespace(question=nullcontext))
+        monkeypatch.setattr(chat, "_dialogue", Asks)
+        requests = [SimpleNamespace(task_id="t1", request_id=f"s1-{number}-ask1") for number in range(2)]
+        first = asyncio.ensure_future(chat.decide(requests[0]))
+        await asyncio.sleep(0)  # it looks at the screen, and its request is not there yet
+        shown.update(item.request_id for item in requests)
+        await asyncio.gather(chat.decide(requests[1]), first)
+    assert asked == ["s1-0-ask1", "s1-1-ask1"]

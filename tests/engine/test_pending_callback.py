@@ -7,6 +7,7 @@ import pytest
 
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.events import ApprovalRequested
+from treadle.engine.pending_callback import PendingCallback
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
 from treadle.testing import clock
@@ -91,6 +92,29 @@ async def test_a_function_is_told_in_the_order_of_the_calls_also_if_an_earlier_o
                     is_judged.set()
             assert (await handle.result()).state == "waiting"
     assert told == ["s1-0-ask1", "s1-1-ask1", "s1-2-ask1"]
+
+
+async def test_a_request_whose_record_was_durable_sooner_overtook_the_one_before_it() -> None:
+    told, is_durable = list[str](), asyncio.Event()
+    waits = iter((is_durable.wait, asyncio.Event().set))
+
+    async def note(item: Any) -> None:
+        told.append(item.request_id)
+
+    async def durable() -> None:
+        waited = next(waits)()
+        if waited is not None:
+            await waited
+
+    async with Runner("memory:") as runner:
+        made = await runner.run(payer(), "Go.")
+        state = (await runner._driver.cache.load(made.task_id)).state
+        callbacks = PendingCallback(note).of(state, durable, lambda: None)
+        callbacks.begin(())
+        await asyncio.sleep(0.02)
+        is_durable.set()
+        await asyncio.wait(callbacks.running)
+    assert told == ["s1-0-ask1", "s1-1-ask1"]
 
 
 async def test_a_function_is_told_of_what_a_child_waits_for() -> None:

@@ -161,6 +161,7 @@ class Chat:
 
         self._prompt: Prompt | None = None
         self._timeline: _ChatTimeline | None = None
+        self._asking = asyncio.Lock()
         self._steering: Steering | None = None
         self._next = ""
         """a message that came too late for the last turn, and begins the next one"""
@@ -346,15 +347,16 @@ class Chat:
 
     async def decide(self, item: Pending) -> None:
         """Ask the person about a call of a task that runs here; it goes on at once with what is decided."""
-        shown = self._timeline.requests if self._timeline is not None else ()
-        for _ in range(_CATCH_UP):
-            if item.request_id in shown or item.task_id != self._unfinished:
-                break
-            await asyncio.sleep(0.01)  # what led to the request is printed before it
-        if self._steering is None:
-            return
-        async with self._steering.question():
-            await self._dialogue().decide([item])
+        async with self._asking:  # in the order of the requests, whichever of them is shown first
+            shown = self._timeline.requests if self._timeline is not None else ()
+            for _ in range(_CATCH_UP):
+                if item.request_id in shown or item.task_id != self._unfinished:
+                    break
+                await asyncio.sleep(0.01)  # what led to the request is printed before it
+            if self._steering is None:
+                return
+            async with self._steering.question():
+                await self._dialogue().decide([item])
 
     def _dialogue(self) -> Dialogue:
         assert self._prompt is not None

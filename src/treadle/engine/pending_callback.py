@@ -69,6 +69,7 @@ class DriveCallbacks:
         self._state = state
         self._durable = durable
         self._wake = wake
+        self._in_order = asyncio.Lock()
         self.running: set[asyncio.Task[None]] = set()
 
     def begin(self, running: Container[str]) -> None:
@@ -96,7 +97,9 @@ class DriveCallbacks:
 
     async def _tell(self, item: Pending) -> None:
         try:
-            await self._durable()
+            # A request that comes later may find its record durable already: it waits for those before it.
+            async with self._in_order:
+                await self._durable()
             await self._function(item)
         except Exception:  # noqa: BLE001  the request stays open, and any process may decide on it
             _LOG.exception("on_pending failed for the request %s of task %s", item.request_id, item.task_id)
