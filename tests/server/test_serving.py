@@ -25,7 +25,7 @@ from treadle.errors import ConfigurationError, ServerUnavailable
 from treadle.server import Principal, app
 from treadle.server.limits import ServerLimits
 from treadle.server.principals import ProxyHeader
-from treadle.server.serving import Server, at_unix_path, config, tcp_socket, unix_socket
+from treadle.server.serving import REST_SECONDS, Server, at_unix_path, config, tcp_socket, unix_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +119,22 @@ async def test_a_body_that_is_never_sent_whole_ends_its_connection_after_the_res
         reader, writer = await ask(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nxx")
         assert b"200" in await reader.readuntil(b"ok")
         assert await is_closed(reader)
+        writer.close()
+
+
+async def test_a_client_that_was_still_sending_its_body_lost_the_response_that_refused_it():
+    """The connection was closed with the response: the rest of the body met a reset, which can overtake it."""
+    async with served(hello, ServerLimits(head_seconds=60, send_seconds=60)) as (_, port):
+        reader, writer = await ask(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 400000\r\n\r\n")
+        for _ in range(40):
+            await asyncio.sleep(0.005)
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+        assert b"200" in await reader.readuntil(b"ok")
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")  # the connection is as good as before
+        assert b"200" in await reader.readuntil(b"ok")
+        await asyncio.sleep(REST_SECONDS + 0.1)
+        assert not reader.at_eof()
         writer.close()
 
 

@@ -3,7 +3,7 @@
 What uvicorn does not do alone, and why it is done here:
 
 - A connection that is silent, or sends half a head, stays open for ever there. Here a head has to arrive in time, and
-  a body that the server leaves unread ends its connection.
+  so has the rest of a body that the server answered without reading it.
 - A reader that takes nothing holds its connection and its task for ever there. Here the connection is cut.
 - At a signal uvicorn waits for connections before the app hears of it, and streams do not end by themselves. Here the
   app begins to leave at the signal: streams end, tasks are given back, and only then connections are closed.
@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 import h11
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from treadle.errors import ConfigurationError
 from treadle.server.limits import ServerLimits
@@ -38,6 +38,10 @@ HEAD_BYTES: Final = 32 << 10
 
 BACKLOG: Final = 2_048
 KEEP_ALIVE_SECONDS: Final = 30
+REST_SECONDS: Final = 2.0
+"""How long the rest of a body may take that was answered before it had come. Were its connection closed at once, what
+is still under way would be answered with a reset, and a client that still sends could lose the response by that."""
+
 LAST_SECONDS: Final = 0.5
 """How long connections may take to end once all tasks are given back; then they are cut."""
 
@@ -54,6 +58,7 @@ class GuardedProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_by: asyncio.TimerHandle | None = None
+        self._rest_by: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
         self._untaken = 0
 
@@ -66,6 +71,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_by = _cancelled(self._head_by)
+        self._rest_by = _cancelled(self._rest_by)
         self._taken_by = _cancelled(self._taken_by)
         super().connection_lost(exc)
 
@@ -83,8 +89,14 @@ class GuardedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         is_body_missing = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        if is_body_missing and not self.transport.is_closing():
-            self.transport.close()  # else its peer could send the rest for ever, and uvicorn wait for it
+        if is_body_missing and not self.transport.is_closing():  # uvicorn throws away what comes of it
+            _cancelled(self._rest_by)
+            self._rest_by = self.loop.call_later(REST_SECONDS, self._check_rest, self.cycle)
+
+    def _check_rest(self, answered: RequestResponseCycle | None) -> None:
+        """Cut the connection if the body of a request is still to come that was answered long ago."""
+        if self.cycle is answered and self.conn.their_state is h11.SEND_BODY:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
