@@ -333,6 +333,22 @@ async def test_a_run_whose_caller_is_cancelled_is_interrupted(remote: Client) ->
     assert (await remote.get_task("cancelled-run")).state == "interrupted"
 
 
+@pytest.mark.parametrize("after", [0, 3])
+async def test_a_rest_that_a_follower_found_was_told_before_the_events_up_to_it(
+    remote: Client, after: int
+) -> None:
+    """A reader that waited for the rest behind the last event waited for ever: the server tells it first of all."""
+    result = await remote.run(shop(), "Tea?")
+    head = (await remote.get_task(result.task_id)).head
+    seqs: list[int] = []
+    async with asyncio.timeout(10):
+        async for event in remote.handle(result.task_id).events(after=after, follow=True):
+            if isinstance(event, e.TaskStood):
+                break
+            seqs.append(event.seq)  # pyright: ignore[reportAttributeAccessIssue]
+    assert (event.state, event.head, seqs) == ("completed", head, list(range(after + 1, head + 1)))
+
+
 async def test_changes_of_all_tasks_are_told(remote: Client) -> None:
     changes = remote.changes()
     first = asyncio.ensure_future(anext(changes))

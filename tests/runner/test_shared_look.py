@@ -56,6 +56,10 @@ async def collected(events: Any, into: list[Any]) -> None:
         into.append(event)  # noqa: PERF401  it is looked at meanwhile
 
 
+def is_rest(item: Any, head: int) -> bool:
+    return isinstance(item, TaskStood) and not item.driven and item.head == head
+
+
 async def test_many_watchers_of_a_task_read_the_store_no_more_often_than_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +77,7 @@ async def test_many_watchers_of_a_task_read_the_store_no_more_often_than_one(
             reads = Reads(watcher.store, monkeypatch)
             await driver.resume(task, agent=napping(20))
             head = (await driver.get_task(task)).head
-            await until(lambda seen=seen: all(isinstance(items[-1], TaskStood) for items in seen))
+            await until(lambda seen=seen, head=head: all(is_rest(items[-1], head) for items in seen))
             for each in work:
                 each.cancel()
             await asyncio.wait(work)

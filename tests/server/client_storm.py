@@ -16,6 +16,8 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
 
+import pytest
+
 from tests.server.processes import ServerProcess
 from tests.server.storm import Storm
 from treadle import Client
@@ -148,8 +150,11 @@ class ClientStorm(Storm):
                 task = f"task-{self.begun}"
                 self.told[task] = []
                 self.opened = self.balancer.connections
-                async with asyncio.timeout(2 * PATIENCE):
-                    await way(client, task)
+                try:
+                    async with asyncio.timeout(2 * PATIENCE):
+                        await way(client, task)
+                except TimeoutError:
+                    pytest.fail(f"{way.__name__} of {task} does not end; it was told {self.told[task]}")
 
     async def _follow_task(self, client: Client, task: str) -> None:
         """Follow a task past its end, until it is told that it stands so."""

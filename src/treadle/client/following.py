@@ -121,6 +121,8 @@ async def follow(
 ) -> AsyncGenerator[Event | Ephemeral]:
     """Yield the events of a task, and how it stands whenever that changes, until it is deleted.
 
+    A `TaskStood` of a task at rest comes behind the events up to that rest, as in a runner.
+
     Args:
         connection: to the server.
         task_id: the task.
@@ -173,13 +175,20 @@ async def _connected(
         seen.last if behind is None else behind,
         attempts,
     )
+    rest: TaskStood | None = None
     async with aclosing(frames):
         async for frame in frames:
             if frame.event == "leaving":
                 return  # the task is gone: see `_frames`
             event = event_in(frame.json())
-            if event is not None and (part := seen.new_part(event, frame.data)) is not None:
+            part = seen.new_part(event, frame.data) if event is not None else None
+            if isinstance(part, TaskStood):  # the first one comes before the events up to it
+                rest = part if not part.driven and part.head > seen.last else None
+            if part is not None and part is not rest:
                 yield part
+            if rest is not None and seen.last >= rest.head:
+                yield rest
+                rest = None
 
 
 async def _frames(

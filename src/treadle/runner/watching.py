@@ -172,12 +172,12 @@ async def follow(
                 elif generation != look.generation and not to_rest:
                     return  # it was deleted, and another task was made with its id
                 if differs(stood, told):
-                    if stood.driven or (told is None and not to_rest):
+                    if not stood.driven:
+                        rest = stood
+                    else:
                         told = stood
                         if not to_rest:
                             yield await place.located(stood)
-                    else:
-                        rest = stood
             if place.is_behind:
                 async for item in place.read(to_end=False):
                     yield item

@@ -116,7 +116,7 @@ class ChildEvent(Occurrence):
 
 @mutable
 class TaskStood(OfTask):
-    """How a followed task stands: first of all, then whenever that changes. `head` is its journal's last event then.
+    """How a followed task stands: at first, then whenever that changes. `head` is its journal's last event then.
 
     Args:
         state: the task's state; `running` as long as it is driven.
