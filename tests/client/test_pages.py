@@ -54,6 +54,9 @@ EXCUSED = {
 }
 """The pages that do not run so, with what stops them."""
 
+AT_TIMES = {"guide/model-layers.md"}
+"""Those of them that run where each request takes less time than the page allows for."""
+
 
 def _name(page: Path) -> str:
     folder = ROOT if page.suffix == ".py" else ROOT / "docs"
@@ -103,6 +106,6 @@ def test_a_page_or_an_example_runs_against_a_client(
         return
     if excused is None:
         assert code == 0, output
-    else:
+    elif code or name not in AT_TIMES:
         assert code != 0, f"{name} runs: it needs no excuse any more"
         assert excused in output, output

@@ -1,5 +1,6 @@
 """Agents, tools and ways of stepping that the tests of the runner share."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ from treadle import Agent, Message, Runner, RunResult, ScriptedModel, Task, Task
 from treadle.core.events import Event
 from treadle.core.messages import ToolCall, ToolResult
 from treadle.llm.scripted import call, turn
+from treadle.runner.views import driver_of
 
 
 @tool(read_only=True)
@@ -152,3 +154,10 @@ def assert_well_formed(messages: Any) -> None:
         assert len(set(called)) == len(called)
         seen |= set(called)
     assert not called, f"never answered: {called}"
+
+
+async def to_pause(runner: Runner, task_id: str) -> None:
+    """Return once the driver of a task has read that it is to pause."""
+    async with asyncio.timeout(10):
+        while not (await driver_of(runner).cache.load(task_id)).state.pausing:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.01)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal, kinds, sayer
+from tests.runner.cases import calculator, journal, kinds, sayer, to_pause
 from treadle import Agent, Breakpoint, Happened, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskMoved, TaskStateError
 from treadle.llm.scripted import call, fail
-from treadle.runner.views import driver_of
 
 pytestmark = pytest.mark.anyio
 
@@ -102,13 +101,6 @@ class Writer:
             return "worked"
 
         self.agent = Agent(ScriptedModel([call("work"), "Done."]), name="writer", tools=[work])
-
-
-async def to_pause(runner: Runner, task_id: str) -> None:
-    """Return once the driver of a task has read that it is to pause."""
-    async with asyncio.timeout(10):
-        while not (await driver_of(runner).cache.load(task_id)).state.pausing:  # noqa: ASYNC110  it has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_settlement_for_a_task_that_moved_settles_nothing(runner: Runner) -> None:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.runner.cases import to_pause
 from tests.server.hosting import hosted, until
 from tests.server.sse import Frame, frames
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
@@ -179,6 +180,7 @@ async def test_a_stream_goes_on_over_a_pause_and_tells_that_the_task_rests(runne
         async with server.open(handle.task_id) as stream:
             await gate.reached.wait()
             pausing = asyncio.ensure_future(runner.pause(handle.task_id))
+            await to_pause(runner, handle.task_id)
             gate.let.set()
             await pausing
             told: list[Frame] = []
