@@ -1,5 +1,6 @@
 """Whether answers fit the schemas that pydantic writes: what pydantic takes fits, and what it refuses is named."""
 
+import time
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -9,7 +10,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from treadle.core.json_schema import accepts_text, misfit
+from treadle.core.json_schema import accepts_text, misfit, schema_flaw
 from treadle.core.messages import Json
 
 
@@ -144,6 +145,73 @@ def test_a_schema_that_refers_to_itself_without_end_says_nothing() -> None:
 def test_a_reference_that_names_nothing_and_a_pattern_that_cannot_be_read_check_nothing() -> None:
     assert misfit(1, {"$ref": "#/$defs/gone"}) is None
     assert misfit("a", {"type": "string", "pattern": "("}) is None
+
+
+def halved(levels: int) -> dict[str, Any]:
+    """A schema of two ways at each level, all of which a misfit has to try."""
+    below = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(levels)}
+    return {"$ref": "#/$defs/a0", "$defs": {**below, f"a{levels}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        ("a" * 40 + "!", {"type": "string", "pattern": "^(a+)+$"}),
+        ("a" * 9_999 + "!", {"type": "string", "pattern": "(a|b|ab)*c" * 50}),
+        ("a" * 1_000_000, {"type": "string", "pattern": "(x+x+)+y"}),
+        ("a", {"pattern": "a" * 100_000}),
+        (1, halved(60)),
+        ([[number] for number in range(100_000)], {"uniqueItems": True}),
+        (list(range(5_000)), {"items": {"enum": list(range(-5_000, 0))}}),
+        ({"a": ["x" * 100] * 100_000}, {"anyOf": [{"type": "string"}] * 1_000}),
+        (1, {"$ref": "#/" + "a/" * 100_000, "allOf": [{"$ref": "#/" + "a/" * 1_000}] * 1_000}),
+        (10**400, {"multipleOf": 2}),
+    ],
+)
+def test_a_schema_of_a_stranger_held_up_a_process(value: Any, schema: Any) -> None:
+    began = time.process_time()
+    misfit(value, schema)
+    assert time.process_time() - began < 2
+
+
+def test_patterns_of_strangers_are_not_tried() -> None:
+    assert misfit("b", {"pattern": "^a$"}, patterns=False) is None
+    assert misfit({"x": 1}, {"properties": {"x": {"type": "string"}}}, patterns=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"properties": 5}, "properties must be an object of schemas, got 5"),
+        ({"properties": {"x": {"required": 5}}}, "properties.x.required must be a list of texts"),
+        ({"anyOf": [{"minimum": "a"}]}, "anyOf.0.minimum must be a number, got 'a'"),
+        ({"items": {"type": {"a": 1}}}, "items.type must be of null, boolean"),
+        ({"items": {"type": "text"}}, "items.type must be of null, boolean"),
+        ({"prefixItems": 5}, "prefixItems must be a list of schemas"),
+        ({"enum": 5}, "enum must be a list"),
+        ({"$ref": 5}, "$ref must be a text"),
+        ({"maxLength": -1}, "maxLength must be a whole number of 0 or more"),
+        ({"additionalProperties": 5}, "additionalProperties must be a schema"),
+        ({"type": ["string", "null"], "pattern": "(", "x-own": 3, "items": True}, None),
+    ],
+)
+def test_what_is_malformed_in_a_schema_is_named_with_its_place(schema: Any, why: str | None) -> None:
+    flaw = schema_flaw(schema)
+    assert flaw is None if why is None else flaw is not None and why in flaw
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"),
+    [
+        ([1, True], True),
+        ([1, 1.0], False),
+        ([{"a": [1]}, {"a": [1]}], False),
+        ([{"a": 1}, ["a", 1], "a"], True),
+        ([[], {}, None, False, 0, ""], True),
+    ],
+)
+def test_items_are_told_apart_as_json_tells_them(items: Any, fits: bool) -> None:
+    assert (misfit(items, {"uniqueItems": True}) is None) is fits
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,8 @@ async def test_a_name_that_the_agent_uses_is_refused_by_what_changes_options(run
         (lambda: CallerTool("a", 7), "CallerTool.description"),  # type: ignore[arg-type]
         (lambda: CallerTool("a", "", {"type": "string"}), "CallerTool.parameters"),
         (lambda: CallerTool("a", "", {"type": "object", "x": float("nan")}), "cannot be stored"),
+        (lambda: CallerTool("a", "", {"type": "object", "properties": 5}), "'a': properties must be"),
+        (lambda: CallerTool("a", "", {"type": "object", "x": "y" * 70_000}), "more than 65,536 bytes"),
         (lambda: RunOptions(caller_tools=[CallerTool("a"), CallerTool("a")]), "two are named 'a'"),
         (lambda: RunOptions(caller_tools=["a"]), "must hold CallerTool"),  # type: ignore[list-item]
         (lambda: RunOptions(caller_tools=PLACE), "must be a list"),  # type: ignore[arg-type]

@@ -81,9 +81,13 @@ async def site(runner: Runner, limits: ServerLimits | None = None) -> AsyncItera
         last = request.headers.get("last-event-id")
         try:
             places = first_places(last, query.getlist("task"))
-            return await streams.of_several(runner, places, principal="me", changes="changes" in query)
+            return await streams.of_several(
+                runner, places, principal="me", changes="changes" in query, resumes=bool(last)
+            )
         except Problem as refusal:
             return JSONResponse({"detail": refusal.detail, **refusal.fields}, refusal.status)
+        except TaskNotFound as error:
+            return JSONResponse({"detail": str(error)}, 404)
 
     app = Starlette(routes=[Route("/v1/tasks/{task}/events", events), Route("/v1/stream", stream)])
 
@@ -399,6 +403,49 @@ async def test_a_stream_of_several_goes_on_when_one_of_them_is_deleted(runner: R
                     break
 
 
+async def test_a_deleted_task_kept_a_reader_of_several_from_going_on(runner: Runner):
+    kept, deleted, anew = [await runner.create_task(steps(1), "Go.", task_id=each) for each in "abc"]
+    await runner.cancel(anew)  # so that the next task of its id has fewer events
+    place = cursor_of([(deleted.task_id, 1), (anew.task_id, 3), (kept.task_id, 0)])
+    await runner.delete_task(deleted)
+    await runner.delete_task(anew)
+    await runner.create_task(steps(1), "Go.", task_id=anew.task_id)
+    async with site(runner) as server:
+        told: list[Frame] = []
+        async with server.client.stream("GET", "/v1/stream", headers={"Last-Event-ID": place}) as response:
+            async for frame in frames(response.aiter_bytes()):
+                told.append(frame)
+                if frame.event == "task_created":
+                    break
+        assert [frame.data["task_id"] for frame in told if frame.event == "gone"] == ["b", "c"]
+        assert (told[-1].data["task_id"], told[-1].id) == ("a", cursor_of([("a", 1)]))
+        assert (await server.client.get("/v1/stream", params={"task": "b:1"})).status_code == 404
+
+
+async def test_a_task_that_was_deleted_while_it_was_read_ended_the_stream_of_several(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+):
+    kept, dropped = [await runner.create_task(steps(1), "Go.", task_id=each) for each in "ab"]
+    read = feeds.Feed._read
+
+    async def read_late(feed: feeds.Feed, after: int) -> Any:
+        if feed.task_id == dropped.task_id:
+            await runner.delete_task(dropped)
+        return await read(feed, after)
+
+    monkeypatch.setattr(feeds.Feed, "_read", read_late)
+    async with site(runner) as server:
+        query = [("task", "b:0"), ("task", "a:0")]
+        told: list[Frame] = []
+        async with server.client.stream("GET", "/v1/stream", params=query) as response:
+            async for frame in frames(response.aiter_bytes()):
+                told.append(frame)
+                if {each.event for each in told} >= {"gone", "task_created"}:
+                    break
+        assert [frame.data for frame in told if frame.event == "gone"] == [{"task_id": "b"}]
+        assert told[-1].event == "gone" or told[-1].data["task_id"] == kept.task_id
+
+
 @pytest.mark.parametrize(
     "query",
     [[], [("task", f"t{number}:0") for number in range(9)], [("task", "t:0"), ("task", "t:1")]],
@@ -441,6 +488,19 @@ async def test_a_task_stops_once_no_stream_holds_it_any_more_if_its_creator_aske
     assert (await runner.get_task(handle.task_id)).state == "running"
     third()
     assert (await handle.result()).state == state
+
+
+async def test_a_hold_on_a_deleted_task_stopped_the_next_task_of_its_id(runner: Runner):
+    options, holds = RunOptions(on_disconnect="cancel"), Holds(0.05)
+    held = await runner.create_task(steps(1), "Go.", task_id="a", options=options)
+    hold = await holds.holder(runner, held.task_id)
+    assert hold is not None
+    let_go = hold()
+    await runner.delete_task(held)
+    await runner.create_task(steps(1), "Go.", task_id="a")
+    let_go()
+    await asyncio.sleep(0.2)
+    assert (await runner.get_task("a")).state == "created"
 
 
 async def test_no_stream_holds_a_task_without_on_disconnect(runner: Runner):

@@ -3,33 +3,46 @@
 The process in which an answer is given may know nothing of the program that asked, so the schema in the journal alone
 tells what fits. Keywords that are not known here are not checked, as the standard says; the program that asked reads
 the answer as its own type and is the last to judge.
+
+A schema may come from a stranger, and so may a value: a check has a budget, and a pattern is tried by the linear engine
+that pydantic uses. What the budget does not suffice for is not checked.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from treadle.core.messages import Json
 
 _MAX_SHOWN: Final = 60
 
+BUDGET: Final = 20_000
+"""How many rules one check applies to values; these take about 50 ms."""
+
+LONGEST_MATCHED: Final = 10_000
+"""Characters of a text that a pattern is tried on: a match takes time with the product of both lengths."""
+
+LONGEST_PATTERN: Final = 500
+
 Schema = Mapping[str, Any]
 
 
-def misfit(value: Json, schema: Json, name: str = "the answer") -> str | None:
+def misfit(value: Json, schema: Json, name: str = "the answer", *, patterns: bool = True) -> str | None:
     """Return what is wrong with a value, as one clause that names the place; None if it fits.
 
     Args:
         value: JSON data.
         schema: a JSON schema.
         name: what the value is called.
+        patterns: whether texts are matched with the patterns of the schema: one that a stranger wrote can take a
+            second for each text.
     """
     try:
-        return next(_misfits(value, schema, schema, (), name), None)
-    except RecursionError:
+        return next(_Check(schema, name, patterns=patterns).misfits(value, schema, ()), None)
+    except (RecursionError, _BudgetSpent):
         return None  # a schema that refers to itself without end says nothing
 
 
@@ -41,84 +54,145 @@ def accepts_text(schema: Json) -> bool:
     return rules.get("type") == "string" and not ({"enum", "const"} & set(rules))
 
 
-def _misfits(value: Any, schema: Any, root: Any, path: tuple[str, ...], name: str) -> Iterator[str]:
-    """Yield what is wrong, the outermost first."""
-    if schema is True or not isinstance(schema, dict):
-        if schema is False:
-            yield _clause(path, name, "is not allowed", value)
+def schema_flaw(schema: Json) -> str | None:
+    """Return which keyword of a schema is malformed, as one clause that names the place; None if none is."""
+    return next(_schema_flaws(schema, ()), None)
+
+
+def _schema_flaws(schema: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(schema, bool):
         return
-    rules = cast("Schema", schema)
-    reference = rules.get("$ref")
-    if isinstance(reference, str):
-        yield from _misfits(value, _referred(reference, root), root, path, name)
-    expected = rules.get("type")
-    if expected is not None and not _is_of(value, expected):
-        yield _clause(path, name, f"must be {_names(expected)}", value)
+    if not isinstance(schema, dict):
+        yield f"{'.'.join(path) or 'the schema'} must be a schema, got {_shown(schema)}"
         return
-    for keyword, check in _CHECKS.items():
-        if keyword in rules and (wrong := check(value, rules[keyword])) is not None:
-            yield _clause(path, name, wrong, value)
-    yield from _combined(value, rules, root, path, name)
-    if isinstance(value, dict):
-        yield from _members(cast("dict[str, Any]", value), rules, root, path, name)
-    elif isinstance(value, list):
-        yield from _items(cast("list[Any]", value), rules, root, path, name)
+    for keyword, value in cast("Schema", schema).items():
+        place = (*path, keyword)
+        fits, what = _FORMS.get(keyword, _ANY_FORM)
+        if not fits(value):
+            yield f"{'.'.join(place)} must be {what}, got {_shown(value)}"
+        elif keyword in _OF_SCHEMAS:
+            for name, inner in cast("dict[str, Any]", value).items():
+                yield from _schema_flaws(inner, (*place, name))
+        elif keyword in _LIST_OF_SCHEMAS:
+            for index, inner in enumerate(cast("list[Any]", value)):
+                yield from _schema_flaws(inner, (*place, str(index)))
+        elif keyword in _SCHEMAS:
+            yield from _schema_flaws(value, place)
 
 
-def _combined(value: Any, rules: Schema, root: Any, path: tuple[str, ...], name: str) -> Iterator[str]:
-    for each in rules.get("allOf", ()):
-        yield from _misfits(value, each, root, path, name)
-    options: list[Any] = [*rules.get("anyOf", ()), *rules.get("oneOf", ())]
-    if not options:
-        return
-    wrong = [next(_misfits(value, option, root, path, name), None) for option in options]
-    if None in wrong:
-        return
-    clauses = [clause for clause in wrong if clause is not None]
-    inner = [
-        clause for clause, option in zip(clauses, options, strict=True) if _is_of_option(value, option, root)
-    ]
-    yield inner[0] if len(inner) == 1 else " or ".join(dict.fromkeys(clauses[:3]))
+class _BudgetSpent(Exception):
+    """A check has applied as many rules as it may."""
 
 
-def _is_of_option(value: Any, option: Any, root: Any) -> bool:
-    """Whether a value has at least the type of an option, so that what is wrong with it there is worth telling."""
-    if isinstance(option, dict) and isinstance(cast("Schema", option).get("$ref"), str):
-        option = _referred(cast("Schema", option)["$ref"], root)
-    return isinstance(option, dict) and _is_of(value, cast("Schema", option).get("type", ()))
+class _Check:
+    """The check of one value.
 
+    Args:
+        root: the whole schema, to which references lead.
+        name: what the value is called.
+        patterns: whether texts are matched with patterns.
+    """
 
-def _members(
-    value: dict[str, Any], rules: Schema, root: Any, path: tuple[str, ...], name: str
-) -> Iterator[str]:
-    properties: dict[str, Any] = rules.get("properties", {})
-    for missing in rules.get("required", ()):
-        if missing not in value:
-            yield f"{_place((*path, str(missing)), name)} is missing"
-    rest = rules.get("additionalProperties", True)
-    for key, member in value.items():
-        if key in properties:
-            yield from _misfits(member, properties[key], root, (*path, key), name)
-        elif rest is False:
-            known = ", ".join(properties) or "none"
-            yield f"{_place((*path, key), name)} is unknown; known are: {known}"
-        else:
-            yield from _misfits(member, rest, root, (*path, key), name)
+    def __init__(self, root: Any, name: str, *, patterns: bool) -> None:
+        self._root = root
+        self._name = name
+        self._checks = _CHECKS if patterns else _CHECKS_WITHOUT_PATTERNS
+        self._left = BUDGET
 
+    def _spend(self, rules: int) -> None:
+        self._left -= rules
+        if self._left < 0:
+            raise _BudgetSpent
 
-def _items(value: list[Any], rules: Schema, root: Any, path: tuple[str, ...], name: str) -> Iterator[str]:
-    first: list[Any] = rules.get("prefixItems", [])
-    for index, item in enumerate(value):
-        schema = first[index] if index < len(first) else rules.get("items", True)
-        yield from _misfits(item, schema, root, (*path, str(index)), name)
+    def misfits(self, value: Any, schema: Any, path: tuple[str, ...]) -> Iterator[str]:
+        """Yield what is wrong, the outermost first."""
+        self._spend(1)
+        if schema is True or not isinstance(schema, dict):
+            if schema is False:
+                yield self._clause(path, "is not allowed", value)
+            return
+        rules = cast("Schema", schema)
+        self._spend(len(rules))
+        reference = rules.get("$ref")
+        if isinstance(reference, str):
+            yield from self.misfits(value, self._referred(reference), path)
+        expected = rules.get("type")
+        if expected is not None and not _is_of(value, expected):
+            yield self._clause(path, f"must be {_names(expected)}", value)
+            return
+        if isinstance(options := rules.get("enum"), list):
+            self._spend(len(cast("list[Any]", options)))
+        for keyword, check in self._checks.items():
+            if keyword in rules and (wrong := check(value, rules[keyword])) is not None:
+                yield self._clause(path, wrong, value)
+        yield from self._combined(value, rules, path)
+        if isinstance(value, dict):
+            yield from self._members(cast("dict[str, Any]", value), rules, path)
+        elif isinstance(value, list):
+            yield from self._items(cast("list[Any]", value), rules, path)
 
+    def _combined(self, value: Any, rules: Schema, path: tuple[str, ...]) -> Iterator[str]:
+        for each in rules.get("allOf", ()):
+            yield from self.misfits(value, each, path)
+        options: list[Any] = [*rules.get("anyOf", ()), *rules.get("oneOf", ())]
+        if not options:
+            return
+        clauses: list[str] = []
+        for option in options:
+            clause = next(self.misfits(value, option, path), None)
+            if clause is None:
+                return
+            clauses.append(clause)
+        inner = [
+            clause
+            for clause, option in zip(clauses, options, strict=True)
+            if self._is_of_option(value, option)
+        ]
+        yield inner[0] if len(inner) == 1 else " or ".join(dict.fromkeys(clauses[:3]))
 
-def _referred(reference: str, root: Any) -> Any:
-    schema = root
-    for part in reference.removeprefix("#/").split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        schema = cast("Schema", schema).get(key, True) if isinstance(schema, dict) else True
-    return schema
+    def _is_of_option(self, value: Any, option: Any) -> bool:
+        """Whether a value has at least the type of an option, so that what is wrong with it there is worth telling."""
+        if isinstance(option, dict) and isinstance(cast("Schema", option).get("$ref"), str):
+            option = self._referred(cast("Schema", option)["$ref"])
+        return isinstance(option, dict) and _is_of(value, cast("Schema", option).get("type", ()))
+
+    def _members(self, value: dict[str, Any], rules: Schema, path: tuple[str, ...]) -> Iterator[str]:
+        properties: dict[str, Any] = rules.get("properties", {})
+        required = rules.get("required", ())
+        self._spend(len(required))
+        for missing in required:
+            if missing not in value:
+                yield f"{self._place((*path, str(missing)))} is missing"
+        rest = rules.get("additionalProperties", True)
+        for key, member in value.items():
+            if key in properties:
+                yield from self.misfits(member, properties[key], (*path, key))
+            elif rest is False:
+                known = ", ".join(properties) or "none"
+                yield f"{self._place((*path, key))} is unknown; known are: {known}"
+            else:
+                yield from self.misfits(member, rest, (*path, key))
+
+    def _items(self, value: list[Any], rules: Schema, path: tuple[str, ...]) -> Iterator[str]:
+        first: list[Any] = rules.get("prefixItems", [])
+        for index, item in enumerate(value):
+            schema = first[index] if index < len(first) else rules.get("items", True)
+            yield from self.misfits(item, schema, (*path, str(index)))
+
+    def _referred(self, reference: str) -> Any:
+        schema = self._root
+        parts = reference.removeprefix("#/").split("/")
+        self._spend(len(parts))
+        for part in parts:
+            key = part.replace("~1", "/").replace("~0", "~")
+            schema = cast("Schema", schema).get(key, True) if isinstance(schema, dict) else True
+        return schema
+
+    def _clause(self, path: tuple[str, ...], wrong: str, value: Any) -> str:
+        return f"{self._place(path)} {wrong}, got {_shown(value)}"
+
+    def _place(self, path: tuple[str, ...]) -> str:
+        return ".".join(path) or self._name
 
 
 # ------------------------------------------------------------------------------------------- keywords
@@ -182,18 +256,36 @@ def _size(
     return check
 
 
-def _matches(value: Any, pattern: Any) -> str | None:
-    if not isinstance(value, str):
+@lru_cache(maxsize=128)
+def _matcher(pattern: str) -> Callable[[str], bool] | None:
+    """Return what tells whether a text matches a pattern; None for a pattern of another dialect, or too long a one.
+
+    Python's own engine can take hours for a short text, and nothing can interrupt it.
+    """
+    import pydantic_core
+
+    if len(pattern) > LONGEST_PATTERN:
         return None
     try:
-        fits = re.search(pattern, value) is not None
-    except (re.error, TypeError):
-        return None  # a pattern of another dialect: the program that asked checks it
-    return None if fits else f"must match {pattern}"
+        return pydantic_core.SchemaValidator(
+            pydantic_core.core_schema.str_schema(pattern=pattern)
+        ).isinstance_python
+    except pydantic_core.SchemaError:
+        return None
+
+
+def _matches(value: Any, pattern: Any) -> str | None:
+    if not isinstance(value, str) or not isinstance(pattern, str) or len(value) > LONGEST_MATCHED:
+        return None
+    matches = _matcher(pattern)  # None: the program that asked checks it
+    return f"must match {pattern}" if matches is not None and not matches(value) else None
 
 
 def _multiple(value: Any, factor: Any) -> str | None:
-    fits = not _is_number(value) or not factor or abs(value / factor - round(value / factor)) < 1e-9
+    try:
+        fits = not _is_number(value) or not factor or abs(value / factor - round(value / factor)) < 1e-9
+    except OverflowError:
+        return None  # of hundreds of digits
     return None if fits else f"must be a multiple of {factor}"
 
 
@@ -201,8 +293,17 @@ def _distinct(value: Any, wanted: Any) -> str | None:
     if not wanted or not isinstance(value, list):
         return None
     items = cast("list[Any]", value)
-    twice = any(_same(item, other) for at, item in enumerate(items) for other in items[:at])
-    return "must not hold an item twice" if twice else None
+    return "must not hold an item twice" if len({_hashable(item) for item in items}) < len(items) else None
+
+
+def _hashable(value: Any) -> Any:
+    """Return what is equal for equal JSON values: true is not 1, and 1.0 is."""
+    if isinstance(value, list):
+        return tuple([_hashable(item) for item in cast("list[Any]", value)])
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return frozenset([(key, _hashable(member)) for key, member in members]), dict
+    return (value, bool) if isinstance(value, bool) else value
 
 
 def _uuid(text: str) -> Any:
@@ -250,14 +351,72 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Any], str | None]]] = {
 }
 
 
-def _clause(path: tuple[str, ...], name: str, wrong: str, value: Any) -> str:
-    return f"{_place(path, name)} {wrong}, got {_shown(value)}"
+# ------------------------------------------------------------------------------------- forms of schemas
+
+_OF_SCHEMAS: Final = frozenset({"properties", "$defs", "definitions"})
+_LIST_OF_SCHEMAS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMAS: Final = frozenset({"items", "additionalProperties"})
 
 
-def _place(path: tuple[str, ...], name: str) -> str:
-    return ".".join(path) or name
+def _is_list_of(kind: type[Any]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, list) and all(isinstance(item, kind) for item in cast("list[Any]", value))
+    )
+
+
+def _is_type(value: Any) -> bool:
+    return all(isinstance(name, str) and name in _TYPES for name in _type_names(value))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_ANY_FORM: Final[tuple[Callable[[Any], bool], str]] = (lambda _: True, "")
+_FORMS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    **dict.fromkeys(_OF_SCHEMAS, (lambda value: isinstance(value, dict), "an object of schemas")),
+    **dict.fromkeys(_LIST_OF_SCHEMAS, (lambda value: isinstance(value, list), "a list of schemas")),
+    **dict.fromkeys(("$ref", "pattern", "format"), (lambda value: isinstance(value, str), "a text")),
+    **dict.fromkeys(
+        ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), (_is_number, "a number")
+    ),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        (_is_size, "a whole number of 0 or more"),
+    ),
+    "type": (_is_type, f"of {', '.join(_TYPES)}, or a list of these"),
+    "enum": (lambda value: isinstance(value, list), "a list"),
+    "required": (_is_list_of(str), "a list of texts"),
+}
+
+
+_CHECKS_WITHOUT_PATTERNS: Final = {
+    keyword: check for keyword, check in _CHECKS.items() if keyword != "pattern"
+}
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _MAX_SHOWN:
+            return text[: _MAX_SHOWN - 1] + "…"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield the text of a value in pieces, of which a long value needs only the first."""
+    if isinstance(value, list):
+        yield "["
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield ", " if index else ""
+            yield from _pieces(item)
+        yield "]"
+    elif isinstance(value, dict):
+        yield "{"
+        for index, (key, member) in enumerate(cast("dict[str, Any]", value).items()):
+            yield f", {key[:_MAX_SHOWN]!r}: " if index else f"{key[:_MAX_SHOWN]!r}: "
+            yield from _pieces(member)
+        yield "}"
+    else:
+        yield repr(value[: _MAX_SHOWN + 1] if isinstance(value, str) else value)

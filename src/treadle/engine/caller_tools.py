@@ -6,13 +6,14 @@ result: `complete(request_id, value, task=...)` or `fail(...)`. The process may 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from treadle.core.codec import flaw
 from treadle.core.data import frozen
-from treadle.core.json_schema import misfit
+from treadle.core.json_schema import misfit, schema_flaw
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_arguments
@@ -20,6 +21,9 @@ from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
 from treadle.ports import ToolContext, ToolOutput
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+MOST_BYTES: Final = 64 << 10
+"""How long the schema of a tool may be, as JSON: it is checked for each call, and sent with each request."""
 
 
 def _any_arguments() -> Json:
@@ -34,7 +38,8 @@ class CallerTool:
     Args:
         name: what the model calls: letters, digits, `_` and `-`, at most 64.
         description: what the model reads of it.
-        parameters: JSON schema of the arguments, an object; None for a tool without arguments.
+        parameters: JSON schema of the arguments, an object of up to 64 KiB; None for a tool without arguments. Its
+            patterns go to the model and are not checked here: the caller may be a stranger, and a match can take long.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -62,6 +67,10 @@ class CallerTool:
             )
         if (problem := flaw([description, schema])) is not None:
             raise ConfigurationError(f"CallerTool {name!r} cannot be stored with a task: it is {problem}")
+        if len(json.dumps(schema)) > MOST_BYTES:
+            raise ConfigurationError(f"CallerTool.parameters of {name!r} has more than {MOST_BYTES:,} bytes")
+        if schema is not None and (problem := schema_flaw(schema)) is not None:
+            raise ConfigurationError(f"CallerTool.parameters of {name!r}: {problem}")
 
 
 class AnsweredTool:
@@ -91,7 +100,7 @@ class AnsweredTool:
 
     def validate(self, arguments: dict[str, Json]) -> Any:
         """Return the arguments; raises `ToolArgumentsInvalid`."""
-        wrong = misfit(cast("Json", arguments), self._spec.parameters, "the arguments")
+        wrong = misfit(cast("Json", arguments), self._spec.parameters, "the arguments", patterns=False)
         if wrong is not None:
             raise ToolArgumentsInvalid(wrong)
         return arguments

@@ -210,6 +210,7 @@ class SeveralStream(Stream):
 
     Args:
         readers: read the tasks from their feeds.
+        gone: tasks that the reader of the stream followed before, and that are no more.
         changes: reads the changes of all tasks; None if they are not wanted.
         waker: wakes the stream; all feeds have it.
         limits: how long it waits for its reader, and how long it may go on.
@@ -219,6 +220,7 @@ class SeveralStream(Stream):
     def __init__(
         self,
         readers: Sequence[Reader],
+        gone: Sequence[str],
         changes: ChangesReader | None,
         waker: Waker,
         limits: ServerLimits,
@@ -227,10 +229,13 @@ class SeveralStream(Stream):
         super().__init__(waker, limits, closed)
         self._readers = {reader.feed.task_id: reader for reader in readers}
         self._places = {task_id: reader.last for task_id, reader in self._readers.items()}
+        self._gone_tasks = gone
         self._changes = changes
 
     async def _run(self, write: Write) -> None:
         await write(retry(RETRY_MS))
+        for task_id in self._gone_tasks:
+            await write(_gone_frame(task_id))
         while not self._gone and self._why is None:
             told = False
             for reader in list(self._readers.values()):
@@ -251,18 +256,22 @@ class SeveralStream(Stream):
         if (stood := reader.new_stood()) is not None:
             await write(event_frame(stood))
             return True
+        feed = reader.feed
         entries = reader.ready()
+        is_gone = feed.ended == "deleted"
         if not entries:
-            page = await reader.stored()
+            try:
+                page = await reader.stored()
+            except TaskNotFound:  # the others go on
+                page, is_gone = None, True
             entries = page.entries if page is not None else ()
             reader.last = entries[-1].after if entries else reader.last
         if entries:
             await write(b"".join([self._frame(reader, entry) for entry in entries]))
             return True
-        feed = reader.feed
-        if feed.ended == "deleted":
+        if is_gone:
             del self._readers[feed.task_id], self._places[feed.task_id]
-            await write(frame("gone", {"task_id": feed.task_id}))
+            await write(_gone_frame(feed.task_id))
             return True
         if feed.ended is not None:
             self._why, self._error = feed.ended, feed.error
@@ -273,3 +282,7 @@ class SeveralStream(Stream):
             return entry.frame(reader.cut)
         self._places[reader.feed.task_id] = entry.seq
         return b"id: %b\n%b" % (cursor_of(self._places.items()).encode(), entry.body(reader.cut))
+
+
+def _gone_frame(task_id: str) -> bytes:
+    return frame("gone", {"task_id": task_id})

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from treadle.engine.options import from_json
-from treadle.errors import TreadleError
+from treadle.errors import TaskNotFound, TreadleError
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.feed import tenant_of
@@ -24,6 +24,9 @@ REASON = "no stream holds the task any more"
 _LOG = logging.getLogger("treadle.server")
 
 Stop = Literal["interrupt", "cancel"]
+
+Key: TypeAlias = tuple[str, str, str]
+"""A task: its tenant, its id, and which of the tasks it is that had this id one after the other."""
 
 Hold: TypeAlias = Callable[[], Callable[[], None]]
 """Begins to hold a task, and returns what lets go of it."""
@@ -38,8 +41,8 @@ class Holds:
 
     def __init__(self, seconds: float = 15.0) -> None:
         self._seconds = seconds
-        self._held: Counter[tuple[str, str]] = Counter()
-        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+        self._held: Counter[Key] = Counter()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._leaving = False
 
@@ -58,17 +61,17 @@ class Holds:
         stop = from_json(state.options).on_disconnect
         if stop is None or stop == "continue":
             return None
-        key = (tenant_of(runner), task_id)
+        key = (tenant_of(runner), task_id, state.incarnation)
         return lambda: self._hold(runner, key, stop)
 
-    def _hold(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> Callable[[], None]:
+    def _hold(self, runner: TaskRunner, key: Key, stop: Stop) -> Callable[[], None]:
         self._held[key] += 1
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
         return lambda: self._let_go(runner, key, stop)
 
-    def _let_go(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> None:
+    def _let_go(self, runner: TaskRunner, key: Key, stop: Stop) -> None:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
@@ -77,15 +80,20 @@ class Holds:
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(self._seconds, self._begin_to_stop, runner, key, stop)
 
-    def _begin_to_stop(self, runner: TaskRunner, key: tuple[str, str], stop: Stop) -> None:
+    def _begin_to_stop(self, runner: TaskRunner, key: Key, stop: Stop) -> None:
         del self._timers[key]
-        stopping = asyncio.get_running_loop().create_task(self._stop(runner, key[1], stop))
+        stopping = asyncio.get_running_loop().create_task(self._stop(runner, key, stop))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
-    async def _stop(self, runner: TaskRunner, task_id: str, stop: Stop) -> None:
+    async def _stop(self, runner: TaskRunner, key: Key, stop: Stop) -> None:
+        _, task_id, incarnation = key
         try:
+            if (await driver_of(runner).cache.load(task_id)).state.incarnation != incarnation:
+                return  # it was deleted, and the creator of the next task of its id did not ask for this
             await (runner.cancel if stop == "cancel" else runner.interrupt)(task_id, reason=REASON)
+        except TaskNotFound:
+            pass  # nothing is left to stop
         except TreadleError as error:
             _LOG.warning("task %s, which no stream holds any more, could not be stopped: %s", task_id, error)
 

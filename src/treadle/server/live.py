@@ -66,7 +66,8 @@ async def get_stream(call: Call) -> Answer:
     """Return the stream of several tasks, and of the changes of all."""
     given, principal = call.arguments, call.principal
     assert principal is not None, "the operation needs a principal"
-    places = first_places(call.request.headers.get("last-event-id"), given.get("task") or ())
+    last_event_id = call.request.headers.get("last-event-id")
+    places = first_places(last_event_id, given.get("task") or ())
     stream = await call.service.streams.of_several(
         call.runner,
         places,
@@ -74,6 +75,7 @@ async def get_stream(call: Call) -> Answer:
         changes=given.get("changes", False),
         deltas=given.get("deltas", True),
         cut=given.get("cut"),
+        resumes=bool(last_event_id),
     )
     return Answer(response=stream)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from treadle.errors import TaskNotFound
 from treadle.runner.runner import TaskRunner
 from treadle.server.audience import Waker
 from treadle.server.changes import ChangesFeeds
@@ -134,6 +135,7 @@ class Streams:
         changes: bool = False,
         deltas: bool = True,
         cut: int | None = None,
+        resumes: bool = False,
     ) -> Response:
         """Return the response that streams the events of some tasks, and the changes of all.
 
@@ -144,6 +146,8 @@ class Streams:
             changes: also send a summary of each task of the tenant when it changes.
             deltas: also send what models are writing just now, and how far tools are.
             cut: from how many characters on texts are cut; None for no cut.
+            resumes: the reader goes on with an earlier stream: a task that is no more, or is another one of that id,
+                is told as gone, and the others go on.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -155,23 +159,26 @@ class Streams:
             raise _not_valid("name a task (task=ID:AFTER), or ask for changes (changes=1)")
         reserved = self._reserve(principal, tenant_of(runner))
         size, waker = cut_size(cut), Waker()
+        readers: list[Reader] = []
+        gone: list[str] = []
         try:
-            readers = [
-                Reader(
-                    await self._opened_feed(reserved, runner, task_id, after, waker, size),
-                    after,
-                    deltas=deltas,
-                    cut=size,
-                )
-                for task_id, after in tasks
-            ]
+            for task_id, after in tasks:
+                try:
+                    feed = await self._opened_feed(reserved, runner, task_id, after, waker, size)
+                except (TaskNotFound, Problem):
+                    if not resumes:
+                        raise
+                    gone.append(task_id)
+                else:
+                    readers.append(Reader(feed, after, deltas=deltas, cut=size))
             changing = self.changes.open(runner, waker) if changes else None
         except BaseException:
             reserved.close()
             raise
         if changing is not None:
             reserved.on_close = lambda: self.changes.close(reserved.tenant, changing, waker)
-        return self._opened(SeveralStream(readers, changing, waker, self.limits, reserved.close), reserved)
+        stream = SeveralStream(readers, gone, changing, waker, self.limits, reserved.close)
+        return self._opened(stream, reserved)
 
     async def _opened_feed(
         self, reserved: _Reserved, runner: TaskRunner, task_id: str, after: int, waker: Waker, cut: int | None
