@@ -186,3 +186,13 @@ async def test_an_output_whose_reader_takes_nothing_held_the_loop_in_which_tasks
     telling.ended(0)
     assert [getattr(each, "kind", None) for each in printed[1:4]] == ["adopted"] * 3
     assert printed[4]["adopted"] == 3
+
+
+@pytest.mark.parametrize("command", ["serve", "agents"])
+def test_advice_named_an_option_that_the_command_does_not_have(
+    treadle: Any, project: Path, command: str
+) -> None:
+    (project / "pyproject.toml").write_text("")
+    ended = treadle(command)
+    assert "pyproject.toml" in ended.out + ended.err
+    assert "--agent" not in ended.out + ended.err

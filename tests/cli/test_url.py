@@ -54,6 +54,9 @@ def test_a_task_is_run_listed_shown_undone_and_forked_on_a_server(remote: Any) -
     resumed = remote("resume", forked.document["task_id"])
     assert (resumed.code, "3" in resumed.out) == (0, True), resumed.err
     assert remote("diff", "on-server", forked.document["task_id"]).code in (0, 1)
+    assert remote("run", "math", "1 + 2?", "--task-id", "of-acme", "--tenant", "acme").code == 0
+    assert "of-acme" not in remote("tasks").out
+    assert "of-acme" in remote("tasks", "--tenant", "acme").out
     missing = remote("show", "nobody", "--json")
     assert (missing.code, missing.document["error"]["type"]) == (2, "urn:treadle:error:TaskNotFound")
 

@@ -59,7 +59,7 @@ MISTAKES = [
     ("tasks --state done", 2, "state must be one of", "completed", "'done'"),
     ("tasks --label env", 2, "--label takes KEY=TEXT"),
     ("tasks --limit 0", 2, "--limit", "greater than or equal to 1 | not in the range 1<=x"),
-    ("tasks --store gone.db", 2, "there is no store at", "gone.db", "`treadle run` creates one"),
+    ("tasks --store gone.db", 2, "there is no store at", "gone.db", "`treadle run` and `treadle serve` create one"),
     ("tasks --store redis://x", 2, "redis://x", "postgresql://"),
     ("tasks --store team.py", 1, "team.py is not a SQLite database", "choose another file"),
     ("undo last --to s9", 2, "has no step 's9'"),

@@ -141,6 +141,19 @@ def test_a_verb_that_a_client_lacks_names_where_it_is(name: str, url: str) -> No
         getattr(made, name)()
 
 
+async def test_a_client_works_in_another_tenant_if_its_token_may(remote: Client) -> None:
+    acme = remote.scoped(tenant="acme")
+    async with acme:
+        await acme.create_task(shop(), "Tea?", task_id="of-acme")
+        assert [item.task_id for item in await acme.list_tasks()] == ["of-acme"]
+        with pytest.raises(TaskNotFound):
+            await remote.get_task("of-acme")
+    with pytest.raises(ConfigurationError, match="only tenant= can be given"):
+        remote.scoped(by="bob")
+    with pytest.raises(ConfigurationError, match="tenant"):
+        remote.scoped(tenant='"')
+
+
 # -------------------------------------------------------------------------------------------- running
 
 
@@ -426,7 +439,14 @@ async def test_a_token_that_is_not_known_is_refused_at_once_and_never_shown(url:
         with pytest.raises(RequestRefused) as caught:
             await bob.get_task("t")
         assert caught.value.status == 401
+        assert "does not accept the token that was sent: give Client(url, token=...)" in str(caught.value)
         assert "secret-of-bob" not in repr(bob) + str(caught.value)
+
+
+async def test_a_missing_token_is_asked_for(url: str) -> None:
+    async with Client(url) as stranger:
+        with pytest.raises(RequestRefused, match=r"needs a token, and none was sent.* TREADLE_TOKEN"):
+            await stranger.list_tasks()
 
 
 @pytest.mark.parametrize(

@@ -116,5 +116,6 @@ async def test_a_task_of_an_agent_that_the_server_lacks_is_refused_without_advic
         refused = await client.json("POST", "/v1/tasks/theirs/steps", {}, status=404, Prefer="wait=5")
         assert refused["type"] == "urn:treadle:error:AgentUnknown"
         assert refused["detail"] == (
-            "task theirs belongs to agent 'other', which this server was not given: GET /v1/agents lists those it has"
+            "task theirs belongs to agent 'other', which this server was not given: "
+            "`treadle agents --url` and GET /v1/agents list those it has"
         )

@@ -36,10 +36,11 @@ DEMO: Final = "treadle-demo"
 _SETTINGS: Final = ("agents", "context_factory", "mcp_servers", "middleware", "policy", "sandbox", "secrets")
 """The keys of [tool.treadle] in pyproject.toml."""
 
-WAYS: Final = (
-    'give --agent module:agent, or list it in pyproject.toml as `agents = ["module:agent"]` under [tool.treadle], or '
+LISTING: Final = (
+    'list it in pyproject.toml as `agents = ["module:agent"]` under [tool.treadle], or '
     "in TREADLE_AGENTS (comma-separated)"
 )
+WAYS: Final = f"give --agent module:agent, or {LISTING}"
 
 
 @mutable
@@ -251,8 +252,12 @@ def agents_at(path: str) -> list[Agent[Any]]:
     return agents
 
 
-def named_agents(paths: Sequence[str]) -> tuple[Agent[Any], ...]:
+def named_agents(paths: Sequence[str], ways: str = WAYS) -> tuple[Agent[Any], ...]:
     """Return the agents at these places; without any, the agents that the project lists.
+
+    Args:
+        paths: the places, each as `module:agent`.
+        ways: how a person names an agent, for the error.
 
     Raises:
         ConfigurationError: there is none, or one cannot be imported.
@@ -262,7 +267,7 @@ def named_agents(paths: Sequence[str]) -> tuple[Agent[Any], ...]:
     listed = listed_agents()
     if not listed.agents:
         problems = "".join(f"; {path}: {problem}" for path, problem in listed.problems.items())
-        raise ConfigurationError(f"there is no agent to drive tasks with: {WAYS}{problems}")
+        raise ConfigurationError(f"there is no agent to drive tasks with: {ways}{problems}")
     return tuple(listed.agents.values())
 
 

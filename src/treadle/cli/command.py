@@ -128,8 +128,6 @@ class Session:
     ) -> None:
         if store is not None and url is not None:
             raise ConfigurationError("give --store or --url, not both: a server has its own store")
-        if tenant is not None and url is not None:
-            raise ConfigurationError("give --tenant or --url, not both: the token names the tenant")
         self.screen = screen
         self.store = store
         self.url = url
@@ -167,12 +165,13 @@ class Session:
         if self.url is not None:
             from treadle.cli.remote import client_of
 
-            return client_of(self.url)
+            client = client_of(self.url)
+            return client if self.tenant is None else client.scoped(tenant=self.tenant)
         store = open_store(self.store)
         path = getattr(store, "path", None)
         if not make and isinstance(path, Path) and not path.exists():
             raise NotFound(
-                f"there is no store at {path}: `treadle run` creates one, --store names another one"
+                f"there is no store at {path}: `treadle run` and `treadle serve` create one, --store names another one"
             )
         factory = listed_context_factory() if drives else None
         judge = listed_policy(policy) if drives else None

@@ -230,7 +230,8 @@ def serve(
         if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
         raise MissingExtra("server", "The HTTP server") from None
-    driven = agents.named_agents(agent or []) if agent or not driving.no_drive else _listed()
+    ways = f"write `treadle serve module:agent`, or {agents.LISTING}"
+    driven = agents.named_agents(agent or [], ways) if agent or not driving.no_drive else _listed()
     authenticate, token_file = access.authenticate()
     runner = Runner(
         open_store(session.store, lease_seconds=driving.lease),

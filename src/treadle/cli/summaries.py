@@ -95,7 +95,7 @@ async def agents(
         ],
     )
     if not known:
-        screen.note(f"no agents: {agent_places.WAYS}")
+        screen.note(f"no agents: {agent_places.LISTING}")
     return 0
 
 

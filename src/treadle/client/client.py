@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -20,6 +21,7 @@ from treadle.client.operations import ELSEWHERE, ROWS
 from treadle.client.streams import RemoteRun
 from treadle.client.verbs import Given, RemoteVerbs, function_of
 from treadle.core.unknown_names import misfit
+from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.runner.bridge import BRIDGE
@@ -75,6 +77,13 @@ class Client(TaskRunner):
         self._remote = RemoteVerbs(Connection(url, token, patience), self._here)
         self.sync = SyncRunner(self)
 
+    def _in(self, connection: Connection) -> Client:
+        """Return a client with the same agents and another connection."""
+        made = copy(self)
+        made._remote = RemoteVerbs(connection, self._here)  # noqa: SLF001  it is of this class
+        made.sync = SyncRunner(made)
+        return made
+
     def __repr__(self) -> str:
         return f"Client({self._remote.connection.url!r})"
 
@@ -101,6 +110,18 @@ def resume_stream(
 # ------------------------------------------------------------------------------------------------ the verbs
 
 
+def _scoped(client: Client, remote: RemoteVerbs, given: Given) -> Client:
+    if given["by"] is not None or given["options"] is not None:
+        raise ConfigurationError(
+            "client.scoped: a client acts for the principal of its token, under the ceiling that the server sets: "
+            "only tenant= can be given"
+        )
+    if given["tenant"] == "":
+        return client
+    arguments.tenant("scoped: tenant", given["tenant"])
+    return client._in(remote.connection.in_tenant(given["tenant"]))  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
+
+
 async def _start(client: Client, remote: RemoteVerbs, given: Given) -> RemoteHandle[Any]:
     return RemoteHandle(client, remote, (await remote.submit(given)).task_id)
 
@@ -108,6 +129,7 @@ async def _start(client: Client, remote: RemoteVerbs, given: Given) -> RemoteHan
 _OWN: Final[dict[str, Callable[[Client, RemoteVerbs, Given], Any]]] = {
     "start": _start,
     "handle": lambda client, remote, given: RemoteHandle(client, remote, given["task"]),
+    "scoped": _scoped,
     "run_sync": lambda _, remote, given: BRIDGE.run(remote.run(given)),
 }
 """The verbs that need the client itself, or no event loop."""

@@ -63,12 +63,14 @@ class Connection:
         url: of the server, with the path at which it is mounted.
         token: sent with each request.
         patience: seconds for which requests are repeated that no server answers.
+        tenant: in which each request acts; None for that of the token.
     """
 
-    def __init__(self, url: str, token: str | None, patience: float) -> None:
+    def __init__(self, url: str, token: str | None, patience: float, tenant: str | None = None) -> None:
         self.url = _checked(url)
         self.patience = patience
         self._token = token
+        self._tenant = tenant
         self._reached = False
         self._clients = PerLoop[Any](self._client, lambda client: client.aclose())
 
@@ -77,8 +79,14 @@ class Connection:
         headers = {"Accept": "application/json", "User-Agent": "treadle"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
+        if self._tenant is not None:
+            headers["Treadle-Tenant"] = self._tenant
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         return httpx2.AsyncClient(headers=headers, follow_redirects=False, limits=limits)
+
+    def in_tenant(self, tenant: str) -> Connection:
+        """Return a connection whose requests act in a tenant: a token of the scope `admin` may name any."""
+        return Connection(self.url, self._token, self.patience, tenant)
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -177,6 +185,11 @@ class Connection:
             yield httpx2.EventSource(response, max_event_size=None)
 
     @property
+    def was_reached(self) -> bool:
+        """Whether a server has answered."""
+        return self._reached
+
+    @property
     def patience_now(self) -> float:
         """For how many seconds attempts may fail now."""
         return self.patience if self._reached else min(self.patience, FIRST_CONTACT)
@@ -226,6 +239,8 @@ class Attempts:
         if time.monotonic() + pause - self._since > self._connection.patience_now:
             waited = time.monotonic() - self._since
             text = f"no server at {self._connection.url} answered within {waited:.0f} seconds: {_said(error)}"
+            if not self._connection.was_reached:
+                text += "; check that it runs there, and whether it serves http or https"
             raise ServerUnavailable(text) from error
         await asyncio.sleep(pause)
 
@@ -258,11 +273,25 @@ def _error_of(response: Any) -> TreadleError:
         return RequestRefused(text, status=response.status_code)
     if type(error) is not TreadleError:
         return error
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        return RequestRefused(_unauthorized(response), status=response.status_code, problem="Unauthenticated")
     problem = str(document.get("type", "")).removeprefix(TYPE)
     advice = (
         "; give Client the url at which the server is mounted, without /v1" if problem == _NO_SUCH else ""
     )
     return RequestRefused(f"{error}{advice}", status=response.status_code, problem=problem)
+
+
+def _unauthorized(response: Any) -> str:
+    address = response.request.url.copy_with(path="/", query=None)
+    if "authorization" in response.request.headers:
+        wrong = f"the server at {address} does not accept the token that was sent"
+    else:
+        wrong = f"the server at {address} needs a token, and none was sent"
+    return (
+        f"{wrong}: give Client(url, token=...); on the command line TREADLE_TOKEN, or be in the folder whose "
+        ".treadle/server-token the server uses"
+    )
 
 
 def _said(error: Exception) -> str:

@@ -109,7 +109,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "store": "the store belongs to the servers: open it with Runner(store)",
     "observers": "observers belong to the processes that drive: Runner(observers=...) of the server",
     "abandoned": "abandoned calls are those of the process that drives",
-    "scoped": "a client acts for the principal of its token: make another Client",
     "log_filter": "secrets are known to the process that drives: use log_filter() of its Runner",
     "middleware_of": "middleware belongs to the processes that drive: ask a Runner with the agents",
     "drain": "the server drains by itself when it is stopped",

@@ -94,7 +94,8 @@ class Doors:
         host = values[0].lower() if len(values) == 1 else ""
         fits = _HOST.fullmatch(host)
         if fits is None or not {host, fits[1]} & self._hosts:
-            raise Problem(421, "HostRefused", "the server is not known by the name in `Host`: see `hosts=`")
+            detail = "the server is not known by the name in `Host`: see `hosts=` of `app`, or `--allow-host`"
+            raise Problem(421, "HostRefused", detail)
 
     def check_origin(self, scheme: str, headers: Headers) -> None:
         """Raise a `Problem` unless the page that sends a request, if a page does, may do so."""

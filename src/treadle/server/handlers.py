@@ -30,7 +30,7 @@ from treadle.runner.views import driver_of
 from treadle.server.calls import Answer, Call, at_rest, never, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
 from treadle.server.operations import Operation
-from treadle.server.problems import Problem
+from treadle.server.problems import AGENTS_LISTED, Problem
 from treadle.server.reading import check_content, check_labels, check_model, check_options
 
 EXPORT_BYTES: Final = 4 << 20
@@ -176,7 +176,7 @@ def _agent_of(runner: TaskRunner, name: str) -> Agent[Any]:
 
 
 def _no_agent(name: str) -> AgentUnknown:
-    return AgentUnknown(f"this server was not given an agent {name!r:.80}: GET /v1/agents lists those it has")
+    return AgentUnknown(f"this server was not given an agent {name!r:.80}: {AGENTS_LISTED}")
 
 
 async def get_agent(call: Call) -> Answer:

@@ -126,12 +126,15 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
     return _response(document, status, instance, headers)
 
 
+AGENTS_LISTED: Final = "`treadle agents --url` and GET /v1/agents list those it has"
+
+
 def _for_callers(error: Exception) -> str:
     """Return a message without advice that only a program with the runner itself could follow."""
     message = str(error)
     if isinstance(error, AgentUnknown) and NOT_GIVEN in message:
         subject = message.rpartition(NOT_GIVEN)[0]
-        return f"{subject}which this server was not given: GET /v1/agents lists those it has"
+        return f"{subject}which this server was not given: {AGENTS_LISTED}"
     return message
 
 
