@@ -290,6 +290,25 @@ async def test_an_argument_that_no_request_carries_is_refused_with_where_it_belo
             Client("http://x", token=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dots", [".", ".."])
+async def test_an_id_that_a_url_drops_asked_for_another_resource(remote: Client, dots: str) -> None:
+    await remote.run(shop(), "x", task_id=f"result{dots}")
+    asked = (
+        remote.result(dots),
+        remote.get_task(dots),
+        remote.cancel(dots),
+        remote.delete_task(dots),
+        remote.get_thread(dots),
+        remote.get_step(f"result{dots}", dots),
+        remote.run_step(dots),
+        anext(remote.handle(dots).events(follow=True)),
+    )
+    for request in asked:
+        with pytest.raises(ConfigurationError, match=r"must not be '\.+': no URL can name that"):
+            await request
+    assert (await remote.get_task(f"result{dots}")).state == "completed"
+
+
 async def test_a_url_that_ends_in_v1_is_refused_with_advice(url: str) -> None:
     async with Client(f"{url}/v1", token=TOKEN) as wrong:
         with pytest.raises(RequestRefused, match="without /v1"):

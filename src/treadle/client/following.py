@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
-from urllib.parse import quote
 
-from treadle.client.connection import Attempts, Connection, Refusal
+from treadle.client.connection import Attempts, Connection, Refusal, path_segment
 from treadle.core.events import (
     Delta,
     Ephemeral,
@@ -167,7 +166,7 @@ async def _connected(
 
     The stream begins behind the event `behind`, else behind the last one that was seen.
     """
-    path = f"/v1/tasks/{quote(task_id, safe='')}/events"
+    path = f"/v1/tasks/{path_segment('task', task_id)}/events"
     frames = _frames(
         connection,
         path,
