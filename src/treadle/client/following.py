@@ -253,6 +253,8 @@ async def _frames(
 async def changes(connection: Connection) -> AsyncGenerator[TaskSummary]:
     """Yield each task that changes while a connection is there, as lists show it.
 
+    A deletion is not told, as in a runner.
+
     Raises:
         ServerUnavailable: no server answered for as long as the connection is patient.
     """
