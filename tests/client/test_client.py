@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.client.served import TOKEN, CuttingProxy, client, served
-from treadle import Agent, CallerTool, Client, Image, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, CallerTool, Client, Image, Limits, Runner, RunOptions, ScriptedModel, Text, tool
 from treadle import events as e
 from treadle.client import connection
 from treadle.client.operations import ELSEWHERE, ROWS
@@ -32,6 +32,7 @@ from treadle.errors import (
 )
 from treadle.models import call, fail, text
 from treadle.runner.runner import TaskRunner
+from treadle.server import ServerLimits
 from treadle.server.operations import OPERATIONS
 
 pytestmark = pytest.mark.anyio
@@ -303,6 +304,25 @@ async def test_an_argument_that_no_request_carries_is_refused_with_where_it_belo
             Client("http://x", token=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dots", [".", ".."])
+async def test_an_id_that_a_url_drops_asked_for_another_resource(remote: Client, dots: str) -> None:
+    await remote.run(shop(), "x", task_id=f"result{dots}")
+    asked = (
+        remote.result(dots),
+        remote.get_task(dots),
+        remote.cancel(dots),
+        remote.delete_task(dots),
+        remote.get_thread(dots),
+        remote.get_step(f"result{dots}", dots),
+        remote.run_step(dots),
+        anext(remote.handle(dots).events(follow=True)),
+    )
+    for request in asked:
+        with pytest.raises(ConfigurationError, match=r"must not be '\.+': no URL can name that"):
+            await request
+    assert (await remote.get_task(f"result{dots}")).state == "completed"
+
+
 async def test_a_url_that_ends_in_v1_is_refused_with_advice(url: str) -> None:
     async with Client(f"{url}/v1", token=TOKEN) as wrong:
         with pytest.raises(RequestRefused, match="without /v1"):
@@ -423,6 +443,30 @@ async def test_runs_and_streams_survive_connections_that_are_cut(
         assert (await cut.finalize(task)).state == "completed"
         assert fork.forked_from == task.task_id
     assert proxy.cuts > 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+async def test_a_stream_went_on_with_another_task_that_was_made_with_the_id_while_it_was_away(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal of the other task is shorter, as long, or longer."""
+    with served(shop(), limits=ServerLimits(stream_seconds=1)) as url:
+        async with client(url) as remote, asyncio.timeout(15):
+            await remote.create_task("shop", "First", task_id="same")
+            await remote.run_step("same")
+            journal = (await remote.get_events("same")).items
+
+            async def replace(*_: Any) -> None:
+                await remote.delete_task("same")
+                await remote.create_task("shop", "Second", task_id="same")
+                for _ in range(steps):
+                    await remote.run_step("same")
+
+            monkeypatch.setattr(connection.Attempts, "failed", replace)
+            told = [event async for event in remote.handle("same").events(follow=True)]
+            assert (await remote.get_task("same")).input == (Text("Second"),)
+    assert [event for event in told if isinstance(event, e.Event)] == list(journal)
+    assert [event.head for event in told if isinstance(event, e.TaskStood)] == [len(journal)]
 
 
 async def test_a_client_gives_up_when_no_server_answers_and_says_so() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle import events as e
-from treadle.client.following import Gap, Seen, event_in, until_rest
+from treadle.client.following import Gap, Replaced, Seen, event_in, until_rest
 from treadle.core.wire import wire_bytes
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +29,19 @@ def test_an_event_comes_once_and_a_gap_is_noticed() -> None:
     assert told(seen, first, first, second, first) == [first, second]
     with pytest.raises(Gap, match="event 4 follows event 2"):
         told(seen, e.StepCompleted(STEP, seq=4))
+
+
+def test_a_connection_that_begins_again_tells_another_task_by_the_time_of_the_last_event() -> None:
+    seen, event = Seen(0), e.StepStarted(STEP, 1, seq=1, time=5)
+    assert seen.start == 0
+    assert told(seen, event) == [event]
+    seen.begin_again()
+    assert (seen.start, seen.is_same) == (0, False)
+    assert told(seen, event) == []
+    assert seen.is_same
+    seen.begin_again()
+    with pytest.raises(Replaced):
+        told(seen, e.StepStarted(STEP, 1, seq=1, time=6))
 
 
 @pytest.mark.parametrize(

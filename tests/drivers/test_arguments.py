@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
-from treadle.errors import ConfigurationError, StoreUnavailable, TreadleError
+from treadle import Agent, Message, Runner, ScriptedModel, Text, tool
+from treadle.errors import (
+    ConfigurationError,
+    StoreUnavailable,
+    TaskNotFound,
+    TreadleError,
+)
 from treadle.llm.scripted import call, text
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -199,6 +204,23 @@ async def test_an_id_that_a_person_could_not_type_makes_no_task(runner: Runner, 
         runner.run_stream(AGENT, "go", task_id=task_id)
     assert (await runner.list_tasks()).items == ()
     assert (await runner.create_task(AGENT, "go", task_id="das letzte, é")).task_id == "das letzte, é"
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+async def test_an_id_that_no_url_can_name_makes_no_task_and_no_thread(runner: Runner, dots: str) -> None:
+    for make in (runner.create_task, runner.run, runner.start, runner.submit):
+        with pytest.raises(ConfigurationError, match=r"task_id must not be '\.+': .*take another id"):
+            await make(AGENT, "go", task_id=dots)
+        with pytest.raises(ConfigurationError, match=r"thread_id must not be '\.+': .*take another id"):
+            await make(AGENT, "go", thread_id=dots)
+    made = await runner.create_task(AGENT, "go", task_id="...", thread_id="a.b")
+    with pytest.raises(ConfigurationError, match="thread_id must not be"):
+        await runner.fork(made, thread_id=dots)
+    with pytest.raises(ConfigurationError, match="thread_id must not be"):
+        await runner.import_thread(dots, [Message("user", (Text("Hi"),))])
+    with pytest.raises(TaskNotFound):  # a journal of before may hold such a task
+        await runner.get_task(dots)
+    assert await runner.get_thread(dots) == ()
 
 
 async def test_a_task_of_a_list_stands_for_its_id(runner: Runner) -> None:

@@ -112,6 +112,18 @@ async def test_what_other_processes_changed_in_a_gap_is_told_also_of_old_tasks(
     assert [(task.task_id, task.state) for task in told.tasks] == [(old[0].task_id, "completed")]
 
 
+async def test_a_deletion_is_not_told_and_a_task_that_is_made_anew_is(runner: Runner) -> None:
+    told = Told(runner)
+    for times in (1, 2):
+        await runner.create_task(short_agent(), "Hi", task_id="again")
+        await until(lambda times=times: told.states("again").count("created") == times)
+        await runner.delete_task("again")
+    await asyncio.sleep(0.3)
+    await told.left()
+    assert {*told.states("again")} <= {"created", "running"}
+    assert told.states("again").count("created") == 2
+
+
 def test_changes_without_asyncio(tmp_path: Any) -> None:
     with Runner(tmp_path / "journal.db").sync as runner:
         changes = runner.changes()

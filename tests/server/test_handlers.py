@@ -138,9 +138,32 @@ async def test_the_first_of_two_edits_on_the_same_head_wins():
         assert moved["head"] == (await client.json("GET", TASK))["head"]
         unchanged = await client.get(TASK, headers={"If-None-Match": f'"{moved["head"]}"'})
         assert (unchanged.status_code, unchanged.content) == (304, b"")
-        for wrong in ("17", 'W/"17"', '"x"', '"-1"'):
+        for wrong in ("17", 'w/"17"', 'W/ "17"', '"x"', '"-1"', '"17", "18"', "*", "", ","):
             await client.json("POST", f"{TASK}/edit_step", {"input": "c"}, status=400, If_Match=wrong)
         await client.json("POST", f"{TASK}/pause", {}, status=400, If_Match=tag)
+
+
+async def test_a_tag_that_a_proxy_weakened_or_a_client_listed_was_not_known():
+    async with serving() as api, Client(api) as client:
+        created = await client.post("/v1/tasks", json=NEW, headers={"If-None-Match": "*"})
+        tag = created.headers["etag"]
+        assert created.status_code == 201
+        for known in (tag, f"W/{tag}", f'"99", {tag}', f'W/"99" ,W/{tag}', "*"):
+            answer = await client.get(TASK, headers={"If-None-Match": known})
+            assert (answer.status_code, answer.headers["etag"], answer.content) == (304, tag, b""), known
+        twice = [("If-None-Match", '"99"'), ("If-None-Match", tag)]
+        assert (await client.get(TASK, headers=twice)).status_code == 304
+        for other in ('"99"', 'W/"99", "x"', tag.strip('"'), tag[1:], ""):
+            assert (await client.get(TASK, headers={"If-None-Match": other})).status_code == 200, other
+        edit = f"{TASK}/edit_step"
+        for number, match in enumerate((tag, f"W/{tag}", f" W/{tag} ")):
+            status = 200 if number == 0 else 412  # the first edit moves the task
+            await client.json("POST", edit, {"input": "b"}, status=status, If_Match=match)
+        moved = (await client.get(TASK)).headers["etag"]
+        await client.json("POST", edit, {"input": "c"}, If_Match=f"W/{moved}")
+        refused = await client.post(edit, json={"input": "d"}, headers={"If-Match": f'{moved}, "99"'})
+        assert refused.status_code == 400
+        assert "`If-Match`" in refused.json()["detail"]
 
 
 async def test_every_command_records_the_principal():

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
@@ -300,6 +300,18 @@ def _said(error: Exception) -> str:
 
 def _seconds(text: str | None) -> float | None:
     return min(float(text), 60.0) if text is not None and text.isdigit() else None
+
+
+def path_segment(name: str, value: str) -> str:
+    """Return an id as a segment of a path; raises `ConfigurationError` for one that cannot be a segment.
+
+    Args:
+        name: what the id is of, for the error.
+        value: the id.
+    """
+    if value in (".", ".."):  # RFC 3986 removes them, also as %2E: the request would ask for something else
+        raise ConfigurationError(f"{name} must not be {value!r}: no URL can name that")
+    return quote(value, safe="")
 
 
 def _checked(url: Any) -> str:

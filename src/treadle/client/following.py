@@ -6,6 +6,9 @@
         +--------------------------------- lost, `leaving`, or silent for 45 seconds
 
 Each event comes once and in order. Deltas are not stored: those told while no connection was there are missed.
+
+A task may be deleted, and another one made with its id, while no connection is there. So a new connection begins one
+event early, and that event tells whether the task is the same: it has the time that it had. Else the stream ends.
 """
 
 from __future__ import annotations
@@ -14,9 +17,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
-from urllib.parse import quote
 
-from treadle.client.connection import Attempts, Connection, Refusal
+from treadle.client.connection import Attempts, Connection, Refusal, path_segment
 from treadle.core.events import (
     Delta,
     Ephemeral,
@@ -45,6 +47,12 @@ class Seen:
 
     def __init__(self, last: int) -> None:
         self.last = last
+        self.is_same = True
+        """whether the task of this connection is known to be that of the connections before"""
+
+        self._time: int | None = None
+        """the time of the last event; None if this stream did not yield it"""
+
         self._written: dict[tuple[Any, ...], int] = {}
         """how many characters of each channel of an answer were seen"""
 
@@ -52,8 +60,19 @@ class Seen:
         self._before: dict[str, None] = {}
         self._written_before: dict[tuple[Any, ...], int] = {}
 
+    @property
+    def start(self) -> int:
+        """The sequence number behind which a connection begins."""
+        return self.last if self.is_empty else self.last - 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this stream has yielded no event."""
+        return self._time is None
+
     def begin_again(self) -> None:
         """Take what was seen so far for what a new connection may repeat."""
+        self.is_same = self.is_empty
         self._before, self._written_before = dict(self._others), dict(self._written)
 
     def new_part(self, event: Event | Ephemeral, data: str) -> Event | Ephemeral | None:
@@ -61,6 +80,7 @@ class Seen:
 
         Raises:
             Gap: events are missing before it.
+            Replaced: it is of another task.
         """
         if isinstance(event, Event):
             return self._event(event)
@@ -81,11 +101,15 @@ class Seen:
         return event
 
     def _event(self, event: Event) -> Event | None:
+        if event.seq == self.last and not self.is_same:
+            if event.time != self._time:
+                raise Replaced
+            self.is_same = True
         if event.seq <= self.last:
             return None
         if event.seq != self.last + 1:
             raise Gap(f"event {event.seq} follows event {self.last}")
-        self.last = event.seq
+        self.last, self._time = event.seq, event.time
         self._others.clear()
         self._before.clear()
         if isinstance(event, ModelStarted):
@@ -116,12 +140,17 @@ class Gap(Exception):
     """A stream left events out."""
 
 
+class Replaced(Exception):
+    """The task was deleted, and another task was made with its id."""
+
+
 async def follow(
     connection: Connection, task_id: str, *, after: int = 0, deltas: bool = True
 ) -> AsyncGenerator[Event | Ephemeral]:
     """Yield the events of a task, and how it stands whenever that changes, until it is deleted.
 
-    A `TaskStood` of a task at rest comes behind the events up to that rest, as in a runner.
+    A `TaskStood` of a task at rest comes behind the events up to that rest, as in a runner. The stream also ends where
+    another task was made with the id. A `TaskStood` of that one may come before the end, if its journal is shorter.
 
     Args:
         connection: to the server.
@@ -136,8 +165,9 @@ async def follow(
     seen, attempts, is_open = Seen(after), Attempts(connection), False
     behind: int | None = None
     while True:
+        start = seen.start if behind is None else behind
         try:
-            streamed = _connected(connection, task_id, seen, attempts, deltas=deltas, behind=behind)
+            streamed = _connected(connection, task_id, seen, attempts, deltas=deltas, start=start)
             async with aclosing(streamed) as events:
                 async for event in events:
                     is_open = True
@@ -146,10 +176,14 @@ async def follow(
         except Refusal as refusal:
             if is_open and isinstance(refusal.error, TaskNotFound):
                 return  # it was deleted while no connection was there
-            if (head := refusal.head) is not None and head < seen.last and behind is None:
+            if (head := refusal.head) is not None and head < start and behind is None:
+                if not seen.is_empty:
+                    return  # a journal never shrinks: it is that of another task
                 behind = head  # the caller asks for what has not happened yet
                 continue
             await attempts.refused(refusal.error, refusal.response)
+        except Replaced:
+            return
         except (_Lost, Gap) as lost:
             await attempts.failed(lost)
         behind = None
@@ -161,21 +195,21 @@ class _Lost(Exception):
 
 
 async def _connected(
-    connection: Connection, task_id: str, seen: Seen, attempts: Attempts, *, deltas: bool, behind: int | None
+    connection: Connection, task_id: str, seen: Seen, attempts: Attempts, *, deltas: bool, start: int
 ) -> AsyncGenerator[Event | Ephemeral]:
     """Yield the events of one connection; return when the task is deleted, raise `_Lost` when the connection is lost.
 
-    The stream begins behind the event `behind`, else behind the last one that was seen.
+    The stream begins behind the event `start`.
     """
-    path = f"/v1/tasks/{quote(task_id, safe='')}/events"
+    path = f"/v1/tasks/{path_segment('task', task_id)}/events"
     frames = _frames(
         connection,
         path,
         [] if deltas else [("deltas", "false")],
-        seen.last if behind is None else behind,
+        start,
         attempts,
     )
-    rest: TaskStood | None = None
+    held: TaskStood | None = None
     async with aclosing(frames):
         async for frame in frames:
             if frame.event == "leaving":
@@ -183,12 +217,14 @@ async def _connected(
             event = event_in(frame.json())
             part = seen.new_part(event, frame.data) if event is not None else None
             if isinstance(part, TaskStood):  # the first one comes before the events up to it
-                rest = part if not part.driven and part.head > seen.last else None
-            if part is not None and part is not rest:
+                is_ahead = not part.driven and part.head > seen.last
+                is_unsure = not seen.is_same and part.head >= seen.last  # the event that tells comes next
+                held = part if is_ahead or is_unsure else None
+            if part is not None and part is not held:
                 yield part
-            if rest is not None and seen.last >= rest.head:
-                yield rest
-                rest = None
+            if held is not None and seen.is_same and (held.driven or seen.last >= held.head):
+                yield held
+                held = None
 
 
 async def _frames(
@@ -216,6 +252,8 @@ async def _frames(
 
 async def changes(connection: Connection) -> AsyncGenerator[TaskSummary]:
     """Yield each task that changes while a connection is there, as lists show it.
+
+    A deletion is not told, as in a runner.
 
     Raises:
         ServerUnavailable: no server answered for as long as the connection is patient.

@@ -16,11 +16,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar, cast
-from urllib.parse import quote
 
 from treadle.agents.agent import Agent
 from treadle.client.agents import AgentsHere
-from treadle.client.connection import Attempts, Connection, Reply
+from treadle.client.connection import Attempts, Connection, Reply, path_segment
 from treadle.client.following import changes, follow, until_rest
 from treadle.client.operations import ROWS, Row
 from treadle.client.streams import RemoteRun, RemoteStep, Way
@@ -149,7 +148,7 @@ class RemoteVerbs:
             return agent
         self.agents.add(agent)
         if options is not None and options.on_version_change == "refuse":
-            reply = await self.connection.request("GET", f"/v1/agents/{quote(agent.name, safe='')}")
+            reply = await self.connection.request("GET", f"/v1/agents/{path_segment('agent', agent.name)}")
             server = from_wire(AgentInfo, reply.document)
             if server.fingerprint != agent.fingerprint:
                 raise VersionRefused(
@@ -351,7 +350,7 @@ class RemoteVerbs:
             except (TaskMoved, TaskBusy) as error:
                 begun = await self._begun_after(given["task"], head) if attempts.failures else None
                 if begun is not None:  # a request began it, and the answer to that request was lost
-                    step_path = f"{path}/{quote(begun, safe='')}"
+                    step_path = f"{path}/{path_segment('step', begun)}"
                     return await self._waited(
                         _path(ROWS["result"].path, given) if "ready" in body else step_path
                     )
@@ -428,7 +427,7 @@ def _headers(given: Given, *, with_key: bool) -> dict[str, str]:
 
 def _path(template: str, given: Given) -> str:
     names = [part[1:-1] for part in template.split("/") if part.startswith("{")]
-    return "/v1/" + template.format(**{name: quote(str(given[name]), safe="") for name in names})
+    return "/v1/" + template.format(**{name: path_segment(name, str(given[name])) for name in names})
 
 
 def _below(location: str) -> str:

@@ -49,6 +49,9 @@ _QUOTING: Final = frozenset("'\"`\\")
 NEWEST: Final = "last"
 """What the command line calls the newest task."""
 
+_DOT_SEGMENTS: Final = frozenset((".", ".."))
+"""What HTTP clients remove from a path, also where it is quoted: no URL can end in one of these (RFC 3986, 5.2.4)."""
+
 _UNTYPED: Final = frozenset(("Cc", "Zl", "Zp"))
 """The categories of control characters and of line ends."""
 
@@ -456,6 +459,7 @@ def _input(name: str, value: Any) -> None:
 def _new_task_id(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless a new task may have this id: it is to be typed, and printed on one line."""
     identifier(name, value, most=MAX_TASK_ID)
+    _path_segment(name, value)
     if value == NEWEST:
         raise ConfigurationError(
             f"{name} must not be {NEWEST!r}: on the command line that means the newest task; take another id"
@@ -463,6 +467,20 @@ def _new_task_id(name: str, value: Any) -> None:
     if not value.isprintable() and any(category(each) in _UNTYPED for each in value):
         raise ConfigurationError(
             f"{name} must not hold control characters or line ends, got {shown(value)}; take another id"
+        )
+
+
+def _new_thread_id(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless a new thread may have this id."""
+    identifier(name, value)
+    _path_segment(name, value)
+
+
+def _path_segment(name: str, value: str) -> None:
+    """Raise `ConfigurationError` unless an id can stand in the path of a URL."""
+    if value in _DOT_SEGMENTS:
+        raise ConfigurationError(
+            f"{name} must not be {value!r}: HTTP clients remove that from a path; take another id"
         )
 
 
@@ -506,7 +524,9 @@ _OF_LISTS: Final[dict[str, Check | None]] = {
     "labels": text_by_text,
     "search": text,
 }
+_OF_NEW_THREADS: Final[dict[str, Check | None]] = {"thread_id": _new_thread_id}
 _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
+    **dict.fromkeys((*_NEW_RUNS, "import_thread"), _OF_NEW_THREADS),
     "list_tasks": _OF_LISTS,
     "count_tasks": _OF_LISTS,
     "usage": _OF_LISTS,
@@ -516,6 +536,6 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     "run_step": {"step": text},
     "skip_step": {"step": text},
     "export_tasks": {"to": None},
-    "fork": {"instructions": _instructions, "model": text},
+    "fork": {**_OF_NEW_THREADS, "instructions": _instructions, "model": text},
 }
 """Verbs in which a parameter of that name is something else."""

@@ -89,8 +89,9 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
     def changes(self) -> AsyncGenerator[TaskSummary, None]:
         """Yield each task that changes from now on, as lists show it: one that was created, driven on, stopped, ended.
 
-        Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told, and
-        no deletion. After a gap, such as a lost connection of the store, what changed meanwhile is told.
+        Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told.
+        After a gap, such as a lost connection of the store, what changed meanwhile is told. No deletion is told, since
+        a store does not name deleted tasks: a list that stays open has to ask for `list_tasks()` from time to time.
         """
         if not in_event_loop():
             raise MisusedVerb(

@@ -31,7 +31,7 @@ from treadle.server.calls import Answer, Call, at_rest, never, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
 from treadle.server.operations import Operation
 from treadle.server.problems import AGENTS_LISTED, Problem
-from treadle.server.reading import check_content, check_labels, check_model, check_options
+from treadle.server.reading import check_content, check_labels, check_model, check_options, is_known
 
 EXPORT_BYTES: Final = 4 << 20
 """Bytes of an export that are held in memory; a larger export is written to a temporary file until it is sent."""
@@ -64,15 +64,14 @@ def _next(operation: Operation, cursor: Any) -> dict[str, Any]:
 
 async def get_task(call: Call) -> Answer:
     """Return a task with its head as the ETag; nothing if the client has that."""
-    task = await call.runner.get_task(**call.arguments)
-    return _with_tag(call, task)
+    answer = _with_tag(await call.runner.get_task(**call.arguments))
+    if is_known(answer.headers["ETag"], call.request.headers):
+        return Answer(response=Response(status_code=304, headers=answer.headers))
+    return answer
 
 
-def _with_tag(call: Call, task: Task[Any]) -> Answer:
-    tag = f'"{task.head}"'
-    if call.request.headers.get("if-none-match") == tag:
-        return Answer(response=Response(status_code=304, headers={"ETag": tag}))
-    return Answer(task, headers={"ETag": tag})
+def _with_tag(task: Task[Any]) -> Answer:
+    return Answer(task, headers={"ETag": f'"{task.head}"'})
 
 
 async def get_result(call: Call) -> Answer:
@@ -218,7 +217,7 @@ async def create_task(call: Call) -> Answer:
         if await at_rest(call, task.task_id, until=never):
             return Answer(await runner.result(task.task_id), 200, location)
         return await call.accepted(task.task_id)
-    answer = _with_tag(call, task)
+    answer = _with_tag(task)
     answer.status = 200 if existed else 201
     answer.headers |= location
     return answer
@@ -287,7 +286,7 @@ async def fork(call: Call) -> Answer:
     if not existed:
         await call.service.quota.check(runner, call.tenant)
     task: Task[Any] = await call.done(lambda: runner.fork(**given, **call.extras()))
-    answer = _with_tag(call, task)
+    answer = _with_tag(task)
     answer.status = 200 if existed else 201
     answer.headers["Location"] = call.task_url(task.task_id)
     return answer

@@ -94,7 +94,7 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
     if operation.waits is not None:
         headers["Prefer"] = {"type": "string", "description": f"`wait=SECONDS`, at most {MAX_WAIT:g}"}
     if operation.checks_head:
-        headers["If-Match"] = {"type": "string", "pattern": '^"[0-9]{1,15}"$'}
+        headers["If-Match"] = {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'}
     if operation.repeats is not None:
         headers["Idempotency-Key"] = {"type": "string", "pattern": f"^[!-~]{{1,{MAX_KEY}}}$"}
     return parameters + [

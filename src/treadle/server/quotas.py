@@ -7,7 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final, get_args
+from weakref import WeakValueDictionary
 
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
@@ -37,7 +39,10 @@ class TaskQuota:
     def __init__(self, most: int) -> None:
         self._most = most
         self._counts: dict[str, _Count] = {}
-        self._counting: dict[str, asyncio.Lock] = {}
+        """counts of tenants, in the order in which they expire"""
+
+        self._counting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """a lock for each tenant whose tasks are being counted: it is there for as long as a request uses it"""
 
     async def check(self, runner: TaskRunner, tenant: str) -> None:
         """Count a new task; raises a `Problem` if there is no room for it.
@@ -49,8 +54,7 @@ class TaskQuota:
         async with self._counting.setdefault(tenant, asyncio.Lock()):
             count = self._counts.get(tenant)
             if count is None or count.until < time.monotonic():
-                tasks = (await runner.count_tasks(state=UNFINISHED)).tasks
-                count = self._counts[tenant] = _Count(tasks, time.monotonic() + COUNT_SECONDS)
+                count = self._new_count(tenant, (await runner.count_tasks(state=UNFINISHED)).tasks)
             if count.tasks >= self._most:
                 del self._counts[tenant]  # some may have ended: the next request counts
                 detail = (
@@ -58,6 +62,16 @@ class TaskQuota:
                 )
                 raise Problem(503, "TooManyTasks", detail, {"Retry-After": "5"})
             count.tasks += 1
+
+    def _new_count(self, tenant: str, tasks: int) -> _Count:
+        """Return a new count of a tenant; drop those that have expired."""
+        now = time.monotonic()
+        self._counts.pop(tenant, None)  # a new count expires last
+        expired = list(takewhile(lambda each: self._counts[each].until < now, self._counts))
+        for each in expired:
+            del self._counts[each]
+        count = self._counts[tenant] = _Count(tasks, now + COUNT_SECONDS)
+        return count
 
 
 class WaitQuota:

@@ -36,7 +36,8 @@ MOST_CALLER_TOOLS: Final = 256
 WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 """What a query may say for yes and no."""
 
-_TAG: Final = re.compile(r'"(\d{1,15})"')
+_TAG: Final = re.compile(r'(?:W/)?"(\d{1,15})"', re.ASCII)
+_OPAQUE_TAGS: Final = re.compile(r'"[^"]*"')
 _WAIT: Final = re.compile(r'(?i)wait\s*=\s*"?(\d{1,9})"?')
 _WHOLE: Final = re.compile(r"-?\d{1,18}")
 
@@ -144,19 +145,29 @@ def seconds_to_wait(operation: Operation, headers: Headers) -> float:
 
 
 def expected_head(operation: Operation, headers: Headers) -> int | None:
-    """Return the head that `If-Match` names, None for any.
+    """Return the head that `If-Match` names, None without one.
 
     Raises a `Problem` for what no `ETag` of a task is, and where the operation cannot check it.
     """
-    value = headers.get("if-match")
-    if value is None or value.strip() == "*":
+    values = headers.getlist("if-match")
+    if not values:
         return None
     if not operation.checks_head:
         raise Problem(400, "HeaderRefused", f"{operation.name} takes no `If-Match`")
-    tag = _TAG.fullmatch(value.strip())
+    # RFC 9110 compares `If-Match` strongly, so that a weak tag never matches. But proxies that compress a response
+    # weaken its tag. Ours is the head of a journal, equal for every representation: a weak one says as much.
+    tag = _TAG.fullmatch(",".join(values).strip())
     if tag is None:
-        raise Problem(400, "HeaderRefused", '`If-Match` must be the ETag of a task, such as "17"')
+        raise Problem(
+            400, "HeaderRefused", '`If-Match` must be the ETag of a task, such as "17": no list and no *'
+        )
     return int(tag[1])
+
+
+def is_known(tag: str, headers: Headers) -> bool:
+    """Return whether `If-None-Match` names a tag: in a list, as a weak one (RFC 9110, 13.1.2), or by `*`."""
+    values = ",".join(headers.getlist("if-none-match"))
+    return values.strip() == "*" or tag in _OPAQUE_TAGS.findall(values)
 
 
 def idempotency_key(operation: Operation, headers: Headers) -> str | None:
