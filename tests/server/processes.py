@@ -98,7 +98,7 @@ class ServerProcess:
         """Return this once it listens."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert '"url"' in line, line + self.log.read_text()
+        assert b'"url"' in line, f"{line!r} {self.log.read_text()}"
         self.url: str = json.loads(line)["url"]
         Thread(target=self._read, daemon=True).start()
         return self
