@@ -26,6 +26,7 @@ from treadle.errors import (
     ConfigurationError,
     IrreversibleStep,
     StepNotFound,
+    TaskBusy,
     TaskFinished,
     TaskMoved,
     TaskNotFound,
@@ -279,6 +280,25 @@ async def test_of_ten_of_one_command_over_two_runners_one_is_carried_out(store: 
         async with asyncio.timeout(20):
             await asyncio.gather(*[repeat(runner) for runner in (one, two) * 5])
         assert len(await only(one, task_id, kind)) == before + 1
+
+
+async def test_a_finalize_that_comes_again_while_the_first_is_under_way_waits_for_it(store: Any) -> None:
+    async with Runner(store) as one, Runner(store) as two:
+        task_id = await answered(one)
+        finalizing = [runner.finalize(task_id, command_id="c1") for runner in (one, two) * 3]
+        async with asyncio.timeout(20):
+            results = await asyncio.gather(*finalizing)
+        assert [result.state for result in results] == ["completed"] * 6
+        assert len(await only(one, task_id, "answer_finalized")) == 1
+
+
+async def test_a_finalize_does_not_wait_for_a_step_under_way(runner: Runner) -> None:
+    endless = Endless()
+    handle = await runner.start(endless.agent, "Go")
+    await endless.entered.wait()
+    with pytest.raises(TaskBusy):
+        await runner.finalize(handle.task_id, command_id="c1")
+    await handle.cancel()
 
 
 async def test_a_message_whose_sender_crashed_before_it_was_read_is_delivered_once(runner: Runner) -> None:
