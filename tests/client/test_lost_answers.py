@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.client.served import LosingProxy, client, served
-from treadle import Agent, Client, File, RunOptions, ScriptedModel, Text, tool
+from treadle import Agent, Client, File, Node, Pipeline, RunOptions, ScriptedModel, Text, tool
 from treadle.client import connection
 from treadle.errors import TaskBusy, TaskMoved
 from treadle.events import InputEdited, InputReceived
@@ -133,6 +133,24 @@ async def test_a_step_of_another_caller_is_not_taken_for_the_own_whose_request_w
             inputs = [event.parts for event in events if isinstance(event, InputReceived)]
             assert inputs == ([(Text(others_message),)] if others_message else [])
             assert (await ann.run_step(task, input=message)).step.index == 2
+
+
+async def test_a_step_is_not_taken_for_the_one_beside_it_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [Node(name, "note", input={"line": name}, after=()) for name in ("first", "here", "there")]
+    beside = Agent(ScriptedModel([]), name="clerk", tools=[note], worker=Pipeline(nodes))
+    with served(beside, auth=by_token) as url:
+        async with client(url, token="ann") as ann, client(url, token="ben") as ben:
+            task = (await ann.create_task(cast("Any", "clerk"), "Note it.")).task_id
+            await ann.run_step(task)  # the others are planned with it
+            first, second = [
+                step.step_id for step in await ann.get_upcoming_steps(task) if step.status != "blocked"
+            ]
+            losing(monkeypatch, meanwhile=lambda: ben.run_step(task, step=first), sent=False)
+            with pytest.raises(TaskMoved):
+                await ann.run_step(task, step=second)
+            assert (await ann.run_step(task, step=second)).step.step_id == second
 
 
 async def test_a_step_whose_request_was_lost_is_not_begun_by_a_resume(

@@ -364,7 +364,7 @@ class RemoteVerbs:
             except (TaskMoved, TaskBusy) as error:
                 since = await self._until_step(given["task"], head) if attempts.failures else []
                 begun = since[-1] if since else None
-                if isinstance(begun, StepStarted) and await self._is_own(since, given.get("input")):
+                if isinstance(begun, StepStarted) and await self._is_own(since, begun, given):
                     step_path = f"{path}/{quote(begun.step, safe='')}"
                     return await self._waited(
                         _path(ROWS["result"].path, given) if "ready" in body else step_path
@@ -385,9 +385,11 @@ class RemoteVerbs:
                 break
         return events
 
-    async def _is_own(self, since: list[Event], message: Any) -> bool:
-        """Whether a request of this client with this input may have begun the step that ends some events."""
-        name = await self._own_name()
+    async def _is_own(self, since: list[Event], begun: StepStarted, given: Given) -> bool:
+        """Whether a request with these arguments may have begun the step that ends some events."""
+        if given.get("step") not in (None, begun.step):
+            return False
+        name, message = await self._own_name(), given.get("input")
         parts = () if message is None else await asyncio.to_thread(load_parts, parts_of(message))
         inputs = [event.parts for event in since if isinstance(event, InputReceived) and _is_input(event)]
         if inputs != ([parts] if parts else []):
