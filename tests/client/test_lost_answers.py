@@ -2,17 +2,20 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx2
 import pytest
 
 from tests.client.served import LosingProxy, client, served
-from treadle import Agent, Client, RunOptions, ScriptedModel, Text, tool
+from treadle import Agent, Client, File, Node, Pipeline, RunOptions, ScriptedModel, Text, tool
 from treadle.client import connection
 from treadle.errors import TaskBusy, TaskMoved
-from treadle.events import InputEdited
+from treadle.events import InputEdited, InputReceived
 from treadle.llm.scripted import call, text
+from treadle.server import ADMIN, Principal
 from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +84,100 @@ async def test_nothing_is_done_twice_when_answers_are_lost(
             assert (kinds["input_received"], kinds["step_completed"], kinds["rewound"]) == (2, 2, 1)
             assert (kinds["cancel_requested"], kinds["task_ended"], kinds["command_rejected"]) == (1, 1, 0)
     assert proxy.lost == 7 * losses
+
+
+def by_token(connection: Any) -> Principal | None:
+    """Know each principal by its name, which is its token."""
+    return Principal(connection.headers.get("authorization", "").removeprefix("Bearer "), scopes=ADMIN)
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, *, meanwhile: Callable[[], Awaitable[Any]], sent: bool) -> None:
+    """Lose the first request of a step, or its answer if it is `sent`; something else is done meanwhile."""
+    monkeypatch.setattr(connection, "FIRST_PAUSE", 0.01)
+    request, losses = httpx2.AsyncClient.request, [httpx2.ConnectError("the network is away")]
+
+    async def lossy(self: httpx2.AsyncClient, method: str, url: str, **more: Any) -> Any:
+        if not (method == "POST" and url.endswith("/steps") and losses):
+            return await request(self, method, url, **more)
+        error = losses.pop()
+        if sent:
+            await request(self, method, url, **more)
+        await meanwhile()
+        raise error
+
+    monkeypatch.setattr(httpx2.AsyncClient, "request", lossy)
+
+
+@pytest.mark.parametrize(
+    ("other", "message", "others_message"),
+    [
+        ("ben", "Stop.", None),
+        ("ben", "Stop.", "Stop."),
+        ("ben", None, "Go on."),
+        ("ann", "Stop.", None),
+        ("ann", "Stop.", "Go on."),
+        ("ann", None, "Go on."),
+    ],
+)
+async def test_a_step_of_another_caller_is_not_taken_for_the_own_whose_request_was_lost(
+    monkeypatch: pytest.MonkeyPatch, other: str, message: str | None, others_message: str | None
+) -> None:
+    with served(agent(), auth=by_token) as url:
+        async with client(url, token="ann") as ann, client(url, token=other) as ben:
+            task = (await ann.create_task(cast("Any", "clerk"), "Note it.")).task_id
+            losing(monkeypatch, meanwhile=lambda: ben.run_step(task, input=others_message), sent=False)
+            with pytest.raises(TaskMoved) as moved:
+                await ann.run_step(task, input=message)
+            assert moved.value.head == (await ann.get_task(task)).head
+            events = [event async for event in await ann.get_events(task)]
+            inputs = [event.parts for event in events if isinstance(event, InputReceived)]
+            assert inputs == ([(Text(others_message),)] if others_message else [])
+            assert (await ann.run_step(task, input=message)).step.index == 2
+
+
+async def test_a_step_is_not_taken_for_the_one_beside_it_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [Node(name, "note", input={"line": name}, after=()) for name in ("first", "here", "there")]
+    beside = Agent(ScriptedModel([]), name="clerk", tools=[note], worker=Pipeline(nodes))
+    with served(beside, auth=by_token) as url:
+        async with client(url, token="ann") as ann, client(url, token="ben") as ben:
+            task = (await ann.create_task(cast("Any", "clerk"), "Note it.")).task_id
+            await ann.run_step(task)  # the others are planned with it
+            first, second = [
+                step.step_id for step in await ann.get_upcoming_steps(task) if step.status != "blocked"
+            ]
+            losing(monkeypatch, meanwhile=lambda: ben.run_step(task, step=first), sent=False)
+            with pytest.raises(TaskMoved):
+                await ann.run_step(task, step=second)
+            assert (await ann.run_step(task, step=second)).step.step_id == second
+
+
+async def test_a_step_whose_request_was_lost_is_not_begun_by_a_resume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with served(agent(), auth=by_token) as url:
+        async with client(url, token="ann") as ann, client(url, token="ben") as ben:
+            task = (await ann.create_task(cast("Any", "clerk"), "Note it.")).task_id
+            losing(monkeypatch, meanwhile=lambda: ben.resume(task), sent=False)
+            with pytest.raises((TaskMoved, TaskBusy)):
+                await ann.run_step(task)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [None, "Go on.", [File(data=bytes(range(256)), media_type="application/pdf"), "Read it."]],
+    ids=["no input", "text", "file"],
+)
+async def test_the_own_step_is_known_again_when_its_answer_was_lost(
+    monkeypatch: pytest.MonkeyPatch, message: Any
+) -> None:
+    with served(agent(), auth=by_token) as url:
+        async with client(url, token="ann") as ann, client(url, token="ben") as ben:
+            task = (await ann.create_task(cast("Any", "clerk"), "Note it.")).task_id
+            losing(monkeypatch, meanwhile=lambda: ben.send(task, "And this."), sent=True)
+            assert (await ann.run_step(task, input=message)).step.index == 1
+            assert (await ann.get_task(task)).steps == 1
 
 
 async def edited(remote: Client, task: str, text: str, head: int) -> bool:

@@ -11,6 +11,7 @@ from treadle import (
     Agent,
     Breakpoint,
     CallerTool,
+    File,
     Happened,
     Message,
     NotHappened,
@@ -18,14 +19,18 @@ from treadle import (
     RunOptions,
     ScriptedModel,
     Text,
+    ToolCall,
     ToolContext,
+    ToolResult,
     tool,
+    untrusted,
 )
 from treadle.errors import (
     AlreadyDecided,
     ConfigurationError,
     IrreversibleStep,
     StepNotFound,
+    TaskBusy,
     TaskFinished,
     TaskMoved,
     TaskNotFound,
@@ -281,6 +286,25 @@ async def test_of_ten_of_one_command_over_two_runners_one_is_carried_out(store: 
         assert len(await only(one, task_id, kind)) == before + 1
 
 
+async def test_a_finalize_that_comes_again_while_the_first_is_under_way_waits_for_it(store: Any) -> None:
+    async with Runner(store) as one, Runner(store) as two:
+        task_id = await answered(one)
+        finalizing = [runner.finalize(task_id, command_id="c1") for runner in (one, two) * 3]
+        async with asyncio.timeout(20):
+            results = await asyncio.gather(*finalizing)
+        assert [result.state for result in results] == ["completed"] * 6
+        assert len(await only(one, task_id, "answer_finalized")) == 1
+
+
+async def test_a_finalize_does_not_wait_for_a_step_under_way(runner: Runner) -> None:
+    endless = Endless()
+    handle = await runner.start(endless.agent, "Go")
+    await endless.entered.wait()
+    with pytest.raises(TaskBusy):
+        await runner.finalize(handle.task_id, command_id="c1")
+    await handle.cancel()
+
+
 async def test_a_message_whose_sender_crashed_before_it_was_read_is_delivered_once(runner: Runner) -> None:
     task_id = await stepped(runner)
     await runner.store.post(task_id, InboxItem("command-1-c1", "send", {"parts": ["And?"]}, 0))
@@ -471,6 +495,135 @@ async def test_a_failure_with_the_id_of_a_result_is_not_taken_for_done(runner: R
         await runner.fail("s1-0", "It is dark.", task=task_id, command_id="c1")
 
 
+async def backgrounded(runner: Runner) -> str:
+    """Return a task with a call in the background, whose ticket is the task's label."""
+    tickets: list[str] = []
+
+    @tool(background=True, idempotent=True)
+    async def grow(ctx: ToolContext[None]) -> Any:
+        """Grow."""
+        tickets.append(ctx.ticket)
+        return ctx.background(expires=60)
+
+    agent = Agent(ScriptedModel([call("grow"), "It grows.", "Grown."]), name="farmer", tools=[grow])
+    task_id = (await runner.run(agent, "Grow")).task_id
+    TICKETS[task_id] = tickets[0]
+    return task_id
+
+
+async def twice_stepped(runner: Runner) -> str:
+    """Return a task with two steps done."""
+    task_id = await stepped(runner)
+    await runner.run_step(task_id)
+    return task_id
+
+
+TICKETS: dict[str, str] = {}
+"""The tickets of the tasks of `backgrounded`."""
+
+OTHER_CONTENT: dict[str, tuple[Callable[[Runner], Awaitable[str]], Verb, Verb]] = {
+    "send": (
+        stepped,
+        lambda runner, task: runner.send(task, "One", command_id="c1"),
+        lambda runner, task: runner.send(task, "Two", command_id="c1"),
+    ),
+    "send in another role": (
+        stepped,
+        lambda runner, task: runner.send(task, "One", command_id="c1"),
+        lambda runner, task: runner.send(task, "One", role="observation", command_id="c1"),
+    ),
+    "edit_step": (
+        stepped,
+        lambda runner, task: runner.edit_step(task, "One", command_id="c1"),
+        lambda runner, task: runner.edit_step(task, "Two", command_id="c1"),
+    ),
+    "edit_call": (
+        proposed_call,
+        lambda runner, task: runner.edit_call(task, "s1-0", {"a": 1, "b": 2}, command_id="c1"),
+        lambda runner, task: runner.edit_call(task, "s1-0", {"a": 2, "b": 1}, command_id="c1"),
+    ),
+    "skip_step": (
+        failed_step,
+        lambda runner, task: runner.skip_step(task, command_id="c1"),
+        lambda runner, task: runner.skip_step(task, step="s2", command_id="c1"),
+    ),
+    "undo_step": (
+        twice_stepped,
+        lambda runner, task: runner.undo_step(task, to=1, command_id="c1"),
+        lambda runner, task: runner.undo_step(task, to=0, command_id="c1"),
+    ),
+    "settle": (
+        unknown_outcome,
+        lambda runner, task: runner.settle(task, "s1-0", Happened("worked"), command_id="c1"),
+        lambda runner, task: runner.settle(task, "s1-0", NotHappened(), command_id="c1"),
+    ),
+    "approve": (
+        asked,
+        lambda runner, task: runner.approve(task, command_id="c1"),
+        lambda runner, task: runner.approve(task, arguments={"amount": 4}, command_id="c1"),
+    ),
+    "answer": (
+        questioned,
+        lambda runner, task: runner.answer(task, value="this", command_id="c1"),
+        lambda runner, task: runner.answer(task, value="that", command_id="c1"),
+    ),
+    "complete": (
+        backgrounded,
+        lambda runner, task: runner.complete(TICKETS[task], "all", command_id="c1"),
+        lambda runner, task: runner.complete(TICKETS[task], "half", command_id="c1"),
+    ),
+    "progress": (
+        backgrounded,
+        lambda runner, task: runner.progress(TICKETS[task], "half", command_id="c1"),
+        lambda runner, task: runner.progress(TICKETS[task], "all", command_id="c1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONTENT)
+async def test_an_id_that_comes_again_with_other_content_is_refused_and_not_taken_for_done(
+    runner: Runner, name: str
+) -> None:
+    prepare, first, second = OTHER_CONTENT[name]
+    task_id = await prepare(runner)
+    await first(runner, task_id)
+    before = await kinds(runner, task_id)
+    with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
+        await second(runner, task_id)
+    assert await kinds(runner, task_id) == before
+    await first(runner, task_id)
+    assert await kinds(runner, task_id) == before, "the first one may still be repeated"
+
+
+@pytest.mark.parametrize("verb", ["send", "edit_step"])
+async def test_an_id_is_refused_while_a_message_of_that_id_is_unread(runner: Runner, verb: str) -> None:
+    """The task did not hear the second message, and both senders heard that theirs was sent."""
+    task_id = await stepped(runner)
+    item = InboxItem("command-1-c1", "send", {"parts": ["One"], "role": "user", "observation": False}, 0)
+    await runner.store.post(task_id, item)
+    with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
+        await getattr(runner, verb)(task_id, "Two", command_id="c1")
+    await runner.send(task_id, "One", command_id="c1")
+    (received,) = await only(runner, task_id, "input_received")
+    assert received.parts == (Text("One"),)
+
+
+async def test_a_message_of_any_content_may_be_sent_again(store: Any) -> None:
+    async with Runner(store) as one, Runner(store) as two:
+        task_id = await stepped(one)
+        messages: list[Any] = [
+            [File(data=bytes(range(256)) * 400, media_type="application/pdf"), "And this."],
+            untrusted("Hi", origin="mail"),
+            "\U0001f600 caf\u00e9 \0",
+        ]
+        for number, message in enumerate(messages):
+            for runner in (one, two, one):
+                await runner.send(task_id, message, role="observation", command_id=f"c{number}")
+                await runner.edit_step(task_id, message, command_id=f"e{number}")
+        assert len(await only(one, task_id, "input_received")) == len(messages)
+        assert len(await only(one, task_id, "input_edited")) == len(messages)
+
+
 async def test_an_id_that_looks_like_one_of_a_driver_is_none(runner: Runner) -> None:
     task_id = await stepped(runner)
     await runner.send(task_id, "And?", command_id="survived-1")
@@ -542,11 +695,19 @@ async def test_progress_of_a_call_is_told_once_and_may_be_repeated_after_its_end
 
 
 async def test_messages_are_imported_once(runner: Runner) -> None:
-    messages = [Message("user", (Text("Hi"),))]
+    asking = Message("assistant", (ToolCall("t1", "look", {"at": [1, 2.0, None]}),))
+    told = Message("tool", (ToolResult("t1", "look", (Text("Seen."),)),))
+    messages = [Message("user", (Text("Hi"),)), asking, told]
     first = await runner.import_thread("talk", messages, command_id="c1")
     assert await runner.import_thread("talk", messages, command_id="c1") == first
     assert await runner.import_thread("other", messages, command_id="c1") != first
-    assert [len(await runner.get_thread(thread)) for thread in ("talk", "other")] == [1, 1]
+    assert [len(await runner.get_thread(thread)) for thread in ("talk", "other")] == [3, 3]
+
+
+async def test_other_messages_are_not_taken_for_those_imported_under_their_id(runner: Runner) -> None:
+    await runner.import_thread("talk", [Message("user", (Text("Hi"),))], command_id="c1")
+    with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
+        await runner.import_thread("talk", [Message("user", (Text("Bye"),))], command_id="c1")
 
 
 # -------------------------------------------------------------------------------------- arguments

@@ -117,6 +117,23 @@ async def test_a_step_that_failed_is_a_result():
         assert (await client.json("POST", f"{TASK}/steps", {}, Prefer="wait=5"))["output"] == "done"
 
 
+async def test_a_request_for_all_ready_steps_runs_none_once_the_task_has_moved():
+    async with serving() as api, Client(api) as client:
+        await client.json("POST", "/v1/tasks", NEW, status=201)
+        tag = (await client.get(TASK)).headers["etag"]
+        headers = {"If-Match": tag, "Prefer": "wait=5"}
+        ran = [await client.post(f"{TASK}/steps", json={"ready": True}, headers=headers) for _ in range(2)]
+        assert [response.status_code for response in ran] == [200, 412]
+        assert (await client.json("GET", TASK))["steps"] == 1
+
+
+async def test_a_key_that_comes_again_with_another_message_is_refused_and_no_message_is_lost():
+    async with serving() as api, Client(api) as client:
+        await client.json("POST", "/v1/tasks", NEW, status=201)
+        for text, status in [("one", 204), ("two", 422), ("one", 204)]:
+            await client.json("POST", f"{TASK}/send", {"message": text}, status=status, Idempotency_Key="s")
+
+
 async def test_the_first_of_two_edits_on_the_same_head_wins():
     async with serving() as api, Client(api) as client:
         await client.json("POST", "/v1/tasks", NEW, status=201)

@@ -23,7 +23,7 @@ from treadle.client.connection import Attempts, Connection, Reply, path_segment
 from treadle.client.following import changes, follow, until_rest
 from treadle.client.operations import ROWS, Row
 from treadle.client.streams import RemoteRun, RemoteStep, Way
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import Ephemeral, Event, InputReceived, Resumed, StepStarted
 from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
 from treadle.core.wire import from_wire, to_wire
@@ -118,12 +118,16 @@ class RemoteVerbs:
             self.agents.add(given["agent"])
         if given.get("by") is None or verb == "usage":
             return
+        if given["by"] != (name := await self._own_name()):
+            raise ConfigurationError(
+                f"{verb}: by must be {name!r}, whose token this client has, got {given['by']!r}; leave it out"
+            )
+
+    async def _own_name(self) -> str:
+        """Return the name of the principal whose token this client has: events have it as `by`."""
         if self._name is None:
             self._name = str((await self.connection.request("GET", "/v1/me")).document["name"])
-        if given["by"] != self._name:
-            raise ConfigurationError(
-                f"{verb}: by must be {self._name!r}, whose token this client has, got {given['by']!r}; leave it out"
-            )
+        return self._name
 
     async def _body(self, verb: str, row: Row, given: Given) -> dict[str, Json] | None:
         if row.body is None:
@@ -331,7 +335,16 @@ class RemoteVerbs:
         return await self._or_interrupted(work, given["task"])
 
     async def _step(self, given: Given, body: dict[str, Json]) -> Reply:
-        """Send the request of a step: sent again, it runs none, since it names the event that it follows."""
+        """Send the request of a step: sent again, it runs none, since it names the event that it follows.
+
+        If a response was lost and the task has moved, the events up to the next step tell whether this client began it.
+        With input, the step is its own only if it read that very input from the same principal. Two limits remain: two
+        clients of one principal that send the same input after the same event both get the one step that read it, and
+        two clients that send no input after the same event both get the one step that ran.
+
+        Raises:
+            TaskMoved: another caller's step, or input without a step, follows the event.
+        """
         if given.get("input") is not None:
             body["input"] = await _content(given["input"])
         path, expect, attempts = (
@@ -348,22 +361,45 @@ class RemoteVerbs:
                 )
                 return reply if reply.status != 202 else await self._waited(_below(reply.location))
             except (TaskMoved, TaskBusy) as error:
-                begun = await self._begun_after(given["task"], head) if attempts.failures else None
-                if begun is not None:  # a request began it, and the answer to that request was lost
-                    step_path = f"{path}/{path_segment('step', begun)}"
+                since = await self._until_step(given["task"], head) if attempts.failures else []
+                begun = since[-1] if since else None
+                if isinstance(begun, StepStarted) and await self._is_own(since, begun, given):
+                    step_path = f"{path}/{path_segment('step', begun.step)}"
                     return await self._waited(
                         _path(ROWS["result"].path, given) if "ready" in body else step_path
                     )
-                if expect is not None or not isinstance(error, TaskMoved):
+                may_be_repeated = not any(
+                    isinstance(event, StepStarted) or _is_input(event) for event in since
+                )
+                if expect is not None or not isinstance(error, TaskMoved) or not may_be_repeated:
                     raise
             attempts, head = Attempts(self.connection), await self._head(given["task"])
 
-    async def _begun_after(self, task_id: str, seq: int) -> str | None:
-        """Return the step that began behind an event; None if none did."""
-        page = await self.call(
-            "get_events", {"task": task_id, "after": seq, "limit": 100, "kinds": "step_started"}
-        )
-        return page.items[0].step if page.items else None
+    async def _until_step(self, task_id: str, seq: int) -> list[Event]:
+        """Return the events behind an event, up to the first step that began there."""
+        events = list[Event]()
+        async for event in await self.call("get_events", {"task": task_id, "after": seq, "limit": 100}):
+            events.append(event)
+            if isinstance(event, StepStarted):
+                break
+        return events
+
+    async def _is_own(self, since: list[Event], begun: StepStarted, given: Given) -> bool:
+        """Whether a request with these arguments may have begun the step that ends some events."""
+        if given.get("step") not in (None, begun.step):
+            return False
+        name, message = await self._own_name(), given.get("input")
+        parts = () if message is None else await asyncio.to_thread(load_parts, parts_of(message))
+        inputs = [event.parts for event in since if isinstance(event, InputReceived) and _is_input(event)]
+        if inputs != ([parts] if parts else []):
+            return False
+        for event in since:
+            is_sent = isinstance(event, InputReceived) and not _is_input(event)
+            is_of_another = getattr(event, "by", None) not in (None, name)
+            is_resume = isinstance(event, Resumed) and event.inbox is not None
+            if is_resume or (is_of_another and not is_sent):
+                return False
+        return True
 
     def stream_step(self, given: Given) -> RemoteStep[Any]:
         """Return a step with its events."""
@@ -462,6 +498,11 @@ def _set_fields(document: Json) -> Json:
         return document
     fields = {name: _set_fields(value) for name, value in cast("dict[str, Json]", document).items()}
     return {name: value for name, value in fields.items() if value is not None and value != {}}
+
+
+def _is_input(event: Event) -> bool:
+    """Whether an event is the input of a step, and not a message that was sent to the task."""
+    return isinstance(event, InputReceived) and event.inbox is None
 
 
 def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:

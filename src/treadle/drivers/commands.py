@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 WINDOW: Final = 200
 """How many events are read at a time to find the one that a command became, the newest first."""
+
+
+NOT_CONTENT: Final = frozenset({"by", "expect", "reason", "wanted"})
+"""Data of a command that may differ in a repeat: its caller, what that saw before, why, and who is to drive."""
 
 
 class CarriedOut(Exception):
@@ -98,11 +103,10 @@ class TaskCommands:
         is sent, since a task that ends dismisses what it has not read.
         """
         item_id = new_id() if command_id is None else ids.command_item_id(command_id, number)
-        if self._vault.hide_in is not None:
-            data = self._vault.known.hide_data(data)
-        is_new = await self._store.post(task_id, InboxItem(item_id, kind, data, self._clock()))
-        if not is_new:
-            await self.check_new(task_id, command_id)
+        data = self.without_secrets(data)
+        item = InboxItem(item_id, kind, data, self._clock())
+        if not await self._store.post(task_id, item):
+            await self._check_repeat(task_id, command_id, item)
         if row is not None and self._owned.is_driven(row):
             self._owned.read_inbox_soon(task_id)
             return item_id
@@ -155,19 +159,62 @@ class TaskCommands:
             raise of_another(task_id, command_id, event)
         return await repeated(event)
 
-    async def note(self, owned: OwnedTask, command_id: str | None) -> str | None:
+    async def note(
+        self, owned: OwnedTask, command_id: str | None, *, sent_as: str | None = None
+    ) -> str | None:
         """Note the id of a command that its caller carries out as the owner; return the inbox id for its events.
 
         The commit of an event that names the inbox id takes it from the inbox. If none is committed, it is dismissed.
-        Raises `CarriedOut` if a command of that id was carried out before.
+
+        Args:
+            owned: the task.
+            command_id: the id that the caller chose; None if it chose none.
+            sent_as: the kind of item by which the same command is sent to a driver, if it ever is.
+
+        Raises:
+            CarriedOut: a command of that id was carried out before.
+            ConfigurationError: another command of that id is still unread.
         """
         if command_id is None:
             return None
         item_id = ids.command_item_id(command_id)
-        is_new = await self._store.post(owned.state.task_id, InboxItem(item_id, NOTED, {}, self._clock()))
-        if not is_new:
-            await self.check_new(owned.state.task_id, command_id)
+        task_id, now = owned.state.task_id, self._clock()
+        if not await self._store.post(task_id, InboxItem(item_id, NOTED, {}, now)):
+            await self._check_repeat(task_id, command_id, InboxItem(item_id, sent_as or "", {}, now))
         return item_id
+
+    async def _check_repeat(self, task_id: str, command_id: str | None, item: InboxItem) -> None:
+        """Raise `CarriedOut` if the command of an item was carried out before.
+
+        Raises `ConfigurationError` if another command of its id is still unread.
+        """
+        # The inbox first: what is not there any more is in the journal by now.
+        unread = [each for each in await self._store.inbox(task_id) if each.item_id == item.item_id]
+        if unread and not _may_be_one(unread[0], item):
+            raise ConfigurationError(
+                f"task {task_id}: command_id {command_id!r} belongs to another command, the {unread[0].kind} that "
+                "the task is about to read: take another id"
+            )
+        await self.check_new(task_id, command_id)
+
+    def check_same(
+        self, task_id: str, command_id: str | None, event: e.Event, recorded: Any, content: Any
+    ) -> None:
+        """Raise `ConfigurationError` if a repeated command has other content than the first of its id.
+
+        Args:
+            task_id: the task.
+            command_id: the id of both.
+            event: what the first one became.
+            recorded: the content that the event holds, as JSON data.
+            content: that of the repeated command.
+        """
+        if not _is_same(recorded, self.without_secrets(content)):
+            raise of_another(task_id, command_id, event)
+
+    def without_secrets(self, data: Any) -> Any:
+        """Return the content of a command as it is sent: without the secrets that this process knows."""
+        return data if self._vault.hide_in is None else self._vault.known.hide_data(data)
 
     async def check_new(self, task_id: str, command_id: str | None) -> None:
         """Raise `CarriedOut` if a command of this id was carried out before."""
@@ -282,3 +329,16 @@ class TaskCommands:
                     paused.add((row.task_id, row.epoch))
                 paused |= await self.paused_below(row.task_id)
         return paused
+
+
+def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
+    """Whether two items of one id may be the same command. A note says of its command only that it has the id."""
+    if NOTED in (unread.kind, item.kind):
+        return True
+    content = (unread.data.keys() & item.data.keys()) - NOT_CONTENT
+    return unread.kind == item.kind and all(_is_same(unread.data[name], item.data[name]) for name in content)
+
+
+def _is_same(a: Json, b: Json) -> bool:
+    """Whether two values are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)

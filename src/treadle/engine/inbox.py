@@ -13,6 +13,7 @@ from treadle.core import events as e
 from treadle.core.codec import END_OF_TIME, check_fit, decode_part
 from treadle.core.ids import approved_call, is_undo, undone_call
 from treadle.core.json_schema import misfit
+from treadle.core.messages import copied
 from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
 from treadle.engine.approval_binding import may_decide
@@ -194,7 +195,7 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
         case "resume":
             return e.Resumed(by, inbox)
         case "send":
-            parts = tuple([decode_part(part) for part in data["parts"]])
+            parts = tuple([decode_part(part) for part in copied(data["parts"])])
             return e.InputReceived(parts, data.get("role", "user"), data.get("observation", False), by, inbox)
         case "settle":
             return _settled(state, item)

@@ -84,11 +84,6 @@ class _Verdict:
             return data | {"reason": self.reason, "stop": self.stop}
         return data | {"value": self.value}
 
-    def brought(self, event: e.Event) -> bool:
-        """Whether an event is an answer of this kind, a result or an error, to a call of a tool of the caller."""
-        ours, theirs = self.value, event.value if isinstance(event, e.QuestionAnswered) else None
-        return isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys()
-
     def is_that_of(self, answer: Answer) -> bool:
         """Whether an answer says the same; its reason and the name of the approver do not matter."""
         if isinstance(answer, e.QuestionAnswered):
@@ -328,7 +323,13 @@ class ApprovalVerbs(ControlVerbs):
         async def decided(event: e.Event) -> None:
             if isinstance(event, e.CommandRejected):
                 raise AlreadyDecided(f"task {task_id}: {event.reason}", task_id=task_id)
-            if verdict.brings and not verdict.brought(event):
+            assert isinstance(event, Answer), "no other kind is asked for"
+            same = replace(
+                verdict,
+                value=self._commands.without_secrets(verdict.value),
+                arguments=self._commands.without_secrets(verdict.arguments),
+            )
+            if not same.is_that_of(event) or request_id not in (None, _request_of(event)):
                 raise of_another(task_id, command_id, event)
 
         await self._commands.once(

@@ -146,6 +146,14 @@ class BackgroundVerbs(ApprovalVerbs):
         async def told(event: e.Event) -> None:
             if isinstance(event, e.CommandRejected):
                 _check_told(*await self._holder(task_id, digest), kind, value)
+                return
+            assert isinstance(event, (e.TicketCompleted, e.TicketFailed, e.TicketProgressed)), (
+                "no other kind is asked for"
+            )
+            self._commands.check_same(task_id, command_id, event, _told_by(event), value)
+            with suppress(TicketNotFound):  # an undo has taken its call back
+                _, call = await self._holder(task_id, digest)
+                self._commands.check_same(task_id, command_id, event, event.call, call.id)
 
         await self._commands.once(
             task_id,
@@ -215,6 +223,13 @@ def _is_call(ticket: Any) -> bool:
     return (
         isinstance(ticket, str) and bool(ticket) and (is_question(ticket) or task_of_ticket(ticket) is None)
     )
+
+
+def _told_by(event: e.TicketCompleted | e.TicketFailed | e.TicketProgressed) -> Json:
+    """Return what the holder of a ticket told."""
+    if isinstance(event, e.TicketProgressed):
+        return event.value
+    return event.output if isinstance(event, e.TicketCompleted) else event.error
 
 
 def _is_closed(call: CallState) -> bool:

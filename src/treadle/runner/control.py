@@ -14,7 +14,7 @@ from treadle.core.checks import Check, check_edit
 from treadle.core.events import END_STATES
 from treadle.core.ids import is_undo, undone_call
 from treadle.core.journal import events_with_epochs
-from treadle.core.messages import Json, copied
+from treadle.core.messages import Content, Json, copied
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.stop_requests import StopKind
@@ -69,15 +69,23 @@ class ControlVerbs(ViewVerbs):
         """
         parts = self._load_parts(parts_of(message))
         task_id = id_of(task)
-        data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
+        data: dict[str, Json] = {"parts": encoded(parts), "by": by}
         data["role"] = "user" if role == "observation" else role
         data["observation"] = role == "observation"
+
+        async def sent(event: e.Event) -> None:
+            assert isinstance(event, e.InputReceived), "no other kind is asked for"
+            recorded = [encoded(event.parts), event.role, event.observation]
+            self._commands.check_same(
+                task_id, command_id, event, recorded, [data["parts"], data["role"], data["observation"]]
+            )
+
         await self._commands.once(
             task_id,
             command_id,
             (e.InputReceived,),
             lambda: self._send(task_id, data, by, command_id),
-            self._commands.was_done,
+            sent,
         )
 
     async def _send(
@@ -152,6 +160,8 @@ class ControlVerbs(ViewVerbs):
                 return upcoming_steps(state)[0]  # before commands that arrive meanwhile are read
 
         async def edited(event: e.Event) -> StepInfo:
+            assert isinstance(event, e.InputEdited), "no other kind is asked for"
+            self._commands.check_same(task_id, command_id, event, encoded(event.parts), encoded(parts))
             return upcoming_steps(await self._cache.state_at(task_id, event.seq))[0]
 
         return await self._commands.once(task_id, command_id, (e.InputEdited,), edit, edited)
@@ -202,7 +212,12 @@ class ControlVerbs(ViewVerbs):
                 edited = e.CallEdited(call.step, call_id, arguments, call.arguments, by, inbox)
                 owned.writer.record(edited, inbox)
 
-        await self._commands.once(task_id, command_id, (e.CallEdited,), edit, self._commands.was_done)
+        async def edited(event: e.Event) -> None:
+            assert isinstance(event, e.CallEdited), "no other kind is asked for"
+            recorded: Json = [event.call, event.arguments]
+            self._commands.check_same(task_id, command_id, event, recorded, [call_id, arguments])
+
+        await self._commands.once(task_id, command_id, (e.CallEdited,), edit, edited)
 
     def _check_arguments(
         self, state: TaskState, call: CallState | Check, arguments: dict[str, Json], verb: str
@@ -274,7 +289,11 @@ class ControlVerbs(ViewVerbs):
                     await reopen(self._store, owned, "skip_step", by)
                 owned.writer.record(e.StepSkipped(failed[0].id, by, inbox), inbox)
 
-        await self._commands.once(task_id, command_id, (e.StepSkipped,), skip, self._commands.was_done)
+        async def skipped(event: e.Event) -> None:
+            assert isinstance(event, e.StepSkipped), "no other kind is asked for"
+            self._commands.check_same(task_id, command_id, event, event.step, step or event.step)
+
+        await self._commands.once(task_id, command_id, (e.StepSkipped,), skip, skipped)
 
     @verb
     async def pause(
@@ -377,6 +396,11 @@ class ControlVerbs(ViewVerbs):
         async def settled(event: e.Event) -> None:
             if isinstance(event, e.CommandRejected):
                 await self._check_settled(await self._maker_of(task_id, request_id), request_id, verdict)
+                return
+            assert isinstance(event, e.OutcomeSettled), "no other kind is asked for"
+            word, output = _as_recorded(verdict)
+            recorded: Json = [event.call, event.verdict, event.output]
+            self._commands.check_same(task_id, command_id, event, recorded, [request_id, word, output])
 
         await self._commands.once(
             task_id,
@@ -409,12 +433,8 @@ class ControlVerbs(ViewVerbs):
         if len(pending) > 1 and state is not states[0]:
             raise several_pending("settle", [item for _, item in pending], request_id)
         check_unmoved(state.task_id, state.seq, expect)
-        happened = isinstance(verdict, Happened)
-        data: dict[str, Json] = {
-            "request_id": request_id,
-            "verdict": "happened" if happened else "not_happened",
-        }
-        data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
+        word, output = _as_recorded(verdict)
+        data: dict[str, Json] = {"request_id": request_id, "verdict": word, "output": output, "by": by}
         if expect is not None:
             data["expect"] = expect
         seq = state.seq
@@ -494,6 +514,16 @@ def several_pending(
         for item in pending
     ]
     return ConfigurationError(f"{verb}: name {which} that are pending: {', '.join(named)}")
+
+
+def encoded(parts: Sequence[Content]) -> list[Json]:
+    """Return the parts of a message as JSON data."""
+    return [codec.encode_part(part) for part in parts]
+
+
+def _as_recorded(verdict: Happened | NotHappened) -> tuple[str, Json]:
+    """Return a verdict as `OutcomeSettled` has it, with the output."""
+    return ("happened", verdict.output) if isinstance(verdict, Happened) else ("not_happened", None)
 
 
 def _is_settled_so(call: CallState, request_id: str, verdict: Happened | NotHappened) -> bool:

@@ -24,6 +24,7 @@ from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
 from treadle.errors import (
     StepFailed,
     StepNotFound,
+    TaskBusy,
     TaskConflict,
     TaskParked,
     TaskUnfinished,
@@ -249,10 +250,22 @@ class StepVerbs(ViewVerbs):
     async def _finalize(
         self, task_id: str, expect: int | None, by: str | None, command_id: str | None
     ) -> RunResult[Any]:
-        row = await self._cache.row(task_id)
-        if row.state in ("completed", "degraded"):
-            check_unmoved(task_id, row.head, expect)
-            return await self.result(task_id)
+        while True:
+            row = await self._cache.row(task_id)
+            if row.state in ("completed", "degraded"):
+                check_unmoved(task_id, row.head, expect)
+                return await self.result(task_id)
+            try:
+                return await self._finalize_at_rest(task_id, expect, by, command_id)
+            except TaskBusy:
+                # The first sending of this command may be under way, but only at a task that has answered.
+                if command_id is None or not (await self._state(task_id)).answered:
+                    raise
+            await self._commands.stopped(task_id)
+
+    async def _finalize_at_rest(
+        self, task_id: str, expect: int | None, by: str | None, command_id: str | None
+    ) -> RunResult[Any]:
         async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was acquired here

@@ -442,7 +442,7 @@ class RunVerbs(StepVerbs):
 
     async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
         """Record that a task goes on: in another attempt if it has ended, under other options, with no stop."""
-        inbox = await self._commands.note(owned, how.command_id)
+        inbox = await self._commands.note(owned, how.command_id, sent_as="resume")
         is_new_attempt = owned.state.ended is not None
         if is_new_attempt:
             await reopen(self._store, owned, "resume", how.by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +11,10 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core import ids
 from treadle.core.events import END_STATES
-from treadle.core.journal import unfold
+from treadle.core.journal import events_with_epochs, unfold
 from treadle.core.messages import Message
 from treadle.drivers import arguments
+from treadle.drivers.commands import of_another
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
 from treadle.drivers.new_task import NewRun
@@ -128,7 +130,15 @@ class ThreadVerbs(RunVerbs):
             except TaskExists:
                 if command_id is None:
                     raise
+                await self._check_imported(task_id, command_id, conversation)
             return task_id
+
+    async def _check_imported(self, task_id: str, command_id: str, conversation: tuple[Message, ...]) -> None:
+        """Raise `ConfigurationError` if the task that a command of this id has made holds other messages."""
+        with suppress(TaskNotFound):  # it was deleted since
+            for _, event in events_with_epochs(task_id, await self._store.read(task_id)):
+                if isinstance(event, e.MessagesImported) and event.messages != conversation:
+                    raise of_another(task_id, command_id, event)
 
     @verb
     async def delete_thread(self, thread_id: str, *, by: str | None = None) -> None:

@@ -15,13 +15,21 @@ from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import fork_point
-from treadle.drivers.commands import CarriedOut
+from treadle.drivers.commands import CarriedOut, of_another
 from treadle.drivers.continuing import lift_stop, reopen
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import undo_plan
 from treadle.engine.results import Difference, UndoReport
-from treadle.errors import AlreadyFinalized, ChildTask, TaskBusy, TaskFinished, TaskStateError
+from treadle.errors import (
+    AlreadyFinalized,
+    ChildTask,
+    ConfigurationError,
+    NotFound,
+    TaskBusy,
+    TaskFinished,
+    TaskStateError,
+)
 from treadle.ports import ContextT, TaskRow
 from treadle.runner.forking import ForkVerbs
 from treadle.runner.verbs import verb
@@ -100,6 +108,8 @@ class UndoForkVerbs(ForkVerbs):
 
         async def undone(event: e.Event) -> UndoReport:
             assert isinstance(event, e.UndoRequested), "no other kind is asked for"
+            if not await self._is_of(task_id, request, event):
+                raise of_another(task_id, command_id, event)
             await self._commands.stopped(task_id)
             return await self._report_of(task_id, event)
 
@@ -207,11 +217,20 @@ class UndoForkVerbs(ForkVerbs):
     async def _note(self, owned: OwnedTask, request: _UndoRequest) -> str | None:
         """Note the id of an undo's command; raises `CarriedOut` if it was carried out before, to its end."""
         try:
-            return await self._commands.note(owned, request.command_id)
+            return await self._commands.note(owned, request.command_id, sent_as="undo")
         except CarriedOut:
             if owned.state.undo is None:
                 raise
             return None  # it has begun, and goes on
+
+    async def _is_of(self, task_id: str, request: _UndoRequest, event: e.UndoRequested) -> bool:
+        """Whether a request, repeated, asks for the undo that an event began. It may ask for it with force."""
+        before = await fork_point.state_at(self._store, task_id, event.seq - 1)
+        try:
+            plan = with_fields(request, force=True).plan(before)
+        except (ConfigurationError, NotFound, TaskStateError):
+            return False
+        return (plan.event.to, plan.event.steps) == (event.to, event.steps)
 
     async def _report_of(self, task_id: str, request: e.UndoRequested) -> UndoReport:
         """Return the report on an undo that may have ended a while ago."""

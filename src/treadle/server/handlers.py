@@ -241,7 +241,7 @@ async def run_step(call: Call) -> Answer:
     if given.get("ready"):
         if "input" in given or "step" in given:
             raise InvalidField("takes neither input nor step", field="ready")
-        done, outputs = await call.in_time(lambda: runner.run_ready_steps(task_id))
+        done, outputs = await call.in_time(lambda: runner.run_ready_steps(task_id, **call.extras()))
         return Answer(outputs) if done else await call.accepted(task_id)
 
     async def step() -> Any:
