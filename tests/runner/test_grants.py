@@ -167,6 +167,19 @@ async def test_an_approver_writes_the_argument_that_a_rule_wants(desk: Desk) -> 
         assert (await runner.run(desk.agent(), "Go.")).state == "waiting"
 
 
+async def test_an_answer_that_was_an_approval_was_refused_when_it_was_repeated(desk: Desk) -> None:
+    wants = Rule("why", "ask", tool="refund", argument="order")
+    async with desk.runner(wants) as runner:
+        task_id = (await runner.run(desk.agent(), "Go.")).task_id
+        for request_id in (None, "s1-0-ask1", None):
+            await runner.answer(task_id, request_id, value="18", by="ann", command_id="of-ann")
+        with pytest.raises(ConfigurationError, match="belongs to another command"):
+            await runner.answer(task_id, value="19", by="ann", command_id="of-ann")
+        assert (await runner.resume(task_id, agent=desk.agent())).state == "completed"
+        await runner.answer(task_id, value="18", by="ann", command_id="of-ann")
+        assert desk.paid == ["18 500"]
+
+
 async def test_two_rules_that_want_two_arguments_of_one_approver_deny(desk: Desk) -> None:
     first = Rule("first", "ask", tool="refund", argument="order")
     second = Rule("second", "ask", tool="refund", argument="cents")

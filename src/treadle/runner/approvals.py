@@ -90,6 +90,9 @@ class _Verdict:
             return _exactly(self.value) == _exactly(answer.value)
         if isinstance(answer, e.ApprovalDenied):
             return self.kind == "deny"
+        if self.kind == "answer":  # of an approval for which a rule wants an argument: that has the value
+            values = () if answer.arguments is None else answer.arguments.values()
+            return _exactly(self.value) in [_exactly(value) for value in values]
         same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
         return self.kind == "approve" and same and self.scope == answer.scope
 
@@ -335,7 +338,7 @@ class ApprovalVerbs(ControlVerbs):
         await self._commands.once(
             task_id,
             command_id,
-            (_EVENTS[verdict.kind], e.CommandRejected),
+            (*_EVENTS[verdict.kind], e.CommandRejected),
             lambda: self._decide_once(task_id, request_id, verdict, command_id),
             decided,
         )
@@ -518,10 +521,10 @@ _AboutRequest: TypeAlias = (
     | e.QuestionAnswered
     | e.QuestionExpired
 )
-_EVENTS: Final[dict[str, type[e.Event]]] = {
-    "approve": e.ApprovalGiven,
-    "deny": e.ApprovalDenied,
-    "answer": e.QuestionAnswered,
+_EVENTS: Final[dict[str, tuple[type[e.Event], ...]]] = {
+    "approve": (e.ApprovalGiven,),
+    "deny": (e.ApprovalDenied,),
+    "answer": (e.QuestionAnswered, e.ApprovalGiven),
 }
 _DECISIONS: Final = (e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
 _NAMES: Final = {
