@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import join
@@ -33,7 +34,10 @@ NOT_FRESH = re.compile(r"VIRTUAL_ENV|PYTHON\w*|PYTEST\w*|COVERAGE\w*|TREADLE\w*|
 
 @dataclass(frozen=True)
 class Environment:
-    """What is special about a machine; `before` is said to the shell before each command."""
+    """What is special about a machine.
+
+    `before` is a line of shell before each command. A `busy` machine runs an endless loop on each core meanwhile.
+    """
 
     name: str
     before: str = ""
@@ -41,6 +45,7 @@ class Environment:
     own_home: bool = False
     closed: bool = False
     ordinary_user: bool = False
+    busy: bool = False
 
     @property
     def unavailable(self) -> str:
@@ -59,8 +64,9 @@ ENVIRONMENTS = {
         Environment("ordinary-user", ordinary_user=True, own_home=True),
         Environment("sigint-ignored", before="trap '' INT HUP"),
         Environment("stdin-closed", before="exec 0<&-"),
-        Environment("dumb-terminal", variables={"TERM": "dumb"}),
+        Environment("dumb-terminal", variables={"TERM": "dumb"}, own_home=True),
         Environment("empty-home", own_home=True),
+        Environment("busy-machine", busy=True),
     )
 }
 
@@ -114,7 +120,8 @@ def tried(environment: Environment, folder: Path, arguments: Namespace) -> list[
     outcomes: list[Outcome] = []
     for number, command in enumerate((first, tests), 1):
         log = folder / f"log-{number}"
-        outcomes.append(_ran(f"{environment.before}\n{command}", folder / "clone", log, variables, user))
+        with _busy_loops(os.cpu_count() or 1 if environment.busy else 0):
+            outcomes.append(_ran(f"{environment.before}\n{command}", folder / "clone", log, variables, user))
         print(f"{environment.name}: {outcomes[-1]}", flush=True)
         if outcomes[-1].code != 0:
             print("\n".join(log.read_text(errors="replace").splitlines()[-40:]), flush=True)
@@ -145,6 +152,18 @@ def _ran(command: str, folder: Path, log: Path, variables: Mapping[str, str], us
             code = None
     lines = log.read_text(errors="replace").strip().splitlines()
     return Outcome(code, time.monotonic() - began, lines[-1].strip() if lines else "")
+
+
+@contextmanager
+def _busy_loops(count: int) -> Generator[None, None, None]:
+    """Run endless loops beside what runs inside, each in a process that competes for a core."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def _for_pytest(arguments: Namespace) -> list[str]:

@@ -4,8 +4,10 @@ One table: a name, what is done, the class of the error, and what its message ha
 graded by hand once. `test_misuse.py` has the mistakes of people who know the names.
 """
 
+import gc
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,13 +219,14 @@ mistake(
     "None",
     "without calling it",
 )
-mistake(
-    "a coroutine as a tool",
-    lambda s: Agent(_M, tools=[add(1, 2)]),
-    err.ConfigurationError,
-    "tools[0]",
-    "without calling it",
-)
+
+
+@attempt("a coroutine as a tool", err.ConfigurationError, "tools[0]", "without calling it")
+async def _(s: Scene) -> None:
+    with closing(add(1, 2)) as called:
+        Agent(_M, tools=[called])
+
+
 mistake(
     "a class as a tool", lambda s: Agent(_M, tools=[dict]), err.ConfigurationError, "tools[0]", "class 'dict'"
 )
@@ -530,13 +533,14 @@ mistake(
     "text",
     "import_thread",
 )
-mistake(
-    "run with a coroutine as input",
-    lambda s: s.runner.run(s.agent, s.runner.run(s.agent, "hi")),
-    err.ConfigurationError,
-    "input",
-    "await",
-)
+
+
+@attempt("run with a coroutine as input", err.ConfigurationError, "input", "await")
+async def _(s: Scene) -> None:
+    with closing(s.runner.run(s.agent, "hi")) as called:
+        await s.runner.run(s.agent, called)
+
+
 mistake(
     "run with a result as input",
     lambda s: s.runner.run(s.agent, s.result),
@@ -1267,10 +1271,10 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: 
         result = await runner.run(calculator(), "?")
         task = await runner.create_task(calculator(), "?")
         yield Scene(runner, tmp_path, result, task, monkeypatch)
+    gc.collect()  # so that a coroutine which a case left behind fails this case, and not a later test
 
 
 @pytest.mark.anyio
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.sampled(100)
 @pytest.mark.parametrize(("case", "error", "says"), TABLE)
 async def test_a_mistake_is_told_what_is_wrong_and_what_to_write(

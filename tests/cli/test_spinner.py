@@ -3,10 +3,17 @@
 import io
 import time
 
+import pytest
 from rich.console import Console
 
 from tests.cli.conftest import wait_for
 from treadle.cli.spinner import DELAY, Spinner
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that can erase a line, whichever one runs the tests."""
+    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 def console(*, terminal: bool = True) -> Console:
@@ -41,6 +48,16 @@ def test_what_ends_at_once_draws_nothing() -> None:
 
 def test_without_a_terminal_nothing_is_drawn() -> None:
     out = console(terminal=False)
+    spinner = Spinner(out)
+    spinner.show("add runs")
+    time.sleep(DELAY + 0.1)
+    spinner.stop()
+    assert drawn(out) == ""
+
+
+def test_on_a_terminal_that_cannot_erase_a_line_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out = console()
     spinner = Spinner(out)
     spinner.show("add runs")
     time.sleep(DELAY + 0.1)
