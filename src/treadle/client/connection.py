@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from treadle.core.data import frozen
+from treadle.core.http_bodies import ACCEPTED, bounding
 from treadle.core.messages import Json
 from treadle.core.wire import wire_bytes
 from treadle.engine.problem_documents import TYPE, error_from_wire
@@ -42,6 +43,9 @@ SILENCE: Final = 45.0
 _CONNECTING: Final = 10.0
 _ANSWERING: Final = 30.0
 """Seconds until an answer begins, beside those for which the request waits."""
+
+MAX_DOCUMENT: Final = 256_000_000
+"""Bytes of one document of a server, decoded, and of one event of a stream."""
 
 _NO_SUCH: Final = "NoSuchOperation"
 _PASSING: Final = frozenset({502, 503, 504})
@@ -76,13 +80,14 @@ class Connection:
 
     def _client(self) -> Any:
         httpx2 = _httpx2()
-        headers = {"Accept": "application/json", "User-Agent": "treadle"}
+        headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED, "User-Agent": "treadle"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         if self._tenant is not None:
             headers["Treadle-Tenant"] = self._tenant
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        return httpx2.AsyncClient(headers=headers, follow_redirects=False, limits=limits)
+        hooks = {"response": [bounding(httpx2, _most, _refused_body)]}
+        return httpx2.AsyncClient(headers=headers, follow_redirects=False, limits=limits, event_hooks=hooks)
 
     def in_tenant(self, tenant: str) -> Connection:
         """Return a connection whose requests act in a tenant: a token of the scope `admin` may name any."""
@@ -182,7 +187,7 @@ class Connection:
             if response.status_code >= 400:
                 await response.aread()
                 raise Refusal(_error_of(response), response)
-            yield httpx2.EventSource(response, max_event_size=None)
+            yield httpx2.EventSource(response, max_event_size=MAX_DOCUMENT)
 
     @property
     def was_reached(self) -> bool:
@@ -193,6 +198,17 @@ class Connection:
     def patience_now(self) -> float:
         """For how many seconds attempts may fail now."""
         return self.patience if self._reached else min(self.patience, FIRST_CONTACT)
+
+
+def _most(response: Any) -> int | None:
+    """Return how many bytes a body may have; None for a stream of events, which has no end."""
+    kind = response.headers.get("content-type", "").lower()
+    return None if kind.startswith("text/event-stream") else MAX_DOCUMENT
+
+
+def _refused_body(response: Any, why: str) -> RequestRefused:
+    address = response.request.url.copy_with(path="/", query=None)
+    return RequestRefused(f"{address} sent what is no answer: {why}", status=response.status_code)
 
 
 class Refusal(Exception):

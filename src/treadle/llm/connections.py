@@ -1,4 +1,4 @@
-"""The connections to all providers: which certificates they trust, and that they follow no redirect."""
+"""The connections to all providers: which certificates they trust, that they follow no redirect, and bounded bodies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from treadle.core.http_bodies import ACCEPTED, bounding
 from treadle.errors import ModelError
 from treadle.llm import loading
 from treadle.llm.errors import about_page, shown_url
@@ -21,19 +22,34 @@ def tls() -> SSLContext:
 
 
 def settings(home: str, **more: Any) -> dict[str, Any]:
-    """Return the arguments of every HTTP client for a provider: it follows no redirect.
+    """Return the arguments of every HTTP client for a provider: it follows no redirect, and bounds each body.
 
     Args:
         home: the module of the model class; responses wait until all of it is loaded.
         more: further arguments of the client; its `event_hooks` are called before a redirect is refused.
     """
+    return settings_of(httpx2, home, **more)
+
+
+def settings_of(library: Any, home: str, **more: Any) -> dict[str, Any]:
+    """Return what `settings` does, for a client of this library: `httpx2`, or `httpx`."""
 
     async def loaded(_response: httpx2.Response) -> None:
         await loading.until(loading.begin(home).answers)
 
     hooks = more.pop("event_hooks", {})
-    hooks = {**hooks, "response": [*hooks.get("response", ()), refuse_redirect, refuse_page, loaded]}
-    return {"verify": tls(), "follow_redirects": False, "event_hooks": hooks, **more}
+    bound = bounding(library, lambda _: MAX_RESPONSE, _refused_body)
+    hooks = {**hooks, "response": [bound, *hooks.get("response", ()), refuse_redirect, refuse_page, loaded]}
+    headers = {"accept-encoding": ACCEPTED}
+    return {"verify": tls(), "follow_redirects": False, "event_hooks": hooks, "headers": headers, **more}
+
+
+def _refused_body(response: Any, why: str) -> ModelError:
+    return ModelError(
+        f"{_host(str(response.request.url))} sent what is no answer: {why}",
+        kind="unparsable",
+        status=response.status_code,
+    )
 
 
 async def refuse_redirect(response: httpx2.Response) -> None:
@@ -81,6 +97,9 @@ async def refuse_page(response: httpx2.Response) -> None:
         f"{about}: is {shown_url(str(response.request.url))} the address of the API?", kind="unparsable"
     )
 
+
+MAX_RESPONSE: Final = 64_000_000
+"""Bytes of one response, decoded: a long answer has some 100 kB, and one with pictures some MB."""
 
 _PAGE_MAX: Final = 4_000
 """Bytes of a page in which its title is looked for."""

@@ -13,7 +13,7 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers import infer_provider_class
 
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.connections import refused_redirect, settings
+from treadle.llm.connections import refused_redirect, settings, settings_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
@@ -80,7 +80,7 @@ def _connections(provider: str, home: str, connect: float, silence: float) -> An
     timeout = httpx.Timeout(silence, connect=connect)
     # The package of Hugging Face reads the text of an error from a response that has to be loaded by then.
     hooks = {"response": [_load_error]} if provider == "huggingface" else {}
-    return httpx.AsyncClient(**settings(home, timeout=timeout, event_hooks=hooks))
+    return httpx.AsyncClient(**settings_of(httpx, home, timeout=timeout, event_hooks=hooks))
 
 
 async def _load_error(response: Any) -> None:

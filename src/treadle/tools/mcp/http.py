@@ -22,6 +22,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage
 
 from treadle.core.data import frozen
+from treadle.core.http_bodies import ACCEPTED, BodyRefused, checked_encoding, decoded
 from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.mcp.traffic import (
     MAX_MESSAGE,
@@ -67,22 +68,25 @@ class ServerAddress:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, up to a bound."""
+    """The decoded body of an answer, up to a bound."""
 
-    def __init__(self, inner: Any, count: Count) -> None:
-        self._inner, self._count = inner, count
+    def __init__(self, inner: Any, encoding: str, count: Count) -> None:
+        self._inner, self._encoding, self._count = inner, encoding, count
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            self._count(chunk)
-            yield chunk
+        try:
+            async for piece in decoded(self._inner, self._encoding, None):
+                self._count(piece)
+                yield piece
+        except BodyRefused as error:
+            raise httpx2.StreamError(str(error)) from None
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 def _count_body(most: int) -> Count:
-    """Return a function that counts what is in one body, and raises once that is too much."""
+    """Return a function that counts what is in one decoded body, and raises once that is too much."""
     size = parts = 0
 
     def count(chunk: bytes) -> None:
@@ -96,22 +100,33 @@ def _count_body(most: int) -> Count:
     return count
 
 
+_OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length"})
+"""Headers that do not hold for a body that is decoded."""
+
+
 class _Bounding(httpx2.AsyncHTTPTransport):
-    """Sends requests, those of an authorization too; the body of each answer is bounded."""
+    """Sends requests, those of an authorization too; the body of each answer is decoded here, and bounded."""
 
     def __init__(self, count_events: Count | None) -> None:
         super().__init__(limits=httpx2.Limits(max_connections=100), trust_env=True)
         self._count_events = count_events
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = ACCEPTED
         response = await super().handle_async_request(request)
+        try:
+            encoding = checked_encoding(response.headers.get("content-encoding", ""))
+        except BodyRefused as error:
+            await response.aclose()
+            raise httpx2.RemoteProtocolError(str(error), request=request) from None
         is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         count = self._count_events if is_events else None
         count = count or _count_body(MAX_UNANSWERED if is_events else MAX_MESSAGE)
+        headers = [each for each in response.headers.multi_items() if each[0].lower() not in _OF_THE_WIRE]
         return httpx2.Response(
             response.status_code,
-            headers=response.headers,
-            stream=_Bounded(response.stream, count),
+            headers=headers,
+            stream=_Bounded(response.stream, encoding, count),
             extensions=response.extensions,
         )
 

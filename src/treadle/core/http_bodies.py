@@ -1,0 +1,171 @@
+"""Bodies of HTTP responses, decoded in bounded pieces: what is short to send may be long to read.
+
+A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk as it comes and joins the pieces, so a bound on
+what was sent bounds neither memory nor time. `decoded` bounds what comes out of the decoder instead: it yields pieces
+of at most `PIECE` bytes, lets the event loop run between them, and stops at the first byte beyond the bound.
+
+    response.stream --> decoded(...) --> pieces --> the HTTP library, which finds no encoding left
+
+Two encodings are offered, one at a time: `gzip` and `deflate`. A response in another one, or in several, is refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from typing import Any, Final
+
+PIECE: Final = 1 << 16
+"""Bytes that are decoded at a time."""
+
+ACCEPTED: Final = "gzip, deflate"
+"""The encodings that a client offers, as the header `Accept-Encoding` has them."""
+
+_GZIP: Final = zlib.MAX_WBITS | 16
+_ZLIB: Final = zlib.MAX_WBITS
+_RAW: Final = -zlib.MAX_WBITS
+
+
+class BodyRefused(Exception):
+    """A body that is too long, or in an encoding that is not read here. The text says so of the response."""
+
+
+def checked_encoding(header: str) -> str:
+    """Return the one encoding of a response: `gzip`, `deflate` or an empty string.
+
+    Args:
+        header: the values of `Content-Encoding`, joined by commas.
+
+    Raises:
+        BodyRefused: it is another encoding, or there are several.
+    """
+    names = [name for each in header.lower().split(",") if (name := each.strip()) not in ("", "identity")]
+    if not names:
+        return ""
+    encoding = "gzip" if names[0] == "x-gzip" else names[0]
+    if len(names) > 1 or encoding not in ("gzip", "deflate"):
+        raise BodyRefused(f"the response is encoded as {header[:80]!r}, which was not offered")
+    return encoding
+
+
+class Decoder:
+    """Decodes one body, at most `PIECE` bytes at a time.
+
+    Args:
+        encoding: `gzip`, `deflate`, or an empty string for none.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._inner: Any = None
+        self._had_one = False
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield what a chunk of the body decodes to; raises `BodyRefused` if it cannot be decoded."""
+        if not self._encoding:
+            for start in range(0, len(chunk), PIECE):
+                yield chunk[start : start + PIECE]
+            return
+        # Several gzip streams may follow one another, and zeros after them; a deflate body is one stream.
+        rest, has_more = chunk.lstrip(b"\0") if self._had_one and self._inner is None else chunk, False
+        while (rest or has_more) and not (self._had_one and self._encoding == "deflate"):
+            piece, rest = self._step(rest)
+            has_more = len(piece) == PIECE and self._inner is not None
+            if piece:
+                yield piece
+
+    def check_end(self) -> None:
+        """Raise `BodyRefused` if the body ended in the middle of its encoding."""
+        if self._inner is not None:
+            raise BodyRefused(f"the response ends in the middle of its encoding, {self._encoding}")
+
+    def _step(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the next piece, and the bytes of the body that are still to be decoded."""
+        if self._inner is None:
+            wbits = _GZIP if self._encoding == "gzip" else _ZLIB if _has_zlib_head(data) else _RAW
+            self._inner = zlib.decompressobj(wbits)
+        inner = self._inner
+        try:
+            piece: bytes = inner.decompress(data, PIECE)
+        except zlib.error as error:
+            raise BodyRefused(f"the response cannot be decoded as {self._encoding}: {error}") from None
+        if not inner.eof:
+            return piece, inner.unconsumed_tail
+        self._inner, self._had_one = None, True
+        return piece, inner.unused_data.lstrip(b"\0")
+
+
+def _has_zlib_head(data: bytes) -> bool:
+    """Whether a deflate body begins with the header of zlib, as the standard wants; some servers leave it out."""
+    return data[0] & 0x8F == 8 and (len(data) == 1 or int.from_bytes(data[:2], "big") % 31 == 0)
+
+
+class _OtherTasks:
+    """Awaited: lets the other tasks of the event loop run once, as `asyncio.sleep(0)` does."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
+async def decoded(chunks: Any, encoding: str, most: int | None) -> AsyncIterator[bytes]:
+    """Yield the decoded body of a response in pieces.
+
+    Args:
+        chunks: the body as it was sent, an async iterable of bytes.
+        encoding: as `checked_encoding` returns it.
+        most: bytes that the decoded body may have; None for no bound.
+
+    Raises:
+        BodyRefused: the body has more bytes, or cannot be decoded.
+    """
+    decoder, size = Decoder(encoding), 0
+    async for chunk in chunks:
+        is_first = True
+        for piece in decoder.pieces(chunk):
+            if not is_first:
+                await _OtherTasks()
+            is_first = False
+            size += len(piece)
+            if most is not None and size > most:
+                raise BodyRefused(f"the response has more than {most:,} bytes")
+            yield piece
+    decoder.check_end()
+
+
+def bounding(
+    library: Any, most: Callable[[Any], int | None], refusal: Callable[[Any, str], Exception]
+) -> Callable[[Any], Awaitable[None]]:
+    """Return a response hook for clients of `httpx2` or `httpx`: it bounds each body, before anything reads it.
+
+    It has to be the first hook of the client.
+
+    Args:
+        library: the module `httpx2` or `httpx`.
+        most: returns how many bytes the decoded body of a response may have; None for no bound.
+        refusal: returns the error for a response that is refused, by the response and the reason.
+    """
+
+    class Body(library.AsyncByteStream):
+        def __init__(self, response: Any, encoding: str) -> None:
+            self._response, self._inner, self._encoding = response, response.stream, encoding
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                async for piece in decoded(self._inner, self._encoding, most(self._response)):
+                    yield piece
+            except BodyRefused as error:
+                raise refusal(self._response, str(error)) from None
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    async def bound(response: Any) -> None:
+        try:
+            encoding = checked_encoding(response.headers.get("content-encoding", ""))
+        except BodyRefused as error:
+            raise refusal(response, str(error)) from None
+        response.stream = Body(response, encoding)
+        response.headers.pop("content-encoding", None)
+        response.headers.pop("content-length", None)
+
+    return bound
