@@ -45,6 +45,16 @@ def test_doctor_reports_a_store_of_a_newer_version(treadle, project):
     assert (ended.code, "format 999" in ended.out) == (1, True)
 
 
+def test_doctor_names_a_thread_whose_backup_an_import_would_refuse(treadle, project):
+    treadle("run", "math", "hi", "--store", "lost.db")
+    assert treadle("doctor", "--store", "lost.db").code == 0
+    connection = apsw.Connection(str(project / "lost.db"))
+    connection.execute("UPDATE members SET seq = 99")
+    connection.close()
+    ended = treadle("doctor", "--store", "lost.db")
+    assert (ended.code, "at event 99" in ended.out, "treadle verify" in ended.out) == (1, True, True)
+
+
 def test_doctor_does_not_advise_to_change_the_mode_of_a_device(treadle):
     ended = treadle("doctor", "--store", "/dev/null")
     assert (ended.code, "chmod" in ended.out, "is not a file" in ended.out) == (1, False, True)

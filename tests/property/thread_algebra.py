@@ -1,9 +1,10 @@
 """Random lives of a thread: `python -m tests.property.thread_algebra [--runs N] [--seed N] [--store KIND] [--jobs N]`.
 
 Each run makes up to three turns of one thread and up to two forks, and creates, runs, steps, undoes, resumes,
-finalizes, forks and deletes them in any order, through two runners with caches of their own. What the thread and its
-tasks say must be what a model of lists says, by both runners and after a restart; `verify` finds nothing, and once all
-tasks are deleted nothing is left. Prints the seed of each run that differs, and ends with 1 if there is one.
+finalizes, forks and deletes them in any order, through two runners with caches of their own; it deletes whole threads
+and prunes. What the thread and its tasks say must be what a model of lists says, by both runners, after a restart, and
+in an empty store that imports an export of all. `verify` finds nothing, and once all tasks are deleted nothing is left,
+in either store. Prints the seed of each run that differs, and ends with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ VERBS = (
     "delete",
     "withdraw",
     "fork",
+    "fork",
+    "delete_thread",
+    "prune",
 )
 OPERATIONS = 24
 """How many operations a run has at most."""
@@ -63,6 +67,17 @@ def answer(request: Any) -> Any:
 AGENT = Agent(ScriptedModel(answer), name="echo", tools=[look])
 
 
+async def shown(runner: Runner) -> Any:
+    """All that a store shows of its tasks and threads."""
+    tasks: list[Any] = []
+    for item in (await runner.list_tasks(limit=100)).items:
+        task = await runner.get_task(item.task_id)
+        tasks.append((task.task_id, task.thread_id, task.state, task.head, task.forked_from, task.forked_at))
+    threads = [(item.thread_id, item.turns) for item in (await runner.list_threads(limit=100)).items]
+    texts = [roles_and_texts(await runner.get_thread(thread)) for thread, _ in threads]
+    return tasks, threads, texts
+
+
 class Different(AssertionError):
     """What is there is not what the model says."""
 
@@ -73,11 +88,13 @@ class CrashChild:
     Args:
         seed: names the run.
         opened: returns a new runner on the store.
+        imported: returns a new runner on an empty store, for what the first one exports.
     """
 
-    def __init__(self, seed: int, opened: Callable[[], Runner]) -> None:
+    def __init__(self, seed: int, opened: Callable[[], Runner], imported: Callable[[], Runner]) -> None:
         self.dice = random.Random(seed)
         self.opened = opened
+        self.imported = imported
         self.model = ThreadModel()
         self.name = f"r{seed}"
         self.talk = f"{self.name}-talk"
@@ -94,15 +111,35 @@ class CrashChild:
                 await self.compare(runner)
         async with self.opened() as runner:
             await self.compare(runner)
-            findings = (await runner.verify()).findings
-            self.expect("findings", [str(finding) for finding in findings], [])
+            await self.verify(runner)
+            async with self.imported() as other:
+                await self.carry(runner, other)
+                await self.delete_all(other)
             await self.delete_all(runner)
+
+    async def verify(self, runner: Runner) -> None:
+        findings = (await runner.verify()).findings
+        self.expect("findings", [str(finding) for finding in findings], [])
+
+    async def carry(self, runner: Runner, other: Runner) -> None:
+        """Export all to an empty store: both show the same."""
+        with tempfile.TemporaryDirectory(prefix="treadle-export-") as folder:
+            await runner.export_tasks(Path(folder) / "all.jsonl")
+            self.log.append("export and import")
+            await other.import_tasks(Path(folder) / "all.jsonl")
+        self.expect("what an import shows", await shown(other), await shown(runner))
+        await self.compare(other)
+        await self.verify(other)
 
     # ------------------------------------------------------------------------------------- operations
 
     async def operate(self, runner: Runner) -> None:
         verb = self.dice.choice(VERBS)
         names = list(self.model.turns)
+        if verb in ("delete_thread", "prune"):
+            if self.dice.random() < 0.4:
+                await (self.delete_thread if verb == "delete_thread" else self.prune)(runner)
+            return
         if verb in ("create", "run") or not names:
             if len(self.made) < 5 and sum(not turn.root for turn in self.model.turns.values()) < 3:
                 await self.create(runner, run=verb == "run")
@@ -142,11 +179,34 @@ class CrashChild:
     async def fork(self, runner: Runner, name: str) -> None:
         fork, text = self.new_name("fork"), self.dice.choice([None, f"and {len(self.made)}"])
         thread = self.dice.choice([self.model.turns[name].thread, f"{fork}-thread"])
-        task = await runner.fork(name, input=text, thread_id=thread)
-        self.log.append(f"fork {name} -> {task.task_id} in {thread} with {text!r}")
+        # The last steps are the task's own; a fork has those that it shares before them.
+        steps = len(self.model.turns[name].steps)
+        kept = self.dice.randint(1, steps) if steps else 0
+        real = [output.step.step_id for output in await runner.get_completed_steps(name)]
+        at = real[len(real) - steps + kept - 1] if steps else None
+        task = await runner.fork(name, input=text, thread_id=thread, at=at)
+        self.log.append(f"fork {name} at {at} -> {task.task_id} in {thread} with {text!r}")
         self.made[-1] = task.task_id
         self.done["fork"] += 1
-        self.model.fork(name, task.task_id, thread, text)
+        self.model.fork(name, task.task_id, thread, text, kept)
+
+    async def delete_thread(self, runner: Runner) -> None:
+        thread = self.dice.choice(sorted({self.talk, *[turn.thread for turn in self.model.turns.values()]}))
+        if await runner.get_thread(thread) or thread in {turn.thread for turn in self.model.turns.values()}:
+            await runner.delete_thread(thread)
+            self.log.append(f"delete_thread {thread}")
+            self.done["delete_thread"] += 1
+            self.model.delete_thread(thread)
+
+    async def prune(self, runner: Runner) -> None:
+        old = self.model.old_tasks()
+        while (tasks := set((await runner.prune(0, dry_run=True)).tasks)) < old:
+            pass  # the last event is from this very microsecond
+        self.expect("the tasks that prune takes", tasks, old)
+        await runner.prune(0)
+        self.log.append(f"prune {', '.join(sorted(old))}")
+        self.done["prune"] += 1
+        self.model.prune()
 
     def new_name(self, kind: str) -> str:
         self.made.append(f"{self.name}-{kind}-{len(self.made)}")
@@ -237,8 +297,8 @@ class Ground:
 
     def run(self, seed: int) -> tuple[str | None, Counter[str]]:
         """Return what was different in one run, and how often each verb was carried out."""
-        store = self.store()
-        child = CrashChild(seed, lambda: Runner(store, agents=[AGENT]))
+        store, other = self.store("threads"), self.store("imported")
+        child = CrashChild(seed, lambda: Runner(store, agents=[AGENT]), lambda: Runner(other, agents=[AGENT]))
         try:
             asyncio.run(child.live())
         except Exception as error:  # noqa: BLE001  (reported with the verbs that led to it)
@@ -246,13 +306,13 @@ class Ground:
             return "\n  ".join([*child.log, f"{type(error).__name__}: {error}"]), child.done
         return None, child.done
 
-    def store(self) -> Any:
+    def store(self, name: str) -> Any:
         """Return where the next run happens: another place after a run that failed, since it left its tasks behind."""
         if self.kind == "memory":
             return MemoryStore()
         if self.server is not None:
-            return self.server.in_schema(f"threads{self.failed}")
-        return Path(self.folder.name) / f"{self.failed}.db"
+            return self.server.in_schema(f"{name}{self.failed}")
+        return Path(self.folder.name) / f"{name}{self.failed}.db"
 
 
 def several(kind: str, seeds: range) -> list[tuple[int, str | None, Counter[str]]]:

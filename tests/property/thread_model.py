@@ -94,13 +94,15 @@ class ThreadModel:
         turn.own, turn.answered, turn.ended = turn.own[:length], answered, False
         turn.pending = [] if turn.steps else list(turn.made[1])
 
-    def fork(self, name: str, fork: str, thread: str, text: str | None) -> None:
+    def fork(self, name: str, fork: str, thread: str, text: str | None, kept: int) -> None:
+        """Fork a task after so many of its own steps; where it has none, as it was made."""
         parent = self.turns[name]
         before, pending, answered = parent.made
         shared = parent.shared
-        if parent.steps:
-            before, pending, answered = parent.before, [], parent.answered
-            shared = [*parent.shared, *parent.own]
+        if kept:
+            length, answered = parent.steps[kept - 1]
+            before, pending = parent.before, []
+            shared = [*parent.shared, *parent.own[:length]]
         pending, answered = [*pending, *([text] if text else [])], answered and not text
         root = parent.root or parent.thread
         self.turns[fork] = ThreadTurn(thread, before, list(pending), shared, answered=answered, root=root)
@@ -108,6 +110,22 @@ class ThreadModel:
 
     def delete(self, name: str) -> None:
         del self.turns[name]
+
+    def delete_thread(self, thread: str) -> None:
+        self.turns = {name: turn for name, turn in self.turns.items() if turn.thread != thread}
+        self.threads.pop(thread, None)
+
+    def old_threads(self) -> list[str]:
+        """The threads whose tasks have all ended."""
+        alive = {turn.thread for turn in self.turns.values() if not turn.ended}
+        return sorted({turn.thread for turn in self.turns.values()} - alive)
+
+    def old_tasks(self) -> set[str]:
+        return {name for name, turn in self.turns.items() if turn.thread in self.old_threads()}
+
+    def prune(self) -> None:
+        for thread in self.old_threads():
+            self.delete_thread(thread)
 
 
 def reply(conversation: list[Said]) -> Said:

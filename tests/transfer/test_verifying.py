@@ -65,6 +65,16 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     "a row of another agent": ("UPDATE tasks SET agent = 'someone' WHERE key = 'two'", "row", "agent"),
     "a row of another state": ("UPDATE tasks SET state = 'paused' WHERE key = 'two'", "row", "state"),
     "a row of another thread": ("UPDATE tasks SET thread = 'other' WHERE key = 'two'", "row", "thread"),
+    "an end in the thread that its journal does not have": (
+        "UPDATE members SET seq = 99 WHERE version = 2",
+        "thread",
+        "at event 99",
+    ),
+    "an epoch that its row does not know": (
+        "UPDATE tasks SET epoch = 0 WHERE key = 'two'",
+        "journal",
+        "epoch",
+    ),
     "a place in the thread that is gone": ("DELETE FROM members WHERE version = 2", "thread", "version 2"),
     "a mark of another record": (
         "UPDATE tasks SET mark_digest = x'00' WHERE key = 'two'",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import stat
@@ -22,7 +23,9 @@ from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.llm.providers import installed
 from treadle.llm.registry import PROVIDERS
 from treadle.policy.fitting import misfits
+from treadle.ports import JournalStore
 from treadle.tools.hosts.sandbox import WAYS, Sandbox, lacking
+from treadle.transfer.verifying import Finding, thread_findings
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
@@ -43,6 +46,9 @@ EXTRAS: Final = {
     "testing": ("starlette", "uvicorn"),
 }
 """The packages of each extra: it is installed if all of them can be imported."""
+
+_FINDINGS: Final = 5
+"""How many lost members of threads are named."""
 
 _LISTED: Final = 400
 """Characters of an agent's tools that a line shows."""
@@ -129,6 +135,8 @@ def _check_store(diagnosis: Diagnosis, store_option: str | None) -> None:
     diagnosis.store["url"] = store.url
     if store.url.startswith("postgresql:"):
         _check_server(diagnosis, store_option or os.environ["TREADLE_STORE"])
+        if diagnosis.store.get("exists") and not diagnosis.store["older"]:
+            _check_threads(diagnosis, store)
     if not isinstance(path, Path):
         return
     diagnosis.store["exists"] = path.exists()
@@ -142,14 +150,42 @@ def _check_store(diagnosis: Diagnosis, store_option: str | None) -> None:
     diagnosis.store["bytes"] = path.stat().st_size
     if mode & 0o077:
         diagnosis.problems.append(f"{path} may be read by others (mode {mode:04o}): chmod 600 it")
-    _check_file(diagnosis, path)
+    if _check_file(diagnosis, path):
+        _check_threads(diagnosis, store)
 
 
-def _check_file(diagnosis: Diagnosis, path: Path) -> None:
+def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
+    """Name threads that have lost what belongs to them: an import would refuse a backup of them."""
+
+    async def findings() -> list[Finding]:
+        async with store.snapshot() as reader:
+            return await thread_findings(reader)
+
+    try:
+        lost = asyncio.run(findings())
+    except StoreError as error:
+        diagnosis.problems.append(str(error))
+        return
+    diagnosis.problems += [f"{finding}; `treadle verify` says more" for finding in lost[:_FINDINGS]]
+    if len(lost) > _FINDINGS:
+        diagnosis.problems.append(
+            f"{len(lost) - _FINDINGS} more threads have lost a task: `treadle verify` names them"
+        )
+
+
+def _check_file(diagnosis: Diagnosis, path: Path) -> bool:
+    """Look at a file without changing it; return whether it is a whole store of this version."""
     import apsw
 
-    from treadle.stores.sqlite.schema import APPLICATION_ID, check_not_newer, connect_reader, pragma
+    from treadle.stores.sqlite.schema import (
+        APPLICATION_ID,
+        check_not_newer,
+        connect_reader,
+        is_older,
+        pragma,
+    )
 
+    older = False
     try:
         connection = connect_reader(path)
         try:
@@ -158,6 +194,7 @@ def _check_file(diagnosis: Diagnosis, path: Path) -> None:
             diagnosis.store["integrity"] = pragma(connection, "integrity_check")
             if is_ours:
                 check_not_newer(connection, path)
+                older = is_older(connection)
                 diagnosis.store["tasks"] = connection.execute("SELECT count(*) FROM tasks").fetchone()[0]
         finally:
             connection.close()
@@ -165,7 +202,7 @@ def _check_file(diagnosis: Diagnosis, path: Path) -> None:
         diagnosis.problems.append(
             str(error) if isinstance(error, StoreError) else f"{path} cannot be read: {error}"
         )
-        return
+        return False
     if not is_ours:
         diagnosis.problems.append(f"{path} is not a Treadle store")
     elif diagnosis.store["integrity"] != "ok":
@@ -174,6 +211,7 @@ def _check_file(diagnosis: Diagnosis, path: Path) -> None:
         )
     elif diagnosis.store["journal_mode"] != "wal":
         diagnosis.hints.append(f"the journal mode of {path} is {diagnosis.store['journal_mode']}, not wal")
+    return is_ours and diagnosis.store["integrity"] == "ok" and not older
 
 
 def _check_server(diagnosis: Diagnosis, url: str) -> None:

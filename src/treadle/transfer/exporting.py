@@ -11,11 +11,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
 
-from treadle.core.data import frozen, mutable
+from treadle.core.data import frozen
 from treadle.core.events import END_STATES
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import JournalReader, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import JournalReader, TaskFilter, TaskRow
 from treadle.transfer.export_format import FORMAT, ExportWriter
+from treadle.transfer.rules import WholeThread, every_thread, whole_thread
 from treadle.transfer.verifying import every_row, pages
 
 _PAGE = 200
@@ -31,12 +32,6 @@ class ExportReport:
     bytes: int
 
 
-@mutable
-class _Thread:
-    version: int
-    members: list[ThreadMember]
-
-
 class Selection:
     """The tasks of an export, with every task that is needed to read them or to drive them on.
 
@@ -49,11 +44,18 @@ class Selection:
         self.order: list[str] = []
         """tasks, each behind the one it was forked from"""
 
-        self.threads: dict[str, _Thread] = {}
+        self.threads: dict[str, WholeThread] = {}
 
     async def add(self, task_id: str) -> None:
         """Add a task and the tasks that it needs."""
-        waiting = [task_id]
+        await self._add([task_id])
+
+    async def add_thread(self, thread_id: str) -> None:
+        """Add a thread, also one whose tasks have all been deleted, and the tasks that it needs."""
+        if thread_id not in self.threads:
+            await self._add(await self._members(thread_id))
+
+    async def _add(self, waiting: list[str]) -> None:
         while waiting:
             task_id = waiting.pop()
             if task_id in self._seen:
@@ -66,8 +68,12 @@ class Selection:
             self.order.append(task_id)
             waiting += await self._relatives(row)
             if row.thread_id not in self.threads:
-                thread = self.threads[row.thread_id] = await _history(self._store, row.thread_id)
-                waiting += [member.task_id for member in thread.members]
+                waiting += await self._members(row.thread_id)
+
+    async def _members(self, thread_id: str) -> list[str]:
+        """Add a thread, and return the tasks of its members."""
+        thread = self.threads[thread_id] = await whole_thread(self._store, thread_id)
+        return [member.task_id for member in thread.members]
 
     async def _relatives(self, row: TaskRow) -> list[str]:
         """Return the children of a task, and its parent."""
@@ -91,30 +97,13 @@ class Selection:
         return True
 
 
-async def _history(store: JournalReader, thread_id: str) -> _Thread:
-    """Return a thread with the members that were taken out of it."""
-    version, members = await store.thread(thread_id)
-    if len(members) == version:
-        return _Thread(version, members)
-    by_version: dict[int, ThreadMember] = {}
-    for at in range(1, version + 1):
-        _, present = await store.thread(thread_id, version=at)
-        for member in present:
-            by_version.setdefault(member.version, member)
-        still = {member.version for member in present}
-        for member in by_version.values():
-            if member.version not in still and member.gone is None:
-                member.gone = at
-    return _Thread(version, [by_version[at] for at in sorted(by_version)])
-
-
 async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
-    """Write tasks, all by default, with what they need, from a snapshot if the store is in use."""
+    """Write tasks, by default all tasks and threads, with what they need, from a snapshot if the store is in use."""
     selection = Selection(store)
-    if tasks is None:
-        tasks = [row.task_id async for row in every_row(store)][::-1]
-    for task_id in tasks:
+    for task_id in [row.task_id async for row in every_row(store)][::-1] if tasks is None else tasks:
         await selection.add(task_id)
+    for thread_id in [name async for name in every_thread(store)] if tasks is None else ():
+        await selection.add_thread(thread_id)
     writer = ExportWriter(out)
     writer.line({"treadle_export": FORMAT, "made": time.time_ns() // 1000})
     events = 0

@@ -16,7 +16,7 @@ from treadle.engine import loading
 from treadle.engine.figures import figures_of
 from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
-from treadle.transfer import export_format
+from treadle.transfer import export_format, rules
 from treadle.transfer.export_format import FORMAT, ExportReader, Section
 from treadle.transfer.exporting import digest_at
 from treadle.transfer.verifying import pages
@@ -161,8 +161,7 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
     head, digest, epoch = row.base_seq, task.base_digest, 0
     for number, (line, record) in enumerate(export_format.records(reader, task)):
         why = export_format.follows(row.task_id, record, head, digest)
-        if why is None and not epoch <= record.epoch <= row.epoch:
-            why = f"task {row.task_id}: epoch {record.epoch} follows epoch {epoch} of {row.epoch}"
+        why = why or rules.wrong_epoch(row, record, epoch)
         if why is not None:
             raise reader.refuse(why, line)
         try:
@@ -248,14 +247,8 @@ async def _check_members(
     """Check that the tasks of a thread are in the file, or in the store, and hold the events it ends them at."""
     heads = {task.row.task_id: task.row.head for task in export.tasks}
     for member in members:
-        head = heads.get(member.task_id)
-        if head is None:
-            try:
-                head = (await store.row(member.task_id, deleted=True)).head
-            except TaskNotFound:
-                head = 0
-        if not 1 <= member.seq <= head:
-            why = f"a thread ends task {member.task_id} at event {member.seq}, and it is not here with that event"
+        head = heads.get(member.task_id) or await rules.head_of(store, member.task_id)
+        if (why := rules.missing_end(member, head)) is not None:
             raise ImportRefused(f"line {line}: {why}", line=line)
 
 

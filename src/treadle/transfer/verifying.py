@@ -18,6 +18,7 @@ from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
 from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.transfer import rules
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """About how many bytes of a journal are in memory at once."""
@@ -137,6 +138,8 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
     listed: set[str] = set()
     threads: set[str] = set()
     incomplete: list[Finding] = []
+    async for thread in rules.every_thread(store):
+        threads.add(thread)
     async for row in every_row(store):
         listed.add(row.task_id)
         threads.add(row.thread_id)
@@ -149,16 +152,33 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
         version, members = await store.thread(thread)
         if (text := _lost(thread, version, members)) is not None:
             incomplete.append(Finding(thread, 0, "thread", text))
-        for member in members:
+        for member in (await rules.whole_thread(store, thread)).members:
             if member.task_id not in listed:
                 listed.add(member.task_id)
                 tasks.append(await _member_verified(store, history, member))
         named = {finding.task_id for task in tasks for finding in task.findings}
+        incomplete += [finding for finding in await _ends(store, thread) if finding.task_id not in named]
+        named |= {finding.task_id for finding in incomplete}
         for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
                 text = f"thread {thread!r} is read without its messages: {turn}"
                 incomplete.append(Finding(turn.task_id, turn.seq, "thread", text))
     return VerifyReport(tuple(tasks), tuple(incomplete))
+
+
+async def _ends(store: JournalReader, thread: str) -> list[Finding]:
+    """Return what is missing of the members of a thread, also of those that were taken out of it."""
+    findings: list[Finding] = []
+    for member in (await rules.whole_thread(store, thread)).members:
+        text = rules.missing_end(member, await rules.head_of(store, member.task_id))
+        if text is not None:
+            findings.append(Finding(member.task_id, member.seq, "thread", text))
+    return findings
+
+
+async def thread_findings(store: JournalReader) -> list[Finding]:
+    """Return what is missing of the members of all threads; reads no journal."""
+    return [finding async for thread in rules.every_thread(store) for finding in await _ends(store, thread)]
 
 
 async def _member_verified(
@@ -173,7 +193,7 @@ async def _member_verified(
 
 async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -> TaskVerified:
     """Return the report on a task up to the head in its row; later events are left for the next check."""
-    reading = _Reading(start(row.task_id))
+    reading = _Reading(start(row.task_id), row)
     findings: list[Finding] = []
     try:
         async for page in pages(store, row.task_id, upto=row.head):
@@ -218,6 +238,10 @@ class _Reading:
     """A journal while it is read, page by page: checked and folded."""
 
     state: TaskState
+    row: TaskRow
+    epoch: int = 0
+    """of the last record of the task's own; those before its fork point have epochs of another task"""
+
     digest: bytes = b""
     digests: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """of the last record read, by its last event"""
@@ -232,6 +256,11 @@ class _Reading:
     def take(self, page: list[Record]) -> None:
         state = self.state
         self.size += size_of(page)
+        for record in page:
+            if record.upto is None and record.seq > self.row.base_seq:
+                if (why := rules.wrong_epoch(self.row, record, self.epoch)) is not None:
+                    raise JournalCorrupt(why, task_id=state.task_id, seq=record.seq - record.count + 1)
+                self.epoch = record.epoch
         for epoch, events in unfold(state.task_id, page, after=state.seq, previous=self.digest):
             for event in events:
                 try:

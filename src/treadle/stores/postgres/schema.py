@@ -324,7 +324,7 @@ def look(url: str) -> dict[str, Any]:
         facts |= {"schema": to.schema, "exists": version > 0}
         if version:
             tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
-            facts |= {"format": version, "tasks": tasks[0] if tasks else 0}
+            facts |= {"format": version, "tasks": tasks[0] if tasks else 0, "older": version < max(_steps())}
         if not _may_write(to, connection, version):
             raise StoreUnavailable(f"{to.url}: this role may not write here: {_owning(to)}")
         return facts

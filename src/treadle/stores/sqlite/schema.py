@@ -223,12 +223,17 @@ def _migrate(connection: Connection, path: Path) -> None:
 def _check_migrated(connection: Connection, path: Path) -> None:
     """Raise `StoreFormatError` unless a file can be used as it is."""
     version, known_version = pragma(connection, "user_version"), max(_steps())
-    if version < known_version:
+    if is_older(connection):
         raise StoreFormatError(
             f"{path} has format {version}, and may only be read by this process: open it once where it can be written, "
             f"which brings it up to format {known_version}"
         )
     check_not_newer(connection, path)
+
+
+def is_older(connection: Connection) -> bool:
+    """Whether a file has a format that this version brings up to date before it uses it."""
+    return pragma(connection, "user_version") < max(_steps())
 
 
 def check_not_newer(connection: Connection, path: Path) -> None:
