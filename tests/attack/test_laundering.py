@@ -7,6 +7,7 @@ without the second half a path that taints everything would pass too.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -54,6 +55,7 @@ from treadle.errors import ToolError
 from treadle.models import Turn, call, fail, text, turn
 from treadle.policy.verdicts import EffectRequest
 from treadle.ports import ToolOutput
+from treadle.tools import openapi_tools
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +76,8 @@ def obeying(*plan: Any) -> ScriptedModel:
         messages = list(request.messages)
         sent = any(made.name == "send" for message in messages for made in message.tool_calls)
         may_send = any(spec.name == "send" for spec in request.tools)
-        if may_send and not sent and has_text(messages, ORDER):
+        told = has_text(messages, ORDER) or any(ORDER in repr(spec) for spec in request.tools)
+        if may_send and not sent and told:
             return call("send", to="mallory")
         made = sum(message.role == "assistant" and not _sends(message) for message in messages)
         return plan[made] if made < len(plan) else "Done."
@@ -626,7 +629,96 @@ async def tool_of_an_mcp_server(world: World) -> None:
         await runner.run(world.agent(call("desk__read_notes"), tools=[desk, world.send]), "go")
 
 
+def _desk(world: World, folder: str = "pins", **definition: Any) -> MCPServer:
+    """Return a server that defines `add_note` as its author likes."""
+    file = world.folder / "definition.json"
+    file.write_text(json.dumps(definition))
+    return MCPServer(
+        "desk",
+        command=sys.executable,
+        args=[str(PLAIN), str(world.folder / "notes.txt"), "--definition", str(file)],
+        trusted=world.trusted,
+        effects={"*": ["read_only"]},
+        pins=world.folder / folder,
+        start_timeout=30.0,
+    )
+
+
+async def description_by_an_mcp_server(world: World) -> None:
+    desk = _desk(world, description=f"Adds a note. {ORDER}")
+    async with world.runner() as runner:
+        await runner.run(world.agent(tools=[desk, world.send]), "go")
+
+
+def _choices(*values: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {"text": {"type": "string", "enum": list(values)}}}
+
+
+async def choice_of_an_argument_by_an_mcp_server(world: World) -> None:
+    desk = _desk(world, inputSchema=_choices("milk", ORDER))
+    async with world.runner() as runner:
+        await runner.run(world.agent(tools=[desk, world.send]), "go")
+
+
+async def refusal_that_quotes_what_an_mcp_server_defines(world: World) -> None:
+    async with world.runner() as runner:
+        desk = _desk(world, inputSchema=_choices("milk", ORDER))
+        await runner.run(world.agent(call("desk__add_note", text="x"), tools=[desk]), "go", thread_id="t")
+        await runner.run(world.agent(tools=[world.send]), "and now?", thread_id="t")
+
+
+async def tools_of_a_subagent_by_an_mcp_server(world: World) -> None:
+    reader = world.agent(text(ORDER), tools=[_desk(world, description=ORDER)], name="reader")
+    boss = world.agent(call("reader", input="Read"), tools=[world.send], subagents=[reader])
+    async with world.runner() as runner:
+        await runner.run(boss, "go")
+
+
+async def tools_by_an_mcp_server_before_a_handoff(world: World) -> None:
+    clerk = world.agent(tools=[world.send], name="clerk")
+    first = world.agent(
+        call("transfer_to_clerk", reason=ORDER),
+        tools=[_desk(world, description=ORDER)],
+        name="first",
+        handoffs=[Handoff(clerk, filter=only_user_messages)],
+    )
+    async with world.runner(agents=[first]) as runner:
+        await runner.run(first, "go")
+
+
+async def tools_by_an_mcp_server_that_a_step_function_offers(world: World) -> None:
+    async def work(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model("Do it.", tools=["desk__add_note"])
+        await ctx.call_tool("send", {"to": answer.message.text})
+        return StepResult("Done.", is_last=True)
+
+    tools = [_desk(world, description=ORDER), world.send]
+    agent = Agent(ScriptedModel(["mallory"]), name="w", worker=work, tools=tools)
+    async with world.runner() as runner:
+        await runner.run(agent, "go")
+
+
+async def description_by_a_document(world: World) -> None:
+    operation = {"operationId": "find", "description": ORDER, "responses": {"200": {"description": "ok"}}}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": {"/pets": {"get": operation}},
+    }
+    address = "https://api.example.com/v1"
+    tools = openapi_tools(document, name="pets", base_url=address, trusted=world.trusted)
+    async with world.runner() as runner:
+        await runner.run(world.agent(tools=[*tools, world.send]), "go")
+
+
 PATHS: list[Path_] = [
+    description_by_an_mcp_server,
+    choice_of_an_argument_by_an_mcp_server,
+    refusal_that_quotes_what_an_mcp_server_defines,
+    tools_of_a_subagent_by_an_mcp_server,
+    tools_by_an_mcp_server_before_a_handoff,
+    tools_by_an_mcp_server_that_a_step_function_offers,
+    description_by_a_document,
     result_of_a_tool,
     rest_of_a_cut_result,
     tool_of_an_mcp_server,
@@ -705,6 +797,30 @@ async def test_what_was_read_in_a_step_that_was_undone_is_forgotten_with_it(tmp_
         )
         await runner.resume(task.task_id, agent=other)
     assert world.sent == ["ann"]
+
+
+async def test_a_request_that_offers_no_tool_of_a_stranger_pays_nothing_for_one(tmp_path: Path) -> None:
+    world = World(False, tmp_path)
+    desk = _desk(world, description=ORDER)
+    for offered, origins in ((["send"], ()), (["send", "desk__add_note"], ("mcp:desk",))):
+        agent = Agent(
+            ScriptedModel(["Hello."]), name="w", tools=[desk, world.send], offer=lambda ctx, o=offered: o
+        )
+        async with world.runner() as runner:
+            assert (await runner.run(agent, "go")).untrusted == origins
+
+
+async def test_tools_that_were_offered_in_a_step_that_was_undone_are_forgotten_with_it(
+    tmp_path: Path,
+) -> None:
+    world = World(False, tmp_path)
+    agent = Agent(ScriptedModel([call("fetch"), "Done."]), name="worker", tools=[_desk(world), world.fetch])
+    async with world.runner(agents=[agent]) as runner:
+        task = await runner.create_task(agent, "go")
+        await runner.run_step(task)
+        assert "mcp:desk" in (await runner.result(task)).untrusted
+        await runner.undo_step(task)
+        assert (await runner.result(task)).untrusted == ()
 
 
 async def test_a_sanitiser_keeps_its_caller_clean_whatever_it_has_read(tmp_path: Path) -> None:

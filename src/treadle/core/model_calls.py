@@ -30,6 +30,7 @@ from treadle.core.events import (
     TimerFired,
 )
 from treadle.core.model import NO_USAGE, FailedAttempt, SideCall, Tries, Usage
+from treadle.core.origins import merged
 from treadle.core.state import TaskState, not_running
 from treadle.core.steps import ModelCall, StepState
 
@@ -83,6 +84,8 @@ def start(state: TaskState, event: ModelStarted) -> None:
     step.paused = False
     state.model = event.model
     state.model_calls += 1
+    if event.untrusted:
+        step.shown = merged(step.shown, event.untrusted)
 
 
 def finish(state: TaskState, event: ModelReturned | AnswerHeld) -> tuple[StepState, ModelCall]:

@@ -4,6 +4,7 @@
     input that a step read       parts that are labelled, and observations
     calls that ran               their results, failed ones too; without a label they are untrusted
     requests of a function       messages that it shows a model beside the conversation
+    tools that a request offers  names, descriptions and schemas that a stranger wrote       ToolSpec.defined_by
 
 A task is judged as a whole: what one step has read counts for all later steps and for the steps beside it, also where
 a window, a filter or a summary leaves it out of the conversation. A step that was taken back does not count any more.
@@ -12,7 +13,7 @@ a window, a filter or a summary leaves it out of the conversation. A step that w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from treadle.core.events import InputReceived
@@ -30,7 +31,7 @@ FURTHER: Final = "*"
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
     """Return origins in the order in which they first came, each once, and not too many."""
-    found = dict.fromkeys(origin for some in origins for origin in some)
+    found = dict.fromkeys(chain.from_iterable(origins))
     further = found.pop(FURTHER, FURTHER) is None or len(found) > MAX_ORIGINS
     named = tuple(islice(found, MAX_ORIGINS))
     return (*named, FURTHER) if further else named

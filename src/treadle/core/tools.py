@@ -46,6 +46,8 @@ class ToolSpec:
         trusted: what it says is the developer's own, such as a time or a sum: no text of strangers. Results of other
             tools are untrusted.
         origin: where its results come from, such as `mcp:files`; `tool:<name>` if it is empty.
+        defined_by: who wrote its name, description and schema, such as `mcp:files`, where that is a stranger; empty for
+            the developer. A request that offers the tool counts as one that read something untrusted.
         declared: the author said something about its effects.
         host: the kind of process that its function runs in, such as `subprocess`; None for this process.
     """
@@ -73,6 +75,7 @@ class ToolSpec:
     secrets: tuple[str, ...] = ()
     trusted: bool = False
     origin: str = ""
+    defined_by: str = ""
     host: str | None = None
 
     @property

@@ -355,6 +355,7 @@ class AgentRegistry:
             typed,
             final,
             self.layers_of(agent) or None,
+            {spec.name: spec.defined_by for spec in specs if spec.defined_by} or None,
         )
         self._runtimes[agent, creator] = state.options, runtime
         if len(self._runtimes) > MAX_VERSIONS:

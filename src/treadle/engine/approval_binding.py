@@ -18,6 +18,7 @@ def definition_of(runtime: AgentRuntime, name: str) -> str:
     """Return the digest of a tool as it is defined: what it declares, and its code as far as it is known.
 
     What it leaves at its default does not count, so that a version of Treadle that knows more to declare voids nothing.
+    Neither does who wrote the definition, since the definition itself counts.
     """
     tool: Any = runtime.tools[name]
     agent = runtime.agent.subagents_by_tool.get(name)
@@ -28,7 +29,7 @@ def definition_of(runtime: AgentRuntime, name: str) -> str:
     declared = {
         item.name: getattr(tool.spec, item.name)
         for item in fields(tool.spec)
-        if item.name not in told_by_code and not _is_default(tool.spec, item)
+        if item.name not in told_by_code and item.name != "defined_by" and not _is_default(tool.spec, item)
     }
     return digest_of([code, declared])
 

@@ -13,11 +13,12 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.cut_outputs import SPEC
 from treadle.core.data import frozen, mutable
-from treadle.core.effects import Effect
+from treadle.core.effects import CallModel, Effect
 from treadle.core.handoffs import agent_of
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.observation import READ_OUTPUT
+from treadle.core.origins import merged
 from treadle.core.permits import StandingGrant
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, ModelCall, StepState
@@ -168,7 +169,8 @@ class AgentRuntime:
 
     `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
     for and read, if they are not text, and `final_specs` are the tools that are there for a last answer. `layers` is
-    the middleware of each tool that has any, by name; None if no tool has.
+    the middleware of each tool that has any, by name; None if no tool has. `strangers` are who wrote the definitions of
+    tools, by name, where that is not the developer.
     """
 
     agent: Agent[Any]
@@ -183,6 +185,7 @@ class AgentRuntime:
     typed: TypedAnswers | None = None
     final_specs: tuple[ToolSpec, ...] = ()
     layers: Mapping[str, tuple[Layer, ...]] | None = None
+    strangers: Mapping[str, str] | None = None
 
     @property
     def reads_cut_outputs(self) -> bool:
@@ -197,6 +200,14 @@ class AgentRuntime:
         if names is None:
             return (*self.specs, SPEC) if reads_on and self.reads_cut_outputs else self.specs
         return tuple([self.tools[name].spec for name in names]) + self.final_specs
+
+    def untrusted_in(self, effect: CallModel, offered: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return who wrote the definitions of the tools that a request offers, where that is not the developer."""
+        strangers, wanted = self.strangers, effect.call.request
+        if not strangers or effect.final:
+            return ()
+        names = offered if wanted is None or wanted.tools is None else wanted.tools
+        return merged([strangers[name] for name in strangers if names is None or name in names])
 
 
 @mutable

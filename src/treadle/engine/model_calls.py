@@ -87,7 +87,10 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         offered, self.selection_failure = tool_selection.choose(context, effect)
         tries = call.tries
         self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
-        record(e.ModelStarted(step.id, self.model, call.attempt + 1, effect.final, offered, call.id))
+        started = e.ModelStarted(step.id, self.model, call.attempt + 1, effect.final, offered, call.id)
+        if context.runtime.strangers is not None:
+            started.untrusted = context.runtime.untrusted_in(effect, offered)
+        record(started)
         return True
 
     async def run(self) -> list[e.Event]:

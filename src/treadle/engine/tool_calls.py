@@ -477,6 +477,8 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     end = withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id))
     if is_tools and tool is not None:
         end.label = tool.spec.label or Label(f"tool:{call.name}", "untrusted")
+    elif tool is not None and tool.spec.defined_by:  # the message may quote its schema
+        end.label = Label(tool.spec.defined_by, "untrusted")
     record(end)
     return None
 

@@ -217,7 +217,7 @@ async def test_a_changed_definition_is_called_only_after_a_person_approved_it(se
 
 @pytest.mark.parametrize(
     ("policy", "rule"),
-    [(None, "changed_definition"), (Policy.strict(), "strict:write")],
+    [(None, "changed_definition"), (Policy.strict(), "strict:write-untrusted")],
     ids=["alone", "strict"],
 )
 async def test_a_changed_definition_hid_behind_another_reason_and_pinning_it_voided_the_approval(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import Event, Failure, StopReason
@@ -12,11 +12,20 @@ from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 RequestVerdict = Literal["allow", "ask", "deny"]
 
 
+def _reads_origins(event: ModelStarted) -> int:
+    """Return the journal format of a request: older versions cannot read the origins of tools."""
+    return 5 if event.untrusted else 1
+
+
+_format_of_request: Any = property(_reads_origins)
+
+
 @mutable
 class ModelStarted(Event):
     """A request went out to the model. `final` asks for a last answer without tools; `call` is a function's request.
 
     `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
+    `untrusted` are the origins of what it holds beside the conversation: definitions of tools that strangers wrote.
     """
 
     says = "model {it.model} was asked, attempt {it.attempt}"
@@ -27,6 +36,8 @@ class ModelStarted(Event):
     final: bool = False
     offered: tuple[str, ...] | None = None
     call: str | None = None
+    untrusted: tuple[str, ...] = ()
+    format = _format_of_request
 
 
 @frozen

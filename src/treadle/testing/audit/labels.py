@@ -49,6 +49,8 @@ def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
 def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
     """Return the calls with untrusted results that a task has had so far, except those that no longer count.
 
+    A step whose request offered tools that a stranger defined is named like a call.
+
     An undo takes a step back. A new attempt of a step makes the calls again that failed, unless the model has answered
     to the failure. A step function that a limit stopped saw no result of the calls that were refused then.
     """
@@ -58,6 +60,7 @@ def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
     """by step, the calls of the model's answers before the newest one, and of that one"""
 
     read: dict[str, e.ToolEnded] = {}
+    offered = set[str]()
 
     def forget(gone: Callable[[e.ToolEnded], bool]) -> None:
         for call in [call for call, end in read.items() if gone(end)]:
@@ -83,6 +86,8 @@ def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
                 forget(
                     lambda end: end.step in running and end.error is not None and end.error.kind == "refused"
                 )
+            case e.ModelStarted() if event.untrusted:
+                offered.add(event.step)
             case e.ModelReturned():
                 answered.setdefault(event.step, set()).update(newest.get(event.step, ()))
                 newest[event.step] = {part.id for part in event.message.parts if isinstance(part, ToolCall)}
@@ -95,9 +100,10 @@ def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
             case e.Rewound():
                 gone = set(event.steps) or {step for step, at in index.items() if at > event.to}
                 forget(lambda end, gone=gone: end.step in gone)
+                offered -= gone
             case _:
                 pass
-    return set(read)
+    return {*read, *[f"the tools of {step}" for step in offered]}
 
 
 def _told_child(

@@ -56,6 +56,7 @@ def openapi_tools(
     retries: int = 0,
     max_bytes: int = MAX_RESPONSE,
     networks: Sequence[str] = (),
+    trusted: bool = False,
 ) -> list[ForeignTool]:
     """Return operations of an OpenAPI 3 document as tools of an agent, called `name__operation`.
 
@@ -80,6 +81,8 @@ def openapi_tools(
         retries: how often a failed call of a read-only or idempotent operation is tried again.
         max_bytes: how long a response may be, in bytes.
         networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
+        trusted: whether the document is your own. Otherwise its texts are those of a stranger: a request that offers
+            its tools counts as one that read something untrusted, from `web:HOST`.
 
     Raises:
         ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs what is not
@@ -89,6 +92,8 @@ def openapi_tools(
     terms = Terms.of("openapi_tools", effects, timeout, retries)
     if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         _refuse(f"name must be at most 32 letters, digits, '-' and single '_', got {name!r}")
+    if not isinstance(trusted, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _refuse(f"trusted must be True or False, got {trusted!r:.80}")
     service = _service(base_url, headers, networks, max_bytes)
     data = read_document(document, lambda url: _fetched(url, networks))
     schemes = _schemes(data, auth)
@@ -101,7 +106,7 @@ def openapi_tools(
         data,
         lambda operation: _OperationCall(
             operation, service, _chosen_schemes(operation, schemes), idempotency_header
-        ).as_tool(name, terms),
+        ).as_tool(name, terms, trusted=trusted),
     )
     terms.check_used([name for entry in chosen for name in entry.names])
     return made
@@ -311,7 +316,7 @@ class _OperationCall:
         hidden |= {("header", each.lower()) for each in own}
         self._operation = operation.without(hidden)
 
-    def as_tool(self, prefix: str, terms: Terms) -> ForeignTool:
+    def as_tool(self, prefix: str, terms: Terms, *, trusted: bool) -> ForeignTool:
         """Return the operation as a tool."""
         operation = self._operation
         spec = terms.spec(
@@ -322,6 +327,7 @@ class _OperationCall:
             by_default=frozenset({"read_only", "open_world"}) if operation.method in _READING else None,
             secrets=tuple(dict.fromkeys(each.secret for each in self._schemes)),
             origin=f"web:{self._service.host}",
+            defined_by="" if trusted else f"web:{self._service.host}",
         )
         target = f"{operation.method} {self._service.base_url}{operation.path}"
         return ForeignTool(

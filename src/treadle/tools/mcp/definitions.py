@@ -131,6 +131,7 @@ def spec_of(
         previews=changed,
         trusted=any(fnmatchcase(definition.name, pattern) for pattern in trusted_results),
         origin=origin_of(server),
+        defined_by="" if trusted else origin_of(server),
         **declared,
     )
 
