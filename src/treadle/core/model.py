@@ -109,6 +109,8 @@ class ModelSettings:
         parallel_tool_calls: whether the model may ask for several calls in one turn.
         cache: whether the provider caches the prompt, where it has to be told: False, True, or for how long (`5m`,
             `30m`, `1h`, `12h`; the nearest that the provider has). None: only where writing into the cache is free.
+        use_cache: False: a `Cache` around the model asks the model again and stores the new answer. Without such a
+            layer it has no effect.
         extra: further settings by the provider's own names.
 
     Raises:
@@ -120,6 +122,7 @@ class ModelSettings:
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     cache: bool | CacheTime | None = None
+    use_cache: bool | None = None
     extra: dict[str, Json] = field(default_factory=dict[str, Json])
 
     __repr__ = repr_of_set_fields
@@ -167,6 +170,7 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
         f"True, False or one of {', '.join(get_args(CacheTime))}",
         lambda value: isinstance(value, bool) or value in get_args(CacheTime),
     ),
+    "use_cache": ("True or False", lambda value: isinstance(value, bool)),
 }
 """What each setting may be, in words, and the check of it."""
 

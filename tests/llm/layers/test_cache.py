@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from treadle import ModelAnswer, ModelSettings, ScriptedModel, ToolSpec, Usage
+from treadle import Agent, ModelAnswer, ModelSettings, Runner, RunOptions, ScriptedModel, ToolSpec, Usage
 from treadle.core.messages import Message, Reasoning, Text, ToolCall, user
 from treadle.core.model import NO_USAGE, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.errors import ConfigurationError, ModelError
@@ -189,3 +189,22 @@ def test_requests_of_several_event_loops_share_one_answer():
         answers = list(pool.map(lambda _: asyncio.run(ask(cached, request()))[1], range(4)))
     assert {answer.message.text for answer in answers} == {"Hello."}
     assert len(model.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_a_request_that_does_not_use_the_cache_is_asked_again_and_replaces_the_cached_answer():
+    model = ScriptedModel(lambda _: f"answer {len(model.requests)}")
+    cached = Cache(model)
+    past_the_cache = request(settings=ModelSettings(use_cache=False))
+    answers = [await ask(cached, each) for each in (request(), past_the_cache, request())]
+    assert [answer.message.text for _, answer in answers] == ["answer 1", "answer 2", "answer 2"]
+
+
+@pytest.mark.anyio
+async def test_one_run_asks_past_the_cache_of_its_agent(store):
+    model = ScriptedModel(lambda _: f"answer {len(model.requests)}")
+    agent = Agent(Cache(model))
+    fresh = RunOptions(model_settings=ModelSettings(use_cache=False))
+    async with Runner(store) as runner:
+        results = [await runner.run(agent, "Hello", options=each) for each in (None, fresh, None)]
+    assert [result.final_text for result in results] == ["answer 1", "answer 2", "answer 2"]

@@ -39,7 +39,7 @@ class Cache(Layer):
 
     Two requests are the same if everything that reaches the model is equal: messages, instructions, tools, settings,
     the schema of the answer, the model and the account. Only whole answers are cached. A request that a fork or an
-    undo repeats is the same request too.
+    undo repeats is the same request too. `ModelSettings(use_cache=False)` asks again and replaces the cached answer.
 
     Args:
         model: the model inside.
@@ -69,9 +69,10 @@ class Cache(Layer):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         key = self._key(request)
-        cached = self._look_up(key)
+        reads = request.settings.use_cache is not False
+        cached = self._look_up(key) if reads else None
         own: Future[None] | None = None
-        if cached is None:
+        if reads and cached is None:
             own, sent = self._sent_or_own(key)
             if sent is not None:
                 await wrap_future(sent)
@@ -115,7 +116,7 @@ class Cache(Layer):
             request.instructions,
             list(request.tools),
             request.tool_choice,
-            request.settings,
+            replace(request.settings, use_cache=None),
             request.output_schema,
         )
         return sha256(repr(parts).encode()).digest()
