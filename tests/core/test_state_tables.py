@@ -590,6 +590,7 @@ def test_every_event_that_moves_a_call_a_step_or_a_task_has_a_column() -> None:
         "ResultReplaced",
         "RouteChosen",
         "StateOverwritten",
+        "StepRequested",
         "StepsPlanned",
         "SummaryRequested",
         "TaskCreated",

@@ -23,7 +23,8 @@ from treadle.client.connection import Attempts, Connection, Reply, path_segment
 from treadle.client.following import changes, follow, until_rest
 from treadle.client.operations import ROWS, Row
 from treadle.client.streams import RemoteRun, RemoteStep, Way
-from treadle.core.events import Ephemeral, Event, InputReceived, Resumed, StepStarted
+from treadle.core.events import Ephemeral, Event
+from treadle.core.header_text import to_header
 from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
 from treadle.core.wire import from_wire, to_wire
@@ -36,7 +37,6 @@ from treadle.errors import (
     ConfigurationError,
     StepFailed,
     TaskBusy,
-    TaskMoved,
     TaskNotFound,
     TaskParked,
     TicketNotFound,
@@ -321,85 +321,31 @@ class RemoteVerbs:
     async def run_ready_steps(self, given: Given) -> StepOutputs[Any]:
         """Run all steps that are ready, beside each other."""
         await self._check("run_ready_steps", given)
-        upcoming = await self.call("get_upcoming_steps", {"task": given["task"]})
-        ready = {step.step_id for step in upcoming if step.status != "blocked"}
 
         async def work() -> StepOutputs[Any]:
             reply = await self._step(given, {"ready": True})
-            document: Any = reply.document
-            if isinstance(document, list):
-                return self.agents.typed(from_wire(StepOutputs[Any], document))
-            steps = await self._all_steps(given["task"])
-            return StepOutputs([each for each in steps if each.step.step_id in ready])
+            return self.agents.typed(from_wire(StepOutputs[Any], reply.document))
 
         return await self._or_interrupted(work, given["task"])
 
     async def _step(self, given: Given, body: dict[str, Json]) -> Reply:
-        """Send the request of a step: sent again, it runs none, since it names the event that it follows.
-
-        If a response was lost and the task has moved, the events up to the next step tell whether this client began it.
-        With input, the step is its own only if it read that very input from the same principal. Two limits remain: two
-        clients of one principal that send the same input after the same event both get the one step that read it, and
-        two clients that send no input after the same event both get the one step that ran.
-
-        Raises:
-            TaskMoved: another caller's step, or input without a step, follows the event.
-        """
+        """Send the request of a step, and send it again with the same key until the step has stopped."""
         if given.get("input") is not None:
             body["input"] = await _content(given["input"])
-        path, expect, attempts = (
-            _path("tasks/{task}/steps", given),
-            given.get("expect"),
-            Attempts(self.connection),
-        )
-        head = expect if expect is not None else await self._head(given["task"])
+        path, headers = _path("tasks/{task}/steps", given), _headers(given, with_key=True)
+        attempts = Attempts(self.connection)
         while True:
-            headers = _headers({"expect": head}, with_key=False)
             try:
                 reply = await self.connection.request(
                     "POST", path, body=body, headers=headers, wait=LONGEST_WAIT, attempts=attempts
                 )
-                return reply if reply.status != 202 else await self._waited(_below(reply.location))
-            except (TaskMoved, TaskBusy) as error:
-                since = await self._until_step(given["task"], head) if attempts.failures else []
-                begun = since[-1] if since else None
-                if isinstance(begun, StepStarted) and await self._is_own(since, begun, given):
-                    step_path = f"{path}/{path_segment('step', begun.step)}"
-                    return await self._waited(
-                        _path(ROWS["result"].path, given) if "ready" in body else step_path
-                    )
-                may_be_repeated = not any(
-                    isinstance(event, StepStarted) or _is_input(event) for event in since
-                )
-                if expect is not None or not isinstance(error, TaskMoved) or not may_be_repeated:
+            except TaskBusy as error:
+                if not attempts.failures:
                     raise
-            attempts, head = Attempts(self.connection), await self._head(given["task"])
-
-    async def _until_step(self, task_id: str, seq: int) -> list[Event]:
-        """Return the events behind an event, up to the first step that began there."""
-        events = list[Event]()
-        async for event in await self.call("get_events", {"task": task_id, "after": seq, "limit": 100}):
-            events.append(event)
-            if isinstance(event, StepStarted):
-                break
-        return events
-
-    async def _is_own(self, since: list[Event], begun: StepStarted, given: Given) -> bool:
-        """Whether a request with these arguments may have begun the step that ends some events."""
-        if given.get("step") not in (None, begun.step):
-            return False
-        name, message = await self._own_name(), given.get("input")
-        parts = () if message is None else await asyncio.to_thread(load_parts, parts_of(message))
-        inputs = [event.parts for event in since if isinstance(event, InputReceived) and _is_input(event)]
-        if inputs != ([parts] if parts else []):
-            return False
-        for event in since:
-            is_sent = isinstance(event, InputReceived) and not _is_input(event)
-            is_of_another = getattr(event, "by", None) not in (None, name)
-            is_resume = isinstance(event, Resumed) and event.inbox is not None
-            if is_resume or (is_of_another and not is_sent):
-                return False
-        return True
+                await attempts.failed(error)  # the request whose response was lost may be about to begin
+                continue
+            if reply.status != 202:
+                return reply
 
     def stream_step(self, given: Given) -> RemoteStep[Any]:
         """Return a step with its events."""
@@ -457,20 +403,13 @@ def _headers(given: Given, *, with_key: bool) -> dict[str, str]:
     if given.get("expect") is not None:
         headers["If-Match"] = f'"{given["expect"]}"'
     if with_key:
-        headers["Idempotency-Key"] = given.get("command_id") or new_id()
+        headers["Idempotency-Key"] = to_header(given.get("command_id") or new_id())
     return headers
 
 
 def _path(template: str, given: Given) -> str:
     names = [part[1:-1] for part in template.split("/") if part.startswith("{")]
     return "/v1/" + template.format(**{name: path_segment(name, str(given[name])) for name in names})
-
-
-def _below(location: str) -> str:
-    """Return the path of a `Location`, below the URL of the server."""
-    before, found, rest = location.partition("/v1/")
-    del before
-    return f"{found}{rest}"
 
 
 def _query(name: str, value: Any) -> list[tuple[str, str]]:
@@ -498,11 +437,6 @@ def _set_fields(document: Json) -> Json:
         return document
     fields = {name: _set_fields(value) for name, value in cast("dict[str, Json]", document).items()}
     return {name: value for name, value in fields.items() if value is not None and value != {}}
-
-
-def _is_input(event: Event) -> bool:
-    """Whether an event is the input of a step, and not a message that was sent to the task."""
-    return isinstance(event, InputReceived) and event.inbox is None
 
 
 def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:

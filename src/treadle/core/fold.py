@@ -961,6 +961,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.CancelRequested: _cancel_requested,
     e.CommandRejected: _nothing,
     e.DriverSurvived: _nothing,
+    e.StepRequested: _nothing,
     e.UndoRequested: _undo_requested,
     e.Rewound: _rewound,
     e.TaskEnded: _task_ended,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
+from treadle.core import codec, ids
 from treadle.core import events as e
-from treadle.core import ids
 from treadle.core.events import END_STATES
 from treadle.core.journal import events_with_epochs
-from treadle.core.messages import Json
+from treadle.core.messages import Content, Json
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_id
@@ -43,6 +43,11 @@ class CarriedOut(Exception):
     def __init__(self, event: e.Event) -> None:
         super().__init__(f"it became event {event.seq}")
         self.event = event
+
+
+def encoded(parts: Sequence[Content]) -> list[Json]:
+    """Return the parts of a message as JSON data, as the content of commands is compared."""
+    return [codec.encode_part(part) for part in parts]
 
 
 def of_another(task_id: str, command_id: str | None, event: e.Event) -> ConfigurationError:

@@ -8,18 +8,18 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
-from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.checks import Check, check_edit
 from treadle.core.events import END_STATES
 from treadle.core.ids import is_undo, undone_call
 from treadle.core.journal import events_with_epochs
-from treadle.core.messages import Content, Json, copied
+from treadle.core.messages import Json, copied
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of
+from treadle.drivers.commands import encoded
 from treadle.drivers.continuing import reopen
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import results
@@ -514,11 +514,6 @@ def several_pending(
         for item in pending
     ]
     return ConfigurationError(f"{verb}: name {which} that are pending: {', '.join(named)}")
-
-
-def encoded(parts: Sequence[Content]) -> list[Json]:
-    """Return the parts of a message as JSON data."""
-    return [codec.encode_part(part) for part in parts]
 
 
 def _as_recorded(verdict: Happened | NotHappened) -> tuple[str, Json]:

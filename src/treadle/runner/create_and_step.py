@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core import ids
+from treadle.core.data import frozen
+from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.commands import CarriedOut
+from treadle.drivers.commands import CarriedOut, encoded
 from treadle.drivers.continuing import check_not_a_child, lift_stop, reopen
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
@@ -91,6 +97,7 @@ class StepVerbs(ViewVerbs):
         context: ContextT | None = None,
         expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> TaskStepOutput[OutputT]:
         """Run exactly one step and return what it did.
 
@@ -102,6 +109,8 @@ class StepVerbs(ViewVerbs):
             context: handed to tools; never stored.
             expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
             by: the name of the caller, for the record: with the input, and where the step takes up a task again.
+            command_id: an id of your own, 1 to 200 characters: the same one again adds no second input and runs no
+                second step. It returns the step that ran, or completes the step that a crash cut off.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -109,38 +118,98 @@ class StepVerbs(ViewVerbs):
             TaskParked: the task is paused, or waits for something.
             TaskFinished: the task has answered (finalize it) or ended.
         """
-        return await self._step(id_of(task), input, step, agent, context, expect=expect, by=by)
+        request = _StepRequest(id_of(task), input, step, agent, context, expect, by, command_id)
+        return await self._step(request)
 
-    async def _step(
-        self,
-        task_id: str,
-        input: Input | None,
-        step: str | None,
-        agent: Agent[Any] | None,
-        context: Any,
-        only: frozenset[str] | None = None,
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-    ) -> TaskStepOutput[Any]:
-        parts = parts_of(input) if input is not None else ()
+    async def _step(self, request: _StepRequest) -> TaskStepOutput[Any]:
+        """Run one step, or return that of an earlier command with the same id."""
+        return (await self._drive_once(request))()[0]
+
+    async def _drive_once(self, request: _StepRequest) -> _Outcome:
+        """Drive the steps of a request, unless a command of its id was carried out before; return their outcome."""
+        task_id, command_id = request.task_id, request.command_id
+        if command_id is None:
+            return await self._drive_steps(request)
+
+        async def drive() -> _Outcome:
+            while True:
+                try:
+                    return await self._drive_steps(request)
+                except TaskBusy:
+                    if not await self._commands.is_unread(task_id, ids.command_item_id(command_id)):
+                        raise
+                await self._commands.stopped(task_id)  # the first sending of this command is under way
+
+        async def repeated(event: e.Event) -> _Outcome:
+            assert isinstance(event, e.StepRequested), "no other kind is asked for"
+            await self._check_same_request(request, event)
+            return await self._drive_rest(request, event)
+
+        return await self._commands.once(task_id, command_id, (e.StepRequested,), drive, repeated)
+
+    async def _drive_steps(self, request: _StepRequest) -> _Outcome:
+        """Own the task, record what the caller asked for, and drive it until the steps have stopped."""
+        task_id, by = request.task_id, request.by
+        parts = parts_of(request.input) if request.input is not None else ()
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
-        registered = self._agents.of(row.agent, agent, task_id)
-        async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=expect) as owned:
-            code = self._agents.with_task(owned.state, registered, agent)
+        registered = self._agents.of(row.agent, request.agent, task_id)
+        async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=request.expect) as owned:
+            inbox = await self._commands.note(owned, request.command_id)
+            code = self._agents.with_task(owned.state, registered, request.agent)
+            context = request.context
             if owned.state.ended in (None, "failed"):
                 await self._agents.check_prices(code, owned.state)
                 check_version(owned.state, code, from_json(owned.state.options))
                 context = await self._driver.contexts.of_drive(owned, code, context)
-            await self._ready_for_a_step(owned, bool(parts), step, by)
-            if parts:
+            await self._ready_for_a_step(owned, bool(parts), request.step, by)
+            if inbox is not None:
+                steps = request.steps_of(owned.state)
+                owned.writer.record(e.StepRequested(steps, bool(parts), by, inbox), inbox)
+            if parts:  # in the commit of the request
                 owned.writer.record(e.InputReceived(self._load_parts(parts), by=by))
+            only = request.only
             if code.function_worker is not None and only is None:
-                next_steps = [step] if step is not None else _may_run(owned.state)[:1]
-                only = frozenset(next_steps) or None
+                only = frozenset(request.steps_of(owned.state)) or None
             drive = await self._driver.drive(owned, "step", code, context, only)
-        return _outcome_of_step(owned.state, drive, only, code.typed)
+        return lambda: [_outcome_of_step(owned.state, drive, only, code.typed)]
+
+    async def _check_same_request(self, request: _StepRequest, event: e.StepRequested) -> None:
+        """Raise `ConfigurationError` unless a request asks for what an earlier one with its id asked for."""
+        recorded: list[Json] = []
+        if event.with_input:
+            records = await self._store.read(request.task_id, after=event.seq, upto=event.seq + 1)
+            for _, received in events_with_epochs(request.task_id, records, after=event.seq, previous=None):
+                if isinstance(received, e.InputReceived) and received.seq == event.seq + 1:
+                    recorded = encoded(received.parts)
+        sent = [] if request.input is None else encoded(self._load_parts(parts_of(request.input)))
+        steps: list[Json] = list(event.steps)
+        asked = [request.step] if request.step is not None else steps[: None if request.only else 1]
+        self._commands.check_same(
+            request.task_id, request.command_id, event, [steps, recorded], [asked, sent]
+        )
+
+    async def _drive_rest(self, request: _StepRequest, event: e.StepRequested) -> _Outcome:
+        """Return the outcome of the steps of an earlier request, once those that a crash cut off have run."""
+        task_id = request.task_id
+        while True:
+            state = await self._state(task_id)
+            rest = _unfinished(state, event.steps)
+            if not rest:
+                return partial(_recorded_outcomes, state, event.steps, self._agents.output_type_of(state))
+            row = await self._commands.stopped(task_id)
+            if row.head != state.seq:
+                continue
+            if state.pausing or (state.interrupting and not state.shutdown):
+                raise _parked(state, results.resting_word(state))  # it was stopped after the request
+            if not set(rest) & set(_may_run(state)):
+                raise StepNotFound(f"task {task_id}: {rest[0]!r}, which the command ran, was taken back")
+            step = rest[0] if len(event.steps) == 1 else None
+            only = frozenset(rest) if step is None else None
+            with suppress(StepNotFound, TaskBusy):  # another driver was faster
+                return await self._drive_steps(
+                    replace(request, input=None, step=step, only=only, expect=None, command_id=None)
+                )
 
     async def _ready_for_a_step(
         self, owned: OwnedTask, has_input: bool, step: str | None, by: str | None
@@ -168,20 +237,26 @@ class StepVerbs(ViewVerbs):
         context: ContextT | None = None,
         expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
         raw: bool = False,
     ) -> StepStream[OutputT]:
-        """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
+        """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns.
+
+        A repeat of a step that has ended yields no events.
+        """
         task_id = id_of(task)
-        return StepStream(
-            self._owned,
-            task_id,
-            lambda: self._step(task_id, input, None, agent, context, expect=expect, by=by),
-            raw=raw,
-        )
+        request = _StepRequest(task_id, input, None, agent, context, expect, by, command_id)
+        return StepStream(self._owned, task_id, lambda: self._step(request), raw=raw)
 
     @verb
     async def run_ready_steps(
-        self, task: Ref[OutputT], *, context: Any = None, expect: int | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        context: Any = None,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> StepOutputs[OutputT]:
         """Run every step that is ready, beside each other, and return what each did, in order.
 
@@ -193,17 +268,19 @@ class StepVerbs(ViewVerbs):
             context: handed to tools; never stored.
             expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
             by: the name of the caller, for the record.
+            command_id: an id of your own, 1 to 200 characters: the same one again runs no other steps, and returns
+                those that ran.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
         """
         task_id = id_of(task)
-        state = await self._state(task_id)
-        ready = _may_run(state)
+        request = _StepRequest(task_id, None, None, None, context, expect, by, command_id)
+        ready = await self._ready_steps(request)
         if len(ready) < 2:
-            return StepOutputs([await self._step(task_id, None, None, None, context, expect=expect, by=by)])
+            return StepOutputs([await self._step(request)])
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
-            await self._step(task_id, None, None, None, context, frozenset(ready), expect=expect, by=by)
+            (await self._drive_once(replace(request, only=frozenset(ready))))()
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
@@ -211,6 +288,14 @@ class StepVerbs(ViewVerbs):
             results.step_output(state, steps[step], word, (), typed) for step in ready if step in steps
         ]
         return StepOutputs(outputs)
+
+    async def _ready_steps(self, request: _StepRequest) -> Sequence[str]:
+        """Return the steps that are ready, or those of an earlier command with the id of the request."""
+        ready = _may_run(await self._state(request.task_id))
+        if request.command_id is None:
+            return ready
+        before = await self._commands.event_of(request.task_id, request.command_id)
+        return before.steps if isinstance(before, e.StepRequested) else ready
 
     @verb
     async def finalize(
@@ -328,9 +413,76 @@ class StepVerbs(ViewVerbs):
         return row
 
 
+_Outcome: TypeAlias = Callable[[], list[TaskStepOutput[Any]]]
+"""Returns the outputs of steps, or raises what kept a single step from completing."""
+
+
+@frozen
+class _StepRequest:
+    """What a caller of a step asks for.
+
+    Args:
+        task_id: the task.
+        input: a message for the step.
+        step: the step that the caller named.
+        agent: the task's agent, if the runner was not given it.
+        context: handed to tools.
+        expect: the last event that the caller saw.
+        by: the name of the caller.
+        command_id: the id of the command, if the caller gave one.
+        only: the steps to run beside each other; None for one step.
+    """
+
+    task_id: str
+    input: Input | None
+    step: str | None
+    agent: Agent[Any] | None
+    context: Any
+    expect: int | None = None
+    by: str | None = None
+    command_id: str | None = None
+    only: frozenset[str] | None = None
+
+    def steps_of(self, state: TaskState) -> tuple[str, ...]:
+        """Return the ids of the steps that the request runs in a task."""
+        ready = _may_run(state)
+        if self.only is not None:
+            return tuple([step for step in ready if step in self.only])
+        return tuple([self.step] if self.step is not None else ready[:1])
+
+
 def _may_run(state: TaskState) -> list[str]:
     """Return the ids of the steps that may run now, in order."""
     return [info.step_id for info in upcoming_steps(state) if info.status != "blocked"]
+
+
+def _unfinished(state: TaskState, requested: Sequence[str]) -> list[str]:
+    """Return those of some steps that may still be driven."""
+    if state.ended is not None:
+        return []
+    steps = {step.id: step.status for step in results.all_steps(state)}
+    return [step for step in requested if steps.get(step) not in ("completed", "skipped")]
+
+
+def _recorded_outcomes(
+    state: TaskState, requested: Sequence[str], typed: OutputType[Any] | None
+) -> list[TaskStepOutput[Any]]:
+    """Return the outputs of steps as the journal holds them; raises `StepFailed` for a single one that failed."""
+    steps = {step.id: step for step in results.all_steps(state)}
+    word, upcoming = results.resting_word(state), upcoming_steps(state)
+    outputs = [
+        results.step_output(state, steps.get(step) or next_step(state), word, upcoming, typed)
+        for step in requested
+    ]
+    if len(outputs) == 1 and outputs[0].step.status == "failed" and state.ended == "failed":
+        raise _failed(state, outputs[0])
+    return outputs
+
+
+def _failed(state: TaskState, output: TaskStepOutput[Any]) -> StepFailed:
+    why = state.error.message if state.error is not None else "no reason was given"
+    message = f"task {state.task_id}, step {output.step.step_id} failed: {why}"
+    return StepFailed(message, task_id=state.task_id, output=output, error=state.error)
 
 
 def _outcome_of_step(
@@ -344,9 +496,7 @@ def _outcome_of_step(
     step = begun[0] if begun else next_step(state)
     output = results.step_output(state, step, word, (), typed)
     if step.status == "failed" and state.ended == "failed":
-        why = state.error.message if state.error is not None else "no reason was given"
-        message = f"task {state.task_id}, step {step.id} failed: {why}"
-        raise StepFailed(message, task_id=state.task_id, output=output, error=state.error)
+        raise _failed(state, output)
     if state.ended is not None:
         return output
     raise _parked(state, word)

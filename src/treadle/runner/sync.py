@@ -568,12 +568,20 @@ class SyncRunner:
         context: ContextT | None = None,
         expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
         raw: bool = False,
     ) -> SyncStep[OutputT]:
         """See `Runner.stream_step`."""
         return SyncStep(
             self._runner.stream_step(
-                task, input=input, agent=agent, context=context, expect=expect, by=by, raw=raw
+                task,
+                input=input,
+                agent=agent,
+                context=context,
+                expect=expect,
+                by=by,
+                command_id=command_id,
+                raw=raw,
             )
         )
 
@@ -704,19 +712,35 @@ class SyncRunner:
         context: ContextT | None = None,
         expect: int | None = None,
         by: str | None = None,
+        command_id: str | None = None,
     ) -> TaskStepOutput[OutputT]:
         """See `Runner.run_step`."""
         return BRIDGE.run(
             self._runner.run_step(
-                task, input=input, step=step, agent=agent, context=context, expect=expect, by=by
+                task,
+                input=input,
+                step=step,
+                agent=agent,
+                context=context,
+                expect=expect,
+                by=by,
+                command_id=command_id,
             )
         )
 
     def run_ready_steps(
-        self, task: Ref[OutputT], *, context: Any = None, expect: int | None = None, by: str | None = None
+        self,
+        task: Ref[OutputT],
+        *,
+        context: Any = None,
+        expect: int | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> StepOutputs[OutputT]:
         """See `Runner.run_ready_steps`."""
-        return BRIDGE.run(self._runner.run_ready_steps(task, context=context, expect=expect, by=by))
+        return BRIDGE.run(
+            self._runner.run_ready_steps(task, context=context, expect=expect, by=by, command_id=command_id)
+        )
 
     def finalize(
         self,

@@ -240,18 +240,14 @@ class Call:
         if self.expect is not None:
             extras["expect"] = self.expect
         if self.key is not None and self.operation.repeats == "command":
-            # The digest includes the operation: the same key at another operation is another command.
-            extras["command_id"] = self._digest(self.key)
+            extras["command_id"] = self.key  # as `Runner` takes it: either way it is one command of the task
         return extras
 
     def new_task_id(self) -> str | None:
         """Return the id of the new task: the `task_id` in the body, else an id made of the key of the request."""
         if self.arguments.get("task_id") is not None or self.key is None:
             return self.arguments.get("task_id")
-        return self._digest(self.key)
-
-    def _digest(self, key: str) -> str:
-        digest = hashlib.sha256(f"{self.operation.name}\x1f{self.tenant}\x1f{key}".encode())
+        digest = hashlib.sha256(f"{self.operation.name}\x1f{self.tenant}\x1f{self.key}".encode())
         return f"k{digest.hexdigest()[:40]}"
 
     async def done(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:

@@ -452,6 +452,7 @@ _RUNS: Final = (
         result=results.TaskStepOutput | results.StepOutputs,
         waits=0.0,
         checks_head=True,
+        repeats="command",
         brings_files=True,
         drives=True,
     ),

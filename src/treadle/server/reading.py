@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from starlette.datastructures import Headers, QueryParams
 
+from treadle.core.header_text import from_header
 from treadle.core.messages import File, Image, Json, Message, ToolResult
 from treadle.core.wire import from_wire
 from treadle.engine.options import RunOptions
@@ -177,11 +178,14 @@ def idempotency_key(operation: Operation, headers: Headers) -> str | None:
         return None
     if operation.repeats is None:
         raise Problem(400, "HeaderRefused", f"{operation.name} takes no `Idempotency-Key`")
-    if not 0 < len(value) <= MAX_KEY or not value.isprintable():
-        raise Problem(
-            400, "HeaderRefused", f"`Idempotency-Key` must have 1 to {MAX_KEY} printable characters"
+    key = from_header(value)
+    if key is None or not 0 < len(key) <= MAX_KEY:
+        detail = (
+            f"`Idempotency-Key` must have 1 to {MAX_KEY} characters: printable ASCII as it is, or others in a display "
+            'string of RFC 9651, such as %"caf%c3%a9"'
         )
-    return value
+        raise Problem(400, "HeaderRefused", detail)
+    return key
 
 
 def check_accepted(operation: Operation, headers: Headers) -> None:

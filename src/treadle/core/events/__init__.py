@@ -40,6 +40,7 @@ from treadle.core.events.control import (
     PauseRequested,
     Resumed,
     Rewound,
+    StepRequested,
     UndoneCall,
     UndoRequested,
     UndoVerdict,
@@ -206,6 +207,7 @@ __all__ = [
     "StateOverwritten",
     "StepCompleted",
     "StepFailed",
+    "StepRequested",
     "StepSkipped",
     "StepStarted",
     "StepsPlanned",
@@ -322,6 +324,7 @@ TaskEvent: TypeAlias = (
     | PauseRequested
     | InterruptRequested
     | Resumed
+    | StepRequested
     | CancelRequested
     | CommandRejected
     | DriverSurvived

@@ -41,6 +41,22 @@ class Resumed(Event):
 
 
 @mutable
+class StepRequested(Event):
+    """A caller asked for these steps in a command that it may repeat; `with_input`: the next event is its input.
+
+    The event changes nothing. A repeat of the command finds in it which steps it ran.
+    """
+
+    says = "a caller asked for a step"
+
+    ignorable = True
+    steps: tuple[str, ...]
+    with_input: bool = False
+    by: str | None = None
+    inbox: str | None = None
+
+
+@mutable
 class CancelRequested(Event):
     """The task is to end, for good."""
 
