@@ -171,6 +171,18 @@ CASES: dict[str, tuple[Callable[[Runner], Awaitable[str]], str, Verb, str]] = {
         lambda runner, task, **more: runner.finalize(task, **more),
         "answer_finalized",
     ),
+    "run_step": (
+        stepped,
+        "run_step",
+        lambda runner, task, **more: runner.run_step(task, input="And?", **more),
+        "step_requested",
+    ),
+    "run_ready_steps": (
+        stepped,
+        "run_ready_steps",
+        lambda runner, task, **more: runner.run_ready_steps(task, **more),
+        "step_requested",
+    ),
     "resume": (stepped, "resume", lambda runner, task, **more: runner.resume(task, **more), "resumed"),
     "resume of a failed task": (
         failed_step,
@@ -536,6 +548,26 @@ OTHER_CONTENT: dict[str, tuple[Callable[[Runner], Awaitable[str]], Verb, Verb]] 
         stepped,
         lambda runner, task: runner.edit_step(task, "One", command_id="c1"),
         lambda runner, task: runner.edit_step(task, "Two", command_id="c1"),
+    ),
+    "run_step": (
+        stepped,
+        lambda runner, task: runner.run_step(task, input="One", command_id="c1"),
+        lambda runner, task: runner.run_step(task, input="Two", command_id="c1"),
+    ),
+    "run_step without input": (
+        stepped,
+        lambda runner, task: runner.run_step(task, input="One", command_id="c1"),
+        lambda runner, task: runner.run_ready_steps(task, command_id="c1"),
+    ),
+    "run_step by name": (
+        stepped,
+        lambda runner, task: runner.run_step(task, step="s2", command_id="c1"),
+        lambda runner, task: runner.run_step(task, step="s3", command_id="c1"),
+    ),
+    "a step after a resume": (
+        stepped,
+        lambda runner, task: runner.resume(task, command_id="c1"),
+        lambda runner, task: runner.run_step(task, command_id="c1"),
     ),
     "edit_call": (
         proposed_call,

@@ -48,7 +48,7 @@ async def test_a_key_makes_a_lost_answer_safe_to_ask_for_again():
         assert (await client.json("GET", "/v1/totals"))["tasks"] == 2
         await client.json("POST", "/v1/tasks", body, status=400, Idempotency_Key="k" * 201)
         task = f"/v1/tasks/{another['task_id']}"
-        await client.json("POST", f"{task}/steps", {}, status=400, Idempotency_Key="k")
+        await client.json("GET", task, status=400, Idempotency_Key="k")
         forks = [
             await client.post(f"{task}/fork", json={"at": 1}, headers={"Idempotency-Key": "f"}) for _ in "ab"
         ]
@@ -547,12 +547,14 @@ async def test_usage_needs_admin_and_agents_are_told():
         assert (await client.json("GET", "/v1/me"))["name"] == "ann"
 
 
-async def test_a_key_of_one_command_made_another_command_of_the_same_key_do_nothing_and_hang():
+async def test_a_key_of_one_command_is_refused_for_another_command_at_once():
     async with serving() as api, Client(api) as client:
         body = {"agent": "shop", "input": "hello"}
         task = f"/v1/tasks/{(await client.json('POST', '/v1/tasks', body, status=201))['task_id']}"
         await client.json("POST", f"{task}/send", {"message": "more"}, status=204, Idempotency_Key="k")
-        ended = await client.json("POST", f"{task}/cancel", {}, Idempotency_Key="k", Prefer="wait=2")
+        refused = await client.json("POST", f"{task}/cancel", {}, status=422, Idempotency_Key="k")
+        assert "belongs to another command" in refused["detail"]
+        ended = await client.json("POST", f"{task}/cancel", {}, Idempotency_Key="k 2", Prefer="wait=2")
         assert ended["state"] == "cancelled"
 
 

@@ -403,7 +403,8 @@ def _headers(given: Given, *, with_key: bool) -> dict[str, str]:
     if given.get("expect") is not None:
         headers["If-Match"] = f'"{given["expect"]}"'
     if with_key:
-        headers["Idempotency-Key"] = to_header(given.get("command_id") or new_id())
+        command_id = given.get("command_id")
+        headers["Idempotency-Key"] = to_header(new_id() if command_id is None else command_id)
     return headers
 
 
