@@ -5,7 +5,7 @@ This module holds no behaviour. An adapter of a port passes that port's conforma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import field
@@ -456,6 +456,22 @@ class ToolsetConnection(Protocol):
 
     async def close(self) -> None:
         """End what the tools need; idempotent."""
+        ...
+
+
+@runtime_checkable
+class HoldsCredentials(ToolsetConnection, Protocol):
+    """A connection of a toolset that sends credentials: a server may send them back in a result.
+
+    They are hidden in journals, streams and logs, and from models.
+    """
+
+    def credentials(self) -> Collection[str]:
+        """Return the credentials that the declaration holds."""
+        ...
+
+    def tell_tokens(self, learn: Callable[[str], None]) -> None:
+        """Call `learn`, in any thread, with each credential that becomes known later, such as a token that expires."""
         ...
 
 

@@ -58,6 +58,9 @@ _HIDDEN: Final = (
 )
 _HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
+_CREDENTIAL: Final = re.compile(
+    r"(?:^|[_-])(?:auth|key|token|sig|signature|secret|password|pat)$", re.IGNORECASE
+)
 _FILE_PATH: Final = re.compile(
     r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
 )
@@ -83,6 +86,15 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
         elif isinstance(value, str) and is_secret_name(name) and not _FILE_PATH.fullmatch(value):
             secrets |= {value, _SCHEME.sub("", value, count=1)}
     return secrets
+
+
+def credentials(values: Mapping[str, str]) -> set[str]:
+    """Return the values of headers or variables that name a credential: of `named_secrets`, `X-Auth` and `CRM_KEY` too.
+
+    Passwords in addresses count as well.
+    """
+    named = [value for name, value in values.items() if _CREDENTIAL.search(name)]
+    return environment_secrets(values).union(*[named_secrets({"token": value}) for value in named])
 
 
 def environment_secrets(environment: Mapping[str, str]) -> set[str]:

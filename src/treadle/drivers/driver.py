@@ -143,7 +143,7 @@ class TaskDriver:
             )
             for agent in dependencies.agents:
                 self.agents.register(agent)
-            self.toolsets = ConnectedToolsets(getattr(store, "path", None))
+            self.toolsets = ConnectedToolsets(getattr(store, "path", None), vault)
         self.cache = TaskCache(store, CACHED_TASKS if shared is None else CACHED_OF_TENANT)
         self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault, tenant)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from treadle.agents.agent import Agent
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError
-from treadle.ports import Tool, Toolset, ToolsetConnection
+from treadle.ports import HoldsCredentials, Tool, Toolset, ToolsetConnection
 
 LOOK_SECONDS: Final = 0.2
 """How often a task that waits for its toolsets looks whether it is to stop."""
@@ -25,10 +26,11 @@ class ConnectedToolsets:
     Args:
         store_file: the file of the runner's store, beside which a toolset may keep what outlasts the process; None if
             the store is no file.
+        vault: is told the credentials that connections send.
     """
 
-    def __init__(self, store_file: Path | None = None) -> None:
-        self._store_file = store_file
+    def __init__(self, store_file: Path | None = None, vault: Vault = NO_VAULT) -> None:
+        self._store_file, self._vault = store_file, vault
         self._connections: dict[Toolset, ToolsetConnection] = {}
         self._stopping = set[str]()
         self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
@@ -95,5 +97,8 @@ class ConnectedToolsets:
         if connection is None:
             connect_beside: Any = getattr(toolset, "connect_beside", None)
             connection = toolset.connect() if connect_beside is None else connect_beside(self._store_file)
+            if isinstance(connection, HoldsCredentials):
+                self._vault.learn(connection.credentials())
+                connection.tell_tokens(lambda token: self._vault.learn(declared=(token,)))
             self._connections[toolset] = connection
         return connection

@@ -25,6 +25,7 @@ from ssl import SSLContext
 from typing import Any, Final
 
 from treadle.errors import ConfigurationError, MissingExtra, ToolError
+from treadle.tools.internet import is_of_internet
 
 try:
     import httpx2
@@ -39,7 +40,6 @@ MAX_REDIRECTS: Final = 5
 SECONDS: Final = 30.0
 """How long a connection, or a silence of the server, may last by default."""
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _OWN_HEADERS: Final = frozenset(
@@ -49,8 +49,6 @@ _OWN_HEADERS: Final = frozenset(
     }
 )
 """Headers that hold no secret; with any other one a request is not sent on to another host."""
-
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
 class ConnectionRefused(ToolError):
@@ -103,7 +101,7 @@ class Reach:
         """Return the first of the addresses of a host; raise `ConnectionRefused` unless all of them may be reached."""
         found = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
         for address in found:
-            if not any(address in network for network in self.networks) and not _is_public(address):
+            if not any(address in network for network in self.networks) and not is_of_internet(address):
                 raise ConnectionRefused(
                     f"the host {host!r} has the address {address}, which is no part of the internet"
                 )
@@ -131,19 +129,6 @@ def _check_scheme(url: httpx2.URL) -> None:
         raise ConnectionRefused(f"the URL {str(url)!r} names no scheme: begin it with https://")
     if url.scheme not in ("http", "https"):
         raise ConnectionRefused(f"the scheme {url.scheme!r} is not allowed: only http and https are")
-
-
-def _is_public(address: _Address) -> bool:
-    """Whether an address is one of the internet, and so is the one inside of it, if there is one."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return _is_public(address.ipv4_mapped)
-        if address in _NAT64:
-            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        tunnelled = (address.sixtofour, *(address.teredo or ()))
-        if not all(_is_public(each) for each in tunnelled if each is not None):
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def http_client(

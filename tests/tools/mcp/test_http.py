@@ -36,6 +36,11 @@ def library():
         """Fail."""
         raise ValueError("no shelf")
 
+    @shelf.tool()
+    def whoami() -> str:
+        """Say what the server was sent."""
+        return f"You sent {seen[-1]}; again: {seen[-1]}"
+
     inner = shelf.streamable_http_app()
 
     async def app(scope, receive, send):
@@ -88,16 +93,40 @@ async def test_a_refused_token_is_asked_for_once_more(clerk, is_async):
 
 
 async def test_an_oauth_flow_of_the_package_may_authorise(clerk):
-    class Flow(httpx2.Auth):
-        def auth_flow(self, request):
-            request.headers["authorization"] = f"Bearer {TOKEN}"
-            yield request
-
     with library() as (url, seen):
         shelf = MCPServer("shelf", url=url, auth=Flow(), pins=None)
         async with Runner("memory:") as runner:
             await runner.run(clerk([text("done")], shelf), "go")
     assert set(seen) == {f"Bearer {TOKEN}"}
+
+
+class Flow(httpx2.Auth):
+    def auth_flow(self, request):
+        request.headers["authorization"] = f"Bearer {TOKEN}"
+        yield request
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"Authorization": f"Bearer {TOKEN}"}},
+        {"auth": lambda: TOKEN},
+        {"auth": Flow()},
+    ],
+    ids=["headers", "auth", "flow"],
+)
+async def test_a_credential_that_a_server_sent_back_reached_the_journal_and_the_model(
+    clerk, tmp_path, options
+):
+    with library() as (url, _):
+        shelf = MCPServer("shelf", url=url, pins=None, **options)
+        agent = clerk([call("shelf__whoami"), text("done")], shelf)
+        async with Runner(tmp_path / "journal.db") as runner:
+            result = await runner.run(agent, "go")
+            told = await runner.get_events(result.task_id)
+    assert "You sent " in str(result.tool_executions[0].output)
+    assert TOKEN not in f"{result} {told} {agent.model.requests[1].messages}"
+    assert TOKEN.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("journal*"))
 
 
 def raising():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from treadle import Agent, MCPServer, ScriptedModel, tool
+from treadle import Agent, MCPServer, Runner, ScriptedModel, tool
 from treadle.errors import ConfigurationError, MissingExtra
+from treadle.models import call, text
 
 SECRET = "sk-4f9a8b7c6d5e4f3a2b1c"
 
@@ -94,3 +95,23 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install '/path/to/treadle\[mcp\]'"):
         MCPServer("desk", command="npx")
+
+
+@pytest.mark.anyio
+async def test_a_credential_in_the_environment_of_a_server_reached_the_journal_when_it_said_it(
+    server, clerk, tmp_path
+):
+    secret = "tok-4f9a8b7c6d5e4f3a2b1c"
+    desk = server(env={"CRM_KEY": secret, "PROJECT": "apollo-launch-7"})
+    script = [
+        call("desk__environment", name="CRM_KEY"),
+        call("desk__environment", name="PROJECT"),
+        text("done"),
+    ]
+    agent = clerk(script, desk)
+    async with Runner(tmp_path / "journal.db") as runner:
+        result = await runner.run(agent, "go")
+    assert "[secret]" in str(result.tool_executions[0].output)
+    assert secret not in f"{result} {agent.model.requests[1].messages}"
+    assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("journal*"))
+    assert "apollo-launch-7" in str(result.tool_executions[1].output), "a variable of another name is none"

@@ -94,9 +94,18 @@ class ServerConnection:
         self._live: LiveServer | None = None
         self._losses, self._last_loss, self._again_at = 0, "", 0.0
         self._closed = False
+        self._learn: Callable[[str], None] | None = None
         self.listed: tuple[str, ...] = ()
         """The server's names of its tools, as it listed them last."""
         self._bound: tuple[object, tuple[Tool, ...]] | None = None
+
+    def credentials(self) -> Collection[str]:
+        """Return the credentials of the declaration."""
+        return self._server.credentials()
+
+    def tell_tokens(self, learn: Callable[[str], None]) -> None:
+        """Call `learn` with each token that the server is sent."""
+        self._learn = learn
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools that there are now; raises `ToolsetUnavailable` or `ConfigurationError`."""
@@ -238,7 +247,7 @@ class ServerConnection:
                 raise self._unavailable("was closed")
             from treadle.tools.mcp.live_server import LiveServer  # the `mcp` package takes a second to import
 
-            self._live = live = LiveServer(self._server)
+            self._live = live = LiveServer(self._server, self._learn)
             await self._ready(live)
             return live
 

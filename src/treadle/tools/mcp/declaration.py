@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from treadle.core.messages import Json
-from treadle.core.redaction import Secrets, url_secrets
+from treadle.core.redaction import Secrets, credentials, url_secrets
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, MissingExtra
 from treadle.tools.definitions import checked_effects
@@ -103,6 +103,10 @@ class ServerDeclaration:
     def secrets(self) -> Secrets:
         """Return what must not stand in messages: the values of `env` and `headers`, and secrets in the URL."""
         return Secrets({*self.env.values(), *self.headers.values(), *url_secrets(self.url)})
+
+    def credentials(self) -> set[str]:
+        """Return what the server could send back and a model must not see: values that are named as credentials."""
+        return {*credentials(self.env), *credentials(self.headers), *url_secrets(self.url)}
 
     def __eq__(self, other: object) -> bool:
         """Whether another declaration is the same: a runner keeps one server for both."""

@@ -23,6 +23,7 @@ from mcp_types import JSONRPCMessage
 
 from treadle.core.data import frozen
 from treadle.core.http_bodies import ACCEPTED, BodyRefused, checked_encoding, decoded
+from treadle.core.redaction import SHORTEST, credentials
 from treadle.tools.flood import MAX_PARTS, parts_of
 from treadle.tools.mcp.traffic import (
     MAX_MESSAGE,
@@ -59,12 +60,14 @@ class ServerAddress:
         headers: of each request.
         auth: returns the bearer token, or is an `httpx2.Auth`, such as the OAuth provider of the `mcp` package.
         read_seconds: the longest silence of an answer.
+        learn: is told the token of each request before it is sent.
     """
 
     url: str
     headers: Mapping[str, str]
     auth: Any
     read_seconds: float
+    learn: Callable[[str], None] | None = None
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -107,12 +110,19 @@ _OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length"})
 class _Bounding(httpx2.AsyncHTTPTransport):
     """Sends requests, those of an authorization too; the body of each answer is decoded here, and bounded."""
 
-    def __init__(self, count_events: Count | None) -> None:
+    def __init__(self, count_events: Count | None, learn: Callable[[str], None] | None) -> None:
+        self._learn, self._learned = learn, ""
         super().__init__(limits=httpx2.Limits(max_connections=100), trust_env=True)
         self._count_events = count_events
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request.headers["accept-encoding"] = ACCEPTED
+        sent = request.headers.get("authorization", "")
+        if self._learn is not None and sent != self._learned:
+            self._learned = sent
+            for value in credentials({"authorization": sent}):
+                if len(value) >= SHORTEST:
+                    self._learn(value)
         response = await super().handle_async_request(request)
         try:
             encoding = checked_encoding(response.headers.get("content-encoding", ""))
@@ -150,7 +160,7 @@ class GuardedClient(httpx2.AsyncClient):
             headers=dict(address.headers),
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.read_seconds, write=address.read_seconds),
             auth=auth if auth is None or isinstance(auth, httpx2.Auth) else _Bearer(auth),
-            transport=_Bounding(count_events),
+            transport=_Bounding(count_events, address.learn),
             follow_redirects=False,
         )
         self._refuse = refuse

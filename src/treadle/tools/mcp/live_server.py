@@ -6,7 +6,7 @@ import asyncio
 import logging
 import subprocess
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -68,10 +68,11 @@ class LiveServer:
 
     Args:
         server: its declaration.
+        learn: is told each token that the server is sent.
     """
 
-    def __init__(self, server: ServerDeclaration) -> None:
-        self._server = server
+    def __init__(self, server: ServerDeclaration, learn: Callable[[str], None] | None = None) -> None:
+        self._server, self._learn = server, learn
         self._ending = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._supervisor: asyncio.Task[None] | None = None
@@ -179,7 +180,9 @@ class LiveServer:
             program = ServerProgram((server.command, *server.args), server.env, server.cwd)
             transport = stdio_transport(program, self.lose, self._note_process)
         else:
-            address = ServerAddress(server.url, server.headers, server.auth, server.call_timeout + 5)
+            address = ServerAddress(
+                server.url, server.headers, server.auth, server.call_timeout + 5, self._learn
+            )
             speak = sse_transport if server.transport == "sse" else http_transport
             transport = speak(address, self.lose, self._note_doubt)
         return Client(
