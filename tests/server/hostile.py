@@ -172,7 +172,7 @@ class Attack:
             fits = meant == row.method
             if row.access == "open" or row.streams or (not fits and (row.path, meant) in served):
                 continue
-            without = sorted(ADMIN - {row.access, "admin"})
+            without: list[str] = sorted(ADMIN - {row.access, "admin"})
             refused = {403} if fits else {403, 404, 405}
             kinds: list[tuple[str, dict[str, str] | None, str, set[int]]] = [
                 *[

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.server.calling import Client, agent, by_name, serving
 from treadle import Agent, File, Limits, Runner, RunOptions, ScriptedModel, ToolOutput, tool
 from treadle.llm.scripted import call, fail, text
-from treadle.server import Principal, ServerLimits, app
+from treadle.server import ADMIN, Principal, ServerLimits, app
 from treadle.telemetry import OpenTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -586,3 +587,47 @@ async def test_labels_breakpoints_and_tools_without_number_wore_the_store_and_th
         ]
         names = ["labels"] * 4 + ["options.labels", "options.caller_tools", "options.break_on"]
         assert [problem["field"] for problem in refused] == names
+
+
+class Gated:
+    """A model that answers once it may."""
+
+    def __init__(self, *turns: Any) -> None:
+        self.inner, self.may_answer = ScriptedModel([*turns]), threading.Event()
+        self.name = self.inner.name
+
+    async def stream(self, request: Any) -> AsyncIterator[Any]:
+        await asyncio.to_thread(self.may_answer.wait, 60)
+        async for item in self.inner.stream(request):
+            yield item
+
+
+async def test_a_compaction_that_took_longer_was_answered_with_null_and_no_location():
+    model = Gated(text("Hello."), text("They greeted each other."))
+    async with serving("memory:", agent(), Agent(model, name="slow")) as api, Client(api) as client:
+        made = {"agent": "slow", "input": "hi", "task_id": "t", "thread_id": "a/b"}
+        await client.json("POST", "/v1/tasks", made, status=201)
+        model.may_answer.set()
+        await client.json("POST", "/v1/tasks/t/steps", {}, Prefer="wait=10")
+        await client.json("POST", "/v1/tasks/t/finalize", {}, Prefer="wait=10")
+        model.may_answer.clear()
+        path, body = "/v1/threads/a%2Fb/compact", {"keep": 0}
+        accepted = await client.post(path, json=body)
+        assert accepted.status_code == 202
+        thread = accepted.json()
+        assert (thread["thread_id"], accepted.headers["Location"]) == ("a/b", "/v1/threads/a%2Fb")
+        assert (await client.get(accepted.headers["Location"])).json() == thread
+        model.may_answer.set()
+        report = await client.json("POST", path, body, Prefer="wait=30")
+        assert (report["complete"], report["thread_id"]) == (True, "a/b")
+
+
+async def test_the_admin_of_a_tenant_read_the_metrics_of_the_whole_process():
+    def by_tenant(connection: Any) -> Principal:
+        return Principal("ann", tenant=connection.headers.get("tenant", ""), scopes=ADMIN)
+
+    async with serving("memory:", agent(), auth=by_tenant) as api, Client(api) as client:
+        for tenant, named, status in (("acme", None, 403), ("", None, 200), ("", "acme", 200)):
+            headers = {"tenant": tenant} if named is None else {"tenant": tenant, "Treadle-Tenant": named}
+            assert (await client.get("/metrics", headers=headers)).status_code == status
+            assert (await client.get("/v1/usage", headers=headers)).status_code == 200

@@ -43,8 +43,12 @@ def test_every_row_is_whole(operation: Operation):
     for name in arguments(operation):
         operation.argument_type(name)  # raises for an argument without a type
     assert (operation.status == 204) == (operation.result is None)
+    if operation.waits is not None:
+        assert "task" in operation.in_path or operation.name in HANDLERS, (
+            "no 202 could name where its result is"
+        )
     if operation.method == "GET":
-        assert operation.access in ("read", "any", "open", "admin")
+        assert operation.access in ("read", "any", "open", "admin", "operator")
         assert (operation.repeats, operation.checks_head) == (None, False)
 
 

@@ -300,7 +300,9 @@ def to_json(options: RunOptions) -> Json:
             continue
         if name in ("limits", "on_failure", "model_settings"):
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
-            if value.get("use_cache", False) is None:  # younger than the format, so absent where it is not set
+            if (
+                value.get("use_cache", False) is None
+            ):  # younger than the format, so absent where it is not set
                 del value["use_cache"]
         elif name == "break_on":
             value = [_conditions(each) for each in value]

@@ -50,9 +50,7 @@ async def by_verb(call: Call) -> Answer:
     if operation.waits is None:
         return Answer(await call.done(verb))
     done, value = await call.in_time(verb)
-    if not done and "task" in call.arguments:
-        return await call.accepted(call.arguments["task"])
-    return Answer(value, None if done else 202)
+    return Answer(value) if done else await call.accepted(call.arguments["task"])
 
 
 def _next(operation: Operation, cursor: Any) -> dict[str, Any]:
@@ -299,6 +297,17 @@ async def deny(call: Call) -> Answer:
     return await by_verb(call)
 
 
+async def compact_thread(call: Call) -> Answer:
+    """Compact a thread; one that is not done yet is answered with the thread, and a repeat waits for its report."""
+    thread_id = call.arguments["thread_id"]
+    done, report = await call.in_time(partial(call.runner.compact_thread, **call.arguments, **call.extras()))
+    if done:
+        return Answer(report)
+    answer = await get_thread_summary(call)
+    answer.status, answer.headers = 202, {"Location": call.url(f"threads/{quote(thread_id, safe='')}")}
+    return answer
+
+
 async def get_thread_summary(call: Call) -> Answer:
     """Return how many tasks have messages in a thread."""
     thread_id = call.arguments["thread_id"]
@@ -357,6 +366,7 @@ async def get_ready(call: Call) -> Answer:
 
 HANDLERS: Final[dict[str, Handler]] = {
     "deny": deny,
+    "compact_thread": compact_thread,
     "get_thread_summary": get_thread_summary,
     "get_request": get_request,
     "get_events": get_events,

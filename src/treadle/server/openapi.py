@@ -72,6 +72,8 @@ def _operation(operation: Operation, schemas: WireSchema) -> Json:
     }
     if operation.access == "open":
         described["security"] = []
+    elif operation.access == "operator":
+        described["description"] = "Needs the scope `admin`, of a principal without a tenant."
     elif operation.access != "any":
         described["description"] = f"Needs the scope `{operation.access}`."
     if operation.body is not None:

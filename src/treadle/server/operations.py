@@ -31,8 +31,8 @@ from treadle.transfer.verifying import VerifyReport
 
 Method = Literal["GET", "POST", "DELETE"]
 
-Access = Scope | Literal["any", "open"]
-"""The scope that an operation needs; `any`: it needs a principal; `open`: not even that."""
+Access = Scope | Literal["operator", "any", "open"]
+"""The scope that an operation needs; `operator`: `admin` of no tenant; `any`: a principal; `open`: not even that."""
 
 SOON: Final = 10.0
 """Seconds for which verbs wait that are mostly done at once, unless the request says otherwise."""
@@ -214,7 +214,7 @@ _ABOUT: Final = (
         name="get_metrics",
         method="GET",
         path="/metrics",
-        access="admin",
+        access="operator",
         summary="Return what the server counts, as Prometheus reads it.",
         result=str,
         media="text/plain",

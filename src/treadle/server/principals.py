@@ -29,7 +29,7 @@ from treadle.errors import ConfigurationError
 Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
 
 ADMIN: Final[frozenset[Scope]] = frozenset(get_args(Scope))
-"""Every scope. `admin` is for operators: metrics, usage, limits above those of a task, and all tenants."""
+"""Every scope. `admin`: usage, and limits above those of a task; without a tenant also metrics, and all tenants."""
 
 ALL: Final[frozenset[Scope]] = ADMIN - {"admin"}
 """Every scope that concerns the tasks of the principal's own tenant."""
@@ -83,6 +83,11 @@ class Principal:
         object.__setattr__(self, "scopes", frozenset(self.scopes))
         if self.options is not None and not isinstance(self.options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Principal: options must be RunOptions, got {self.options!r:.80}")
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the principal may see the whole process and act in every tenant: `admin` without a tenant."""
+        return not self.tenant and "admin" in self.scopes
 
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], "Principal | Awaitable[Principal | None] | None"]

@@ -113,6 +113,11 @@ def admitted(request: Request, operation: Operation, rates: Rates) -> Principal 
         return principal
     assert principal is not None, "the guard lets no request without a principal pass"
     rates.check((principal.tenant, principal.name))
+    if operation.access == "operator":
+        if not principal.is_operator:
+            detail = f"{operation.name} tells of all tenants: it needs the scope `admin`, and no tenant"
+            raise Problem(403, "ScopeMissing", detail, scope="admin")
+        return principal
     principal = _in_tenant(principal, request.headers.get("treadle-tenant"))
     if operation.access != "any" and operation.access not in principal.scopes:
         detail = f"{operation.name} needs the scope `{operation.access}`"
@@ -124,7 +129,7 @@ def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
     """Return a principal as it acts in the tenant that a request names: an operator of the server may name any."""
     if tenant is None or tenant == principal.tenant:
         return principal
-    if principal.tenant or "admin" not in principal.scopes:
+    if not principal.is_operator:
         detail = "only a principal with the scope `admin`, and of no tenant, may name one in `Treadle-Tenant`"
         raise Problem(403, "ScopeMissing", detail, scope="admin")
     return replace(principal, tenant=tenant)
