@@ -194,8 +194,8 @@ async def test_the_same_answer_again_changes_nothing_and_another_is_refused(
 async def test_two_people_who_answer_at_once_give_one_answer(runner: Runner, hotel: Hotel) -> None:
     result = await runner.run(hotel.desk(), "Go.")
     outcomes = await asyncio.gather(
-        runner.answer(result.task_id, value=SINGLE),
-        runner.answer(result.task_id, value={"kind": "double"}),
+        runner.answer(result.task_id, "s1-0-q1", value=SINGLE),
+        runner.answer(result.task_id, "s1-0-q1", value={"kind": "double"}),
         return_exceptions=True,
     )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDecided", "NoneType"]
