@@ -235,8 +235,30 @@ def test_an_error_in_user_code_is_reported_with_its_line_and_not_as_our_bug(trea
     (project / "own.py").write_text(source + "agent = Agent(ScriptedModel(['x']), instructions=told)\n")
     ended = treadle("run", "own:agent", "hi", "--json")
     assert ended.code == 1
-    assert ended.document["error"]["type"] == "urn:treadle:error:KeyError"
-    assert "own.py, line 3" in ended.err
+    error = ended.document["error"]
+    assert (error["kind"], error["message"]) == (
+        "instructions",
+        "the instructions function of agent failed: KeyError: 'mine'",
+    )
+    assert 'own.py", line 3, in told' in error["traceback"]
+    shown = treadle("show", "last")
+    assert 'own.py", line 3, in told' in shown.out
+    assert shown.out.count("KeyError: 'mine'\n") == 2  # the end of the traceback, and the state
+
+
+def test_an_error_at_the_import_of_an_agent_prints_no_secret_of_the_environment(
+    treadle, project, monkeypatch
+):
+    monkeypatch.setenv("SHOP_API_KEY", "sk-9f8e7d6c5b4a32100123")
+    (project / "secretive.py").write_text(
+        "import os\nraise ValueError('bad key ' + os.environ['SHOP_API_KEY'])\n"
+    )
+    (project / "leaves.py").write_text("import os, sys\nsys.exit('bad key ' + os.environ['SHOP_API_KEY'])\n")
+    for name, says in (("secretive", "ValueError"), ("leaves", "SystemExit")):
+        ended = treadle("run", f"{name}:agent", "hi", "--json")
+        assert f"{name}:agent cannot be imported: {says}: bad key [secret]" in ended.err
+        assert f"({name}.py, line 2)" in ended.err
+        assert "9f8e7d6c5b4a" not in ended.out + ended.err
 
 
 def test_a_closed_output_pipe_causes_no_traceback(begin, treadle):

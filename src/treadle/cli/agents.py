@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.data import mutable
+from treadle.core.observation import error_text
+from treadle.core.redaction import environment_secrets, hide_named, secrets_of
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
 from treadle.drivers.user_context import checked_factory
@@ -296,15 +298,22 @@ def _imported(path: str, what: str, form: str) -> Any:
         value: Any = import_module(module)
         for part in name.split("."):
             value = getattr(value, part)
-    except Exception as error:  # any error of the user's own module
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # any error of the user's own module, an exit included
         advice = _advice(module, name, error)
         raise ConfigurationError(
-            f"{path} cannot be imported: {type(error).__name__}: {error}{advice}"
+            f"{path} cannot be imported: {without_secrets(error_text(error))}{advice}"
         ) from error
     return value
 
 
-def _advice(module: str, name: str, error: Exception) -> str:
+def without_secrets(text: str) -> str:
+    """Return what an error of the user's own code says, without the secrets of the environment and named keys."""
+    return hide_named(secrets_of(frozenset(environment_secrets(os.environ))).hide(text, deep=True))
+
+
+def _advice(module: str, name: str, error: BaseException) -> str:
     """Return what to do about an error of importing `name` from `module`, where it shows what is wrong."""
     if module.endswith(".py"):
         return f"; write the module without .py: {module[:-3].replace('/', '.')}:{name}"
@@ -315,7 +324,7 @@ def _advice(module: str, name: str, error: Exception) -> str:
     return next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames_of(error)), "")
 
 
-def _frames_of(error: Exception) -> list[FrameSummary]:
+def _frames_of(error: BaseException) -> list[FrameSummary]:
     """Return the frames of an error outside of Treadle and of the import system, the innermost first."""
     ours = str(Path(__file__).parents[1])
     frames = [
