@@ -28,6 +28,7 @@ TreadleError
 │   ├── TaskFailed                  the task ended failed
 │   │   └── GuardrailStopped        a guardrail refused a content of it
 │   └── TaskCancelled · TaskInterrupted
+├── StoredTraceback                 the cause of a failure whose error this process does not have any more
 ├── RequestRefused                  a server refused a request by itself
 ├── ServerUnavailable               no server answered
 ├── StoreError
@@ -374,6 +375,17 @@ class GuardrailStopped(TaskFailed):
         self.guards: str = error.kind
         self.guardrail: str | None = error.rule
         self.by: str | None = error.by
+
+
+class StoredTraceback(TreadleError):
+    """The cause of a failure whose error is not at hand any more; `text` is its traceback in the journal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"\n\n{text}\n")
+        self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredTraceback, (self.text,)
 
 
 class TaskCancelled(TaskEndedBadly):

@@ -7,7 +7,6 @@ import pytest
 
 from tests.runner.cases import calculator, kinds, only, sayer, step_to_answer
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
-from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
 
 pytestmark = pytest.mark.anyio
@@ -95,24 +94,30 @@ async def test_instructions_are_worked_out_at_once_for_a_task_created_with_a_con
     assert agent.model.requests[0].instructions == "Serve Ann."
 
 
-async def test_instructions_that_are_not_text_are_refused_and_leave_the_task_unchanged(
-    runner: Runner,
-) -> None:
+async def test_instructions_that_are_not_text_fail_the_task(runner: Runner) -> None:
     task = await runner.create_task(sayer(instructions=lambda ctx: 42), "?")
-    with pytest.raises(ConfigurationError, match="Agent 'sayer': instructions must return text, got 42"):
-        await runner.run_step(task)
-    assert await kinds(runner, task) == ["task_created"]
+    step = await runner.run_step(task)
+    assert (step.state, step.error and step.error.message) == (
+        "failed",
+        "the instructions function of sayer must return text, and returned 'int'",
+    )
     assert (await runner.get_task(task)).driven is False
 
 
-async def test_an_error_in_instructions_reaches_the_caller_and_leaves_the_task_unchanged(
-    runner: Runner,
-) -> None:
+async def test_an_error_in_instructions_fails_the_task_and_a_resume_calls_them_again(runner: Runner) -> None:
+    asked = 0
+
     def broken(ctx: Any) -> str:
-        raise LookupError("no such prompt")
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise LookupError("no such prompt")
+        return "Be brief."
 
     task = await runner.create_task(sayer(instructions=broken), "?")
-    with pytest.raises(LookupError, match="no such prompt"):
-        await runner.resume(task)
-    now = await runner.get_task(task)
-    assert (now.state, now.driven) == ("created", False)
+    failed = await runner.resume(task)
+    assert failed.error is not None
+    assert (failed.state, failed.error.source, failed.error.kind) == ("failed", "agent", "instructions")
+    assert "LookupError: no such prompt" in failed.error.traceback
+    assert (await runner.resume(task)).state == "completed"
+    assert asked == 2

@@ -31,9 +31,11 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def served(*agents: Agent[Any], store: Any = "memory:", **settings: Any) -> Iterator[str]:
+def served(
+    *agents: Agent[Any], store: Any = "memory:", secrets: dict[str, Any] | None = None, **settings: Any
+) -> Iterator[str]:
     """Serve a runner and yield its URL."""
-    api = app(Runner(store, agents=agents), **{"auth": ann, **settings})
+    api = app(Runner(store, agents=agents, secrets=secrets), **{"auth": ann, **settings})
     config = uvicorn.Config(
         api, host="127.0.0.1", port=0, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
     )

@@ -8,7 +8,8 @@ from tests.runner.acts import journal
 from tests.runner.cases import sayer
 from treadle import Agent, RunContext, Runner, RunOptions, ScriptedModel
 from treadle.drivers.agent_version import record_agent
-from treadle.errors import ConfigurationError, VersionRefused
+from treadle.engine.vault import NO_VAULT
+from treadle.errors import VersionRefused
 
 pytestmark = pytest.mark.anyio
 
@@ -17,8 +18,8 @@ async def kinds_after(agent: Agent, *, options: RunOptions, began_with: Agent) -
     async with Runner("memory:") as runner:
         task_id = (await runner.create_task(began_with, "go")).task_id
         async with runner._driver.ownership.acquire(task_id) as owned:
-            await record_agent(owned, agent, None, options)
-            await record_agent(owned, agent, None, options)
+            await record_agent(owned, agent, None, options, NO_VAULT)
+            await record_agent(owned, agent, None, options, NO_VAULT)
         return [event.kind for event in await journal(runner, task_id)][1:]
 
 
@@ -35,13 +36,16 @@ async def test_another_version_is_recorded_or_refused_as_the_options_say() -> No
         await kinds_after(new, options=RunOptions(on_version_change="refuse"), began_with=old)
 
 
-async def test_instructions_that_cannot_be_stored_are_refused() -> None:
+async def test_instructions_that_are_no_text_or_cannot_be_stored_fail_the_task() -> None:
     agent = Agent(ScriptedModel(["x"]), name="a", instructions=lambda ctx: "half \ud800")
-    with pytest.raises(ConfigurationError, match="instructions cannot be stored"):
-        await kinds_after(agent, options=RunOptions(), began_with=agent)
     wrong = Agent(ScriptedModel(["x"]), name="a", instructions=lambda ctx: 7)  # type: ignore[arg-type,return-value]
-    with pytest.raises(ConfigurationError, match="must return text, got 7"):
-        await kinds_after(wrong, options=RunOptions(), began_with=wrong)
+    async with Runner("memory:") as runner:
+        failed = await runner.run(agent, "go")
+        assert failed.state == "failed"
+        assert "returned what cannot be stored" in str(failed.error)
+        failed = await runner.run(wrong, "go")
+        assert failed.error is not None
+        assert failed.error.message == "the instructions function of a must return text, and returned 'int'"
 
 
 async def test_instructions_may_be_an_async_function_and_are_asked_for_once() -> None:
@@ -64,5 +68,7 @@ async def test_an_async_function_that_returns_no_text_is_refused_by_what_it_retu
 
     agent = Agent(ScriptedModel(["x"]), name="a", instructions=wrong)  # type: ignore[arg-type]
     async with Runner("memory:") as runner:
-        with pytest.raises(ConfigurationError, match="must return text, got 7"):
-            await runner.run(agent, "go")
+        failed = await runner.run(agent, "go")
+    assert failed.error is not None
+    assert (failed.error.source, failed.error.kind) == ("agent", "instructions")
+    assert failed.error.message.endswith("must return text, and returned 'int'")

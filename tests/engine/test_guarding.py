@@ -261,8 +261,8 @@ async def exits_in_the_loop(request: GuardrailRequest) -> None:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (exits, "the guardrail failed: RuntimeError: it raised SystemExit: 3"),
-        (exits_in_the_loop, "the guardrail failed: RuntimeError: it raised SystemExit: 3"),
+        (exits, "the guardrail failed: it raised SystemExit: 3"),
+        (exits_in_the_loop, "the guardrail failed: it raised SystemExit: 3"),
         (raising, "the guardrail failed: KeyError"),
         (slow, "the guardrail failed: it took longer than 0.05 s"),
         (nonsense, "the guardrail returned a str, which is no verdict"),

@@ -65,12 +65,15 @@ async def test_retries_and_failures_are_warnings_and_a_failed_task_is_an_error(
     assert result.state == "failed"
     lines = said(caplog)
     levels = [level for level, _ in lines]
-    assert levels == ["WARNING"] * 5 + ["ERROR"]
+    assert levels == ["WARNING"] * 7 + ["ERROR"]
     assert "asked again in" in lines[0][1]
-    assert lines[1][1].startswith("broken was stopped (s1-0): error; the call is tried again")
-    assert lines[2][1] == "broken ended (s1-0): error"
+    assert lines[1][1] == "broken raised an error"
+    assert lines[2][1].startswith("broken was stopped (s1-0): error; the call is tried again")
+    assert lines[4][1] == "broken ended (s1-0): error"
     assert lines[-1][1].startswith("is failed: ")
-    assert SECRET not in caplog.text
+    assert all(SECRET not in record.getMessage() for record in caplog.records)
+    tracebacks = [record.exc_info for record in caplog.records if record.exc_info]
+    assert [error[0] for error in tracebacks] == [OSError, OSError]
 
 
 async def test_a_limit_on_time_is_told_as_other_limits_are(caplog: Any, store: Any) -> None:

@@ -20,6 +20,7 @@ from types import ModuleType
 
 from tests.journals.stories import AGENTS, STORIES, Story
 from treadle import Runner
+from treadle.engine import user_errors
 from treadle.testing import clock
 
 RECORDED = Path(__file__).parent / "fixed"
@@ -43,12 +44,13 @@ class CountedIds(ModuleType):
 
 
 def fix_time_and_ids() -> CountedIds:
-    """Fix the clock, the ids and the random bytes of this process for good."""
+    """Fix the clock, the ids and the random bytes of this process for good, and leave out tracebacks."""
     ids = CountedIds()
     sys.modules["uuid_utils"] = ids
     uuid.uuid7 = ids.uuid7  # pyright: ignore[reportAttributeAccessIssue]  Python 3.14 makes such ids itself
     time.time_ns = lambda: clock.BEGIN * 1000
     os.urandom = bytes
+    user_errors.kept = lambda *_, **__: ""  # a traceback names files of this machine
     return ids
 
 

@@ -25,6 +25,7 @@ FAULTS = {
     "UnknownAttribute": "a mistake in the code of the server",
     "ContextFailed": "the function of the application raised",
     "TaskEndedBadly": "raised by raise_for_state() alone",
+    "StoredTraceback": "the cause of another error, and never raised alone",
     "ModelError": "a task records it",
     "WorkerError": "a task records it",
     "ToolError": "a task records it",

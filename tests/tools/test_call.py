@@ -220,7 +220,7 @@ async def test_a_fault_is_the_error_of_its_call_and_of_nothing_else(
 
     calls = [asyncio.create_task(run(faulty, ctx)), asyncio.create_task(run(sibling, ctx))]
     error, other = await asyncio.gather(*calls, return_exceptions=True)
-    assert type(error) is expected
+    assert isinstance(error, expected)
     assert text in str(error)
     assert other == "unharmed"
 

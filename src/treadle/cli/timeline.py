@@ -79,6 +79,9 @@ class Timeline:
 
         self._streamed = ""
         self._names = StepNames()
+        self._last_traceback = ""
+        """the traceback that was printed last: the events that follow from an error repeat it"""
+
         self._printed_step: str | None = None
         self._event_step: str | None = None
         self.last_text = ""
@@ -103,6 +106,7 @@ class Timeline:
     def show(self, event: e.Event | e.Ephemeral) -> None:
         """Print the lines for an event; on a live screen a spinner then tells what is awaited."""
         self._show(event)
+        self._print_traceback(event)
         if not self._live:
             return
         self._note_awaited(event)
@@ -181,6 +185,16 @@ class Timeline:
         elif isinstance(inner, e.TaskEnded):
             answer = as_text(inner.output) if inner.output is not None else inner.state
             self._line(("  · ", "dim"), (f"{path}: {short(answer, _DATA_SHOWN)}", "dim"))
+
+    def _print_traceback(self, event: e.Event | e.Ephemeral) -> None:
+        """Print where the user's own code raised the error that an event tells of."""
+        error: e.Failure | None = getattr(event, "error", None)
+        traceback: str = error.traceback if type(error) is e.Failure else getattr(event, "traceback", "")
+        is_shown = getattr(event, "step", None) not in self._undone
+        if traceback and is_shown and traceback != self._last_traceback:
+            self._last_traceback = traceback
+            for line in traceback.splitlines():
+                self._line((f"    {line}", "dim"))
 
     # ------------------------------------------------------------------------------------- the model
 

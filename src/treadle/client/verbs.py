@@ -33,6 +33,7 @@ from treadle.drivers.random_ids import new_id
 from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
 from treadle.engine.results import Page, RunResult, StepOutputs, Task, TaskStepOutput, TaskSummary
+from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     ConfigurationError,
     StepFailed,
@@ -446,7 +447,8 @@ def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:
     if step.status == "failed" and output.state == "failed":
         why = error.message if error is not None else "no reason was given"
         message = f"task {task_id}, step {step.step_id} failed: {why}"
-        raise StepFailed(message, task_id=task_id, output=output, error=error)
+        failed = StepFailed(message, task_id=task_id, output=output, error=error)
+        raise failed from cause_of(error)
     if output.state in ("paused", "waiting", "interrupted") and step.ended_at is None:
         what = "; ".join([item.text for item in output.pending]) or "call resume to go on"
         message = f"task {task_id} is {output.state}: {what}"

@@ -33,7 +33,9 @@ def judge(state: TaskState, event: e.CallJudged) -> None:
         call.arguments, call.problem, call.permit = event.arguments or {}, None, None
         call.replaced += 1
     elif event.verdict == "deny":
-        call.permit = Permit("denied", event.rule, _because("it is not allowed", event.reason))
+        call.permit = Permit(
+            "denied", event.rule, _because("it is not allowed", event.reason), traceback=event.traceback
+        )
     elif call.permit is not None:
         call.permit.status = "approved"
     else:

@@ -87,7 +87,10 @@ def refusal(check: Check) -> Failure:
     rule, by, reason = (permit.rule, permit.by, permit.reason) if permit is not None else (None, None, "")
     who = f"the guardrail {rule}" if rule else "a guardrail"
     text = f"{who} refused {check.name}"
-    return Failure("guardrail", check.guards, f"{text}: {reason}" if reason else text, rule=rule, by=by)
+    trace = permit.traceback if permit is not None else ""
+    return Failure(
+        "guardrail", check.guards, f"{text}: {reason}" if reason else text, rule=rule, by=by, traceback=trace
+    )
 
 
 def check_edit(check: Check, arguments: dict[str, Json], verb: str) -> None:

@@ -58,7 +58,7 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
         return unknown_end(call, error.kind)
     if call.stopped is not None:
         outcome = "timeout" if call.stopped.kind == "timeout" else "error"
-        error = Failure("tool", error.kind, call.stopped.message, call.id)
+        error = Failure("tool", error.kind, call.stopped.message, call.id, traceback=call.stopped.traceback)
     elif call.cut_off:
         outcome = "cancelled"
         error = Failure(
@@ -75,7 +75,7 @@ def not_begun(call: CallState) -> str:
 def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> ToolEnded:
     """Return the end of a call whose last attempt failed; `cut_off` says that the tool did not end by itself."""
     if call.in_doubt or (cut_off and call.effect != "read"):
-        return unknown_end(call, failure.kind, failure.message)
+        return unknown_end(call, failure.kind, failure.message, failure.traceback)
     kinds: dict[str, Outcome] = {"timeout": "timeout", "abandoned": "abandoned"}
     return ToolEnded(call.step, call.id, kinds.get(failure.kind, "error"), error=failure)
 
@@ -100,9 +100,10 @@ def withdrawn_end(call: CallState, why: str) -> ToolEnded:
     return end
 
 
-def unknown_end(call: CallState, kind: str = "unknown", why: str = "") -> ToolEnded:
+def unknown_end(call: CallState, kind: str = "unknown", why: str = "", traceback: str = "") -> ToolEnded:
     """Return the end of a call that may have taken effect or not: an attempt of it was cut off."""
-    why = why or (call.stopped.message if call.stopped is not None else "")
+    if not why and call.stopped is not None:
+        why, traceback = call.stopped.message, call.stopped.traceback
     repeated = (
         f"It was begun {call.attempt} times, each time with the same idempotency key."
         if call.effect == "idempotent" and call.attempt > 1
@@ -112,4 +113,6 @@ def unknown_end(call: CallState, kind: str = "unknown", why: str = "") -> ToolEn
         f"outcome_unknown: {call.name} began and it is not known whether it took effect"
         f"{f' ({why})' if why else ''}. {repeated} Find out before you call it again."
     )
-    return ToolEnded(call.step, call.id, "unknown", error=Failure("tool", kind, text, call.id))
+    return ToolEnded(
+        call.step, call.id, "unknown", error=Failure("tool", kind, text, call.id, traceback=traceback)
+    )

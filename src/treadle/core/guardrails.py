@@ -50,7 +50,7 @@ def judge(state: TaskState, event: GuardrailJudged) -> None:
     elif event.verdict == "ask":
         check.arguments = event.content or check.arguments
     elif event.verdict == "deny":
-        check.permit = Permit("denied", event.rule, event.reason)
+        check.permit = Permit("denied", event.rule, event.reason, traceback=event.traceback)
         settle(state, check)
     else:
         if check.permit is not None:

@@ -45,6 +45,9 @@ class Permit:
     by: str | None = None
     """the approver"""
 
+    traceback: str = ""
+    """where a function raised an error instead of judging, for people"""
+
 
 @frozen
 class Grant:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any
 
@@ -13,7 +15,9 @@ from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.options import RunOptions
-from treadle.errors import ConfigurationError, VersionRefused
+from treadle.engine.user_errors import kept
+from treadle.engine.vault import Vault
+from treadle.errors import VersionRefused
 
 
 def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> bool:
@@ -39,30 +43,70 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
     return True
 
 
-async def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
-    """Record the agent's version and instructions, where they differ from those of the task."""
+async def record_agent(
+    owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions, vault: Vault
+) -> e.Failure | None:
+    """Record the agent's version and instructions, where they differ from those of the task.
+
+    Return why there are none: then nothing is recorded, and their function is called again when the task goes on.
+    """
     state, record = owned.state, owned.writer.record
     changed = check_version(state, agent, options)
+    instructions = agent.instructions
+    event: e.InstructionsSet | None = None
+    if state.instructions is None or changed:
+        if not isinstance(instructions, str):
+            called = await _instructions_of(instructions, state, agent, context, vault)
+            if isinstance(called, e.Failure):
+                return called
+            event = called
+        elif (instructions or state.instructions is not None) and instructions != state.instructions:
+            event = e.InstructionsSet(instructions)
     if changed:
         record(e.VersionChanged(agent.fingerprint, state.fingerprint))
-    if state.instructions is not None and not changed:
-        return
-    text, changes = agent.instructions, None
+    if event is not None:
+        record(event)
+    return None
+
+
+async def _instructions_of(
+    function: Callable[[RunContext[Any]], Any],
+    state: TaskState,
+    agent: Agent[Any],
+    context: Any,
+    vault: Vault,
+) -> e.InstructionsSet | e.Failure | None:
+    """Return the instructions of a task, or why there are none; None if they are those that the task has."""
+    access = StateAccess(state, state.seq, f"the instructions of agent {agent.name!r}")
+    ctx: RunContext[Any] = RunContext(
+        state.task_id, state.thread, state.task_input, context, state=StateView(access)
+    )
+    try:
+        text = function(ctx)
+        if not isinstance(text, str) and isawaitable(text):
+            text = await text
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _no_instructions(agent, "failed: it cancelled itself")
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  what the user's code raises is the failure of the task
+        trace = kept(error, state, vault, function=f"instructions= of {agent.name}")
+        return _no_instructions(agent, f"failed: {vault.error_text(error)}", trace)
+    changes = access.close()
     if not isinstance(text, str):
-        access = StateAccess(state, state.seq, f"the instructions of agent {agent.name!r}")
-        view = StateView(access)
-        text = text(RunContext(state.task_id, state.thread, state.task_input, context, state=view))
-        if not isinstance(text, str):
-            text = await text if isawaitable(text) else text  # pyright: ignore[reportUnnecessaryIsInstance]
-        changes = access.close()
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {text!r}")
-    elif not text and state.instructions is None:
-        return
+        return _no_instructions(agent, f"must return text, and returned {type(text).__name__!r}")
     if (beyond := flaw(text)) is not None:
-        raise ConfigurationError(f"Agent {agent.name!r}: instructions cannot be stored: they are {beyond}")
-    if text != state.instructions or changes is not None:
-        record(e.InstructionsSet(text, changes))
+        return _no_instructions(agent, f"returned what cannot be stored: {beyond}")
+    return e.InstructionsSet(text, changes) if text != state.instructions or changes is not None else None
+
+
+def _no_instructions(agent: Agent[Any], why: str, traceback: str = "") -> e.Failure:
+    return e.Failure(
+        "agent", "instructions", f"the instructions function of {agent.name} {why}", traceback=traceback
+    )
 
 
 def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:

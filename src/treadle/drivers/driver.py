@@ -37,7 +37,7 @@ from treadle.drivers.toolsets import ConnectedToolsets
 from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
-from treadle.engine.drive_spec import DriveSpec, Goal, idle
+from treadle.engine.drive_spec import DriveSpec, Goal, failing, idle
 from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
 from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.journal_writer import Recorder
@@ -181,7 +181,7 @@ class TaskDriver:
         self._at_terminal = PendingCallback(at_terminal(tenant)) if at_terminal else None
         self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
-        self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant)
+        self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 
     async def drive(
         self,
@@ -259,7 +259,9 @@ class TaskDriver:
         spec = _spec(terms, state, runtime, inherited.judges, guardrails)
         if terms.goal in ("end", "step"):
             await self.agents.check_limits(runtime.agent, runtime.rules.limits, state, spec.options.break_on)
-            await record_agent(owned, runtime.agent, terms.context, spec.options)
+            failure = await record_agent(owned, runtime.agent, terms.context, spec.options, self.vault)
+            if failure is not None:
+                spec.work = failing(failure)
         effect_context = await self._effect_context(owned, runtime, spec, terms, inherited)
         if guardrails:
             from treadle.engine.guarding import Guarding

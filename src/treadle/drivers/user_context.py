@@ -6,18 +6,20 @@ and never an AttributeError in a tool, which its model would read and apologise 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from inspect import isawaitable, signature
 from typing import Any, TypeAlias
 
 from treadle.agents.agent import Agent
 from treadle.agents.context_type import ContextNeed, fits, type_name
-from treadle.core.observation import error_text
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine import results
 from treadle.engine.results import Task
+from treadle.engine.user_errors import cause, kept
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError, ContextFailed
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
@@ -38,11 +40,18 @@ class UserContexts:
         agents: the registered agents.
         cache: reads the row of a task.
         tenant: whose tasks they are.
+        vault: hides what is secret in what the factory raises.
     """
 
     def __init__(
-        self, factory: ContextFactory | None, agents: AgentRegistry, cache: TaskCache, tenant: str = ""
+        self,
+        factory: ContextFactory | None,
+        agents: AgentRegistry,
+        cache: TaskCache,
+        tenant: str = "",
+        vault: Vault = NO_VAULT,
     ) -> None:
+        self._vault = vault
         self._factory = factory
         self._tenant = tenant
         self._agents = agents
@@ -83,13 +92,16 @@ class UserContexts:
         try:
             context = factory(task)
             return await context if isawaitable(context) else context
-        except (Exception, SystemExit) as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  what the factory raises keeps this task from being driven, and no more
             name = getattr(factory, "__qualname__", repr(factory))
+            trace = kept(error, owned.state, self._vault, function=f"context_factory {name}")
             raise ContextFailed(
-                f"task {task.task_id}: context_factory {name} failed for agent {agent.name!r}: {error_text(error)}; "
-                "the task was not driven, and can be resumed",
+                f"task {task.task_id}: context_factory {name} failed for agent {agent.name!r}: "
+                f"{self._vault.error_text(error)}; the task was not driven, and can be resumed",
                 task_id=task.task_id,
-            ) from error
+            ) from (cause(trace) if trace else error)
 
     def _check(self, agent: Agent[Any], context: Any, owned: OwnedTask | None = None) -> None:
         if not agent.context_needs and not agent.subagents and not agent.handoffs:

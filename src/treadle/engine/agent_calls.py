@@ -161,8 +161,11 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             end = _failed(call, "it cancelled itself", "cancelled", ())
         except SubagentFailed as error:
             end = ended[0] if ended else _failed(call, str(error), "error", ())
-        except Exception as error:  # noqa: BLE001  what middleware raises is the call's error
-            end = _failed(call, context.vault.error_text(error), "error", ())
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001  what middleware raises is the call's error
+            text, traceback = context.vault.error_text(error), self.traceback_of(error)
+            end = _failed(call, text, "error", (), traceback)
         if ended:
             end.spent, end.harmless = ended[0].spent, ended[0].harmless
         elif not execution.reached:
@@ -185,7 +188,8 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             return self._stopped(subagents.spent_by(call))
         except Exception as error:  # noqa: BLE001  what keeps an agent from running is its call's error
             if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
-                return _failed(call, error_text(error), "error", subagents.spent_by(call))
+                text, traceback = context.vault.error_text(error), self.traceback_of(error)
+                return _failed(call, text, "error", subagents.spent_by(call), traceback)
             # The child exists and has not ended: a later drive goes on with it.
             subagents.resting.add(call.id)
             why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
@@ -215,10 +219,10 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         """Return that the call was stopped."""
         return [self._stopped()]
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the call failed."""
         call = self.effect.call
-        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+        return [failed_end(call, e.Failure("tool", "error", text, call.id, traceback=traceback))]
 
 
 class _AtRest(BaseException):
@@ -234,6 +238,7 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
     __slots__ = ()
 
+    contains_errors: ClassVar[bool] = False  # no code of the user runs
     has_own_grace: ClassVar[bool] = True
     survives_cancel: ClassVar[bool] = True
 
@@ -254,10 +259,10 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
         """Return nothing: the stop is wanted again."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the call failed."""
         call = self.effect.call
-        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+        return [failed_end(call, e.Failure("tool", "error", text, call.id, traceback=traceback))]
 
 
 async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]:
@@ -319,9 +324,8 @@ def _end(call: CallState, state: TaskState, runtime: AgentRuntime) -> e.ToolEnde
         end.spent = spent_by(state)
     else:
         error = _failure_of(call, state)
-        end = _failed(
-            call, error.message, "error" if state.ended == "failed" else "cancelled", spent_by(state)
-        )
+        outcome = "error" if state.ended == "failed" else "cancelled"
+        end = _failed(call, error.message, outcome, spent_by(state), error.traceback)
     end.harmless = is_harmless(state)
     return end
 
@@ -330,7 +334,8 @@ def _failure_of(call: CallState, state: TaskState) -> e.Failure:
     """Return why a call failed whose task did."""
     why = state.error.message if state.error is not None else "no reason was given"
     if state.ended == "failed":
-        return e.Failure("subagent", "error", f"{call.name} failed: {why}", call.id)
+        traceback = state.error.traceback if state.error is not None else ""
+        return e.Failure("subagent", "error", f"{call.name} failed: {why}", call.id, traceback=traceback)
     return e.Failure("subagent", "cancelled", f"{call.name} was {why}", call.id)
 
 
@@ -341,8 +346,10 @@ def _observation(state: TaskState) -> str | None:
     return f"{as_text(state.output)}\n\n[A best effort: {'; '.join(state.end_reasons)}]"
 
 
-def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy, ...]) -> e.ToolEnded:
-    error = e.Failure("subagent", outcome, text, call.id)
+def _failed(
+    call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy, ...], traceback: str = ""
+) -> e.ToolEnded:
+    error = e.Failure("subagent", outcome, text, call.id, traceback=traceback)
     return e.ToolEnded(call.step, call.id, outcome, error=error, spent=spent)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from treadle.agents.decide import lifecycle
+from treadle.agents.decide.failures import fail
 from treadle.agents.decide.rules import Rules
+from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.effects import Decision, Wait
 from treadle.core.state import TaskState
@@ -23,6 +25,15 @@ class DriveSpec:
     rules: Rules
     options: RunOptions
     work: lifecycle.DecideFunction
+
+
+def failing(failure: e.Failure) -> lifecycle.DecideFunction:
+    """Return what decides for a task that has to fail before its agent can do anything."""
+
+    def decide(state: TaskState, rules: Rules) -> Decision:
+        return fail(state, failure)
+
+    return decide
 
 
 def idle(state: TaskState, rules: Rules) -> Decision:

@@ -133,7 +133,9 @@ class Guards(Protocol):
         """Judge a content and return what was decided."""
         ...
 
-    def denied(self, place: JudgedPlace, content: dict[str, Json], why: str) -> list[e.Event]:
+    def denied(
+        self, place: JudgedPlace, content: dict[str, Json], why: str, traceback: str = ""
+    ) -> list[e.Event]:
         """Return that a content is refused since it could not be judged."""
         ...
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from treadle.core import events as e
-from treadle.core.effects import Effect
+from treadle.core.effects import CallModel, Effect
 from treadle.core.state import TaskState
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class EffectInFlight(ABC, Generic[E]):
     ends_before_undo: ClassVar[bool] = True
     """Whether an undo waits for its end, so that what is to be undone is known; else it is cancelled."""
 
+    contains_errors: ClassVar[bool] = True
+    """Whether what it raises is its failure; else it is the failure of the drive."""
+
     survives_cancel: ClassVar[bool] = False
     """Whether it goes on while its task is being cancelled."""
 
@@ -110,8 +113,40 @@ class EffectInFlight(ABC, Generic[E]):
         """Return the end of an effect that cannot tell one: cancelled before it ran, or abandoned."""
 
     @abstractmethod
-    def broken(self, text: str) -> list[e.Event]:
-        """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
+        """Return the end of an effect that failed by what its code raised.
+
+        Args:
+            text: what a model may know of it.
+            traceback: what people may know of it.
+        """
+
+    def failed(self, error: BaseException) -> list[e.Event]:
+        """Return the end of an effect that failed by an error of the user's code."""
+        return self.broken(self.context.vault.error_text(error), self.traceback_of(error))
+
+    def traceback_of(self, error: BaseException, function: str = "") -> str:
+        """Log an error of the user's code and return its traceback, for people.
+
+        Args:
+            error: what was raised.
+            function: what people call the function; by default the name of the effect.
+        """
+        from treadle.engine.user_errors import kept
+
+        effect: Any = self.effect
+        call = getattr(effect, "call", None)
+        step: Any = (
+            getattr(effect, "step", None) or getattr(effect, "node", None) or getattr(call, "step", "")
+        )
+        return kept(
+            error,
+            self.context.state,
+            self.context.vault,
+            function=function or self.name,
+            step=step if isinstance(step, str) else step.id,
+            call="" if call is None or isinstance(effect, CallModel) else call.id,
+        )
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether something was recorded meanwhile that makes the end of this effect useless."""

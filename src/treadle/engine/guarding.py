@@ -30,7 +30,7 @@ from treadle.core.ids import (
     result_call,
 )
 from treadle.core.messages import Content, Json
-from treadle.core.observation import as_text, error_text
+from treadle.core.observation import as_text
 from treadle.core.permits import digest_of
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
@@ -112,9 +112,10 @@ class Guarding:
         content: dict[str, Json] = {"text": held.text}
         place = answer_place(key, call.attempt)
         judged = e.GuardrailJudged(step.id, place, "output", "deny", refused.rule, refused.reason, content)
+        judged.traceback = refused.traceback
         text = f"the guardrail {refused.rule} refused the answer"
         reason = f"{text}: {refused.reason}" if refused.reason else text
-        failure = e.Failure("guardrail", "output", reason, rule=refused.rule)
+        failure = e.Failure("guardrail", "output", reason, rule=refused.rule, traceback=refused.traceback)
         return [judged, e.ModelFailed(step.id, failure, call.id)]
 
     def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
@@ -193,11 +194,14 @@ class Guarding:
         if isinstance(verdict, AskPerson):
             reason = f"finalize_task changed it, and no person can be asked then: {reason}"
         text = f"the guardrail {rule} refused the answer: {reason}"
-        return [e.WorkerFailed(e.Failure("guardrail", "output", text, rule=rule))]
+        traceback = verdict.traceback if isinstance(verdict, Deny) else ""
+        return [e.WorkerFailed(e.Failure("guardrail", "output", text, rule=rule, traceback=traceback))]
 
-    def denied(self, place: JudgedPlace, content: dict[str, Json], why: str) -> list[e.Event]:
+    def denied(
+        self, place: JudgedPlace, content: dict[str, Json], why: str, traceback: str = ""
+    ) -> list[e.Event]:
         """Return that a content is refused since it could not be judged."""
-        return [_judged(place, "deny", Deny(None, f"it could not be judged: {why}"), content)]
+        return [_judged(place, "deny", Deny(None, f"it could not be judged: {why}", traceback), content)]
 
     async def _verdict(
         self, place: JudgedPlace, content: dict[str, Json], check: Check | None, *, whole: bool = True
@@ -217,13 +221,19 @@ class Guarding:
         request = self._request(place, content[part], part, whole=whole)
         kinds = (Allow, Rewrite, AskPerson, Deny)
         verdict: Any = await answer_of(
-            guardrail.id, guardrail.function, request, guardrail.deadline, kinds, "the guardrail"
+            guardrail.id,
+            guardrail.function,
+            request,
+            guardrail.deadline,
+            kinds,
+            "the guardrail",
+            self._context,
         )
         if isinstance(verdict, Rewrite):
             return self._rewrite(guardrail, content, part, verdict)
         if isinstance(verdict, AskPerson):
             return replace(verdict, rule=guardrail.id, argument=None)
-        return verdict if verdict is None else type(verdict)(guardrail.id, verdict.reason)
+        return verdict if verdict is None else replace(verdict, rule=guardrail.id)
 
     def _rewrite(
         self, guardrail: Guardrail, content: dict[str, Json], part: str, verdict: Rewrite
@@ -306,7 +316,10 @@ def _judged(
     previous: dict[str, Json] | None = None,
 ) -> e.GuardrailJudged:
     rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
-    return e.GuardrailJudged(place.step, place.place, place.guards, word, rule, reason, content, previous)
+    judged = e.GuardrailJudged(place.step, place.place, place.guards, word, rule, reason, content, previous)
+    if isinstance(verdict, Deny):
+        judged.traceback = verdict.traceback
+    return judged
 
 
 def _parts_of(state: TaskState, place: str) -> tuple[Content, ...]:
@@ -345,16 +358,14 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
             return await self._guarding.judged(self._place, self.effect.content)
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except Exception as error:  # noqa: BLE001  what keeps a content from being judged refuses it
-            return self.broken(error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the content is judged when the task goes on."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the content is refused."""
-        return self._guarding.denied(self._place, self.effect.content, text)
+        return self._guarding.denied(self._place, self.effect.content, text, traceback)
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the content was settled, asked about, changed or taken back meanwhile."""
@@ -399,7 +410,7 @@ class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
         """Return nothing: it never runs."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return nothing: it never runs."""
         return []
 

@@ -205,9 +205,14 @@ class EffectsInFlight:
         try:
             # What is recorded is submitted when the effect first waits: if it never does, it shares the next commit.
             ends = await in_own_context(in_flight.run(), self._writer.flush)
-        except BaseException:
+        except (asyncio.CancelledError, GeneratorExit):
             self.detach_inline()
             raise
+        except BaseException as error:
+            if not in_flight.contains_errors:
+                self.detach_inline()
+                raise
+            ends = in_flight.failed(error)
         if me.cancelling():
             self.detach_inline()
         if self._inline is not in_flight:
@@ -261,7 +266,15 @@ class EffectsInFlight:
 
     async def _run(self, in_flight: EffectInFlight[Any]) -> None:
         """Run an effect; the drive learns of its end here, one round of the event loop before `_on_done`."""
-        self._finish(in_flight, await in_flight.run())
+        try:
+            ends = await in_flight.run()
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            if not in_flight.contains_errors:
+                raise
+            ends = in_flight.failed(error)
+        self._finish(in_flight, ends)
 
     def _on_done(self, in_flight: EffectInFlight[Any], task: asyncio.Task[None]) -> None:
         """Note the end of an effect that returned none: it was cancelled before it began, or it is broken."""

@@ -23,16 +23,18 @@ from treadle.core import events as e
 from treadle.core.codec import storable
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
-from treadle.core.observation import error_text
+from treadle.core.observation import ERROR_SEARCHED, error_text
 from treadle.core.permits import Permit, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
+from treadle.core.tracebacks import StandsForCause
 from treadle.engine.approval_binding import definition_of, may_decide
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.step_threads import in_thread
 from treadle.engine.tool_calls import read_only_context, validated_arguments
+from treadle.engine.vault import NO_VAULT
 from treadle.policy.requests import Exposure, Surroundings, call_request, handoff_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
@@ -86,16 +88,14 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return [await self.judged_with(self._arguments)]
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except Exception as error:  # noqa: BLE001  what keeps a call from being judged denies it
-            return self.broken(error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the call is judged again when the task goes on."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the call is denied."""
-        return [self._judged(Deny(None, f"it could not be judged: {text}"))]
+        return [self._judged(Deny(None, f"it could not be judged: {text}", traceback))]
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the call has ended, or was edited or judged, meanwhile."""
@@ -115,7 +115,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         verdict: PolicyVerdict | None = None
         if context.judges:
             request = self._request(tool)
-            verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
+            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in context.judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
             if isinstance(verdict, AskPerson):
                 from treadle.policy.composition import one_question
@@ -153,7 +153,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             ctx = read_only_context(self, call, "needs_approval=")
             return ask if await within(TOOL_SECONDS, decide(self._arguments, ctx)) else None
         except Exception as error:  # noqa: BLE001  a gate that fails stays shut
-            return Deny(NEEDS_APPROVAL, f"needs_approval= failed: {_error(error, TOOL_SECONDS)}")
+            return self._failed_function(NEEDS_APPROVAL, "needs_approval=", error)
 
     # --------------------------------------------------------------------------------------- events
 
@@ -168,8 +168,12 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             judged.grant = grant
             return judged
         digest = digest_of(call.arguments)
-        number, preview = call.requests + 1, await self._preview()
-        return approval_request(context, answered, call.step, call.id, number, definition, digest, preview)
+        number, preview, traceback = call.requests + 1, None, ""
+        if context.runtime.tools[call.name].spec.previews:
+            preview, traceback = await self._preview()
+        request = approval_request(context, answered, call.step, call.id, number, definition, digest, preview)
+        request.traceback = traceback
+        return request
 
     def _judged(self, verdict: PolicyVerdict | None) -> e.CallJudged:
         call = self.effect.call
@@ -177,8 +181,9 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return e.CallJudged(call.step, call.id, "allow")
         rule, reason = verdict.rule, verdict.reason
         if not isinstance(verdict, Replace):
-            how: e.JudgedVerdict = "deny" if isinstance(verdict, Deny) else "allow"
-            return e.CallJudged(call.step, call.id, how, rule, reason)
+            if isinstance(verdict, Deny):
+                return e.CallJudged(call.step, call.id, "deny", rule, reason, traceback=verdict.traceback)
+            return e.CallJudged(call.step, call.id, "allow", rule, reason)
         if call.replaced >= MAX_REPLACEMENTS:
             reason = f"its arguments were replaced {call.replaced} times, and are not accepted yet"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
@@ -195,17 +200,22 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
 
-    async def _preview(self) -> Json:
-        """Return what the tool says that the call would do; where that fails, the approver reads why."""
+    async def _preview(self) -> tuple[Json, str]:
+        """Return what the tool says that the call would do; where that fails, the approver reads why, and where."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
-        if not tool.spec.previews:
-            return None
         try:
             ctx = read_only_context(self, call, "preview=")
-            return storable(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx)))
+            return storable(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx))), ""
         except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
-            return f"[no preview: {_error(error, TOOL_SECONDS)}]"
+            failed = self._failed_function(None, "preview=", error)
+            return f"[no preview: {failed.reason.removeprefix('preview= failed: ')}]", failed.traceback
+
+    def _failed_function(self, rule: str | None, function: str, error: Exception) -> Deny:
+        """Return the denial that follows from the error of a function of the call's tool."""
+        call = self.effect.call
+        name = f"{function} of {call.name}"
+        return _failed(self.context, rule, function, name, error, TOOL_SECONDS, call.step, call.id)
 
 
 def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
@@ -349,12 +359,14 @@ def surroundings(context: EffectContext) -> Surroundings:
     )
 
 
-async def told_by(judge: Judge, request: EffectRequest) -> PolicyVerdict | None:
+async def told_by(judge: Judge, request: EffectRequest, context: EffectContext) -> PolicyVerdict | None:
     """Return the verdict of a policy, with those of its functions."""
-    return judge.judge(request, await answers_of(judge, request))
+    return judge.judge(request, await answers_of(judge, request, context))
 
 
-async def answers_of(judge: Judge, request: EffectRequest) -> Sequence[PolicyVerdict | None]:
+async def answers_of(
+    judge: Judge, request: EffectRequest, context: EffectContext | None = None
+) -> Sequence[PolicyVerdict | None]:
     """Return what the functions of a policy answer, each within the deadline of the policy."""
     functions = judge.functions_for(request)
     if not functions:
@@ -362,7 +374,7 @@ async def answers_of(judge: Judge, request: EffectRequest) -> Sequence[PolicyVer
     kinds = (Allow, AskPerson, Deny, Replace)
     return await asyncio.gather(
         *[
-            answer_of(each.id, each.function, request, judge.deadline, kinds, "the policy function")
+            answer_of(each.id, each.function, request, judge.deadline, kinds, "the policy function", context)
             for each in functions
         ]
     )
@@ -375,6 +387,7 @@ async def answer_of(
     seconds: float,
     kinds: tuple[type[Any], ...],
     what: str,
+    context: EffectContext | None = None,
 ) -> Any:
     """Return the verdict of a function; one that raises, is late, or returns anything else denies.
 
@@ -385,11 +398,13 @@ async def answer_of(
         seconds: that it may take.
         kinds: the classes of verdicts.
         what: how people call the function.
+        context: what the effects of the task are done with; None outside of a drive.
     """
     try:
         verdict = await within(seconds, _called(function, request))
     except Exception as error:  # noqa: BLE001  a gate that fails stays shut
-        return Deny(rule, f"{what} failed: {_error(error, seconds)}")
+        call: str = getattr(request, "call", "")
+        return _failed(context, rule, what, f"{what} {rule}", error, seconds, request.step, call)
     if verdict is None or isinstance(verdict, kinds):
         return verdict
     return Deny(rule, f"{what} returned a {type(verdict).__name__}, which is no verdict")
@@ -406,7 +421,7 @@ async def _called(call: Callable[[Any], Any], request: Any) -> Any:
 async def within(seconds: float, work: Awaitable[T]) -> T:
     """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not.
 
-    What would end the process, such as a `SystemExit`, is raised as a `RuntimeError`; a `KeyboardInterrupt` is not.
+    What is no ordinary error, such as a `SystemExit`, is raised as a `RuntimeError` in its place.
     """
     task = asyncio.ensure_future(_contained(work))
     try:
@@ -418,17 +433,25 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         return task.result()
     task.cancel()
     task.add_done_callback(_collect)
-    raise TimeoutError
+    raise _Late
 
 
 async def _contained(work: Awaitable[T]) -> T:
     """Return what an awaitable returns; the event loop would raise a `SystemExit` of its task to all tasks."""
     try:
         return await work
-    except Exception:
+    except (Exception, asyncio.CancelledError, GeneratorExit):
         raise
-    except (SystemExit, BaseExceptionGroup) as error:
-        raise RuntimeError(f"it raised {error_text(error)}") from error
+    except BaseException as error:
+        raise _Exit(f"it raised {error_text(error, ERROR_SEARCHED)}") from error
+
+
+class _Late(TimeoutError):
+    """A function took longer than it may."""
+
+
+class _Exit(StandsForCause, RuntimeError):
+    """What a function raised is no ordinary error."""
 
 
 def _collect(task: asyncio.Future[Any]) -> None:
@@ -437,5 +460,23 @@ def _collect(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _error(error: Exception, seconds: float) -> str:
-    return f"it took longer than {seconds:g} s" if isinstance(error, TimeoutError) else error_text(error)
+def _failed(
+    context: EffectContext | None,
+    rule: str | None,
+    what: str,
+    function: str,
+    error: Exception,
+    seconds: float,
+    step: str,
+    call: str,
+) -> Deny:
+    """Return the denial that follows from the error of a function that was to judge."""
+    if isinstance(error, _Late):
+        return Deny(rule, f"{what} failed: it took longer than {seconds:g} s")
+    from treadle.engine.user_errors import kept
+
+    vault = NO_VAULT if context is None else context.vault
+    text = str(error) if isinstance(error, _Exit) else vault.error_text(error)
+    state = None if context is None else context.state
+    trace = kept(error, state, vault, function=function, step=step, call=call)
+    return Deny(rule, f"{what} failed: {text}", trace)

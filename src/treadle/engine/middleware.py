@@ -27,6 +27,8 @@ from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
 from treadle.core.permits import digest_of
+from treadle.core.questions import AwaitingAnswer
+from treadle.core.tracebacks import StandsForCause
 from treadle.engine.abandoned import give_up
 from treadle.errors import MiddlewareError
 from treadle.ports import ToolOutput
@@ -40,6 +42,10 @@ RunTool = Callable[[ToolInvocation[Any], Sequence[str]], Awaitable[ToolOutput]]
 
 class ToolCut(Exception):
     """The tool was stopped by a layer, or left running by it, and may have taken effect."""
+
+
+class _Exit(StandsForCause, MiddlewareError):
+    """A layer raised what no coroutine may raise."""
 
 
 class Execution:
@@ -151,12 +157,12 @@ class Execution:
             if error not in inside:
                 _say_where(error, layer, self.reached, bool(inside))
             raise
-        except SystemExit as error:
+        except (asyncio.CancelledError, GeneratorExit, AwaitingAnswer):
+            raise
+        except BaseException as error:
             if error in inside:
                 raise
-            failure = MiddlewareError(
-                f"the middleware {layer.name} of tool {call.name!r} raised {self._told(error)}"
-            )
+            failure = _Exit(f"the middleware {layer.name} of tool {call.name!r} raised {self._told(error)}")
             _say_where(failure, layer, self.reached, bool(inside))
             raise failure from error
         if not isinstance(result, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -141,8 +141,6 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             return await self._wrong(stream, error, answer)
         except _RefusedPiece:
             return await self._refused(stream, request)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  what an adapter raises fails its request alone
-            return self.broken(context.vault.error_text(error))
         finally:
             if self.held is not None:
                 self.held.close()
@@ -165,9 +163,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         """Return that the request was stopped."""
         return [e.ModelStopped(self.effect.step.id, self.cancel_reason or "interrupted", self.effect.call.id)]
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the request failed for a reason that the adapter does not tell."""
-        return [self._failed_for_unknown_reason(text)]
+        return [self._failed_for("unknown", text, traceback)]
 
     def _cancelled(self) -> list[e.Event]:
         """Return the end of a request that was cancelled, or that cancelled itself."""
@@ -175,8 +173,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             return self.broken("the model adapter cancelled itself")
         return [e.ModelStopped(self.effect.step.id, "interrupted", self.effect.call.id)]
 
-    def _failed_for(self, kind: str, text: str) -> e.ModelFailed:
-        failure = e.Failure("model", kind, text, model=self.model)
+    def _failed_for(self, kind: str, text: str, traceback: str = "") -> e.ModelFailed:
+        failure = e.Failure("model", kind, text, model=self.model, traceback=traceback)
         return e.ModelFailed(self.effect.step.id, failure, self.effect.call.id)
 
     def _failed_for_unknown_reason(self, text: str) -> e.ModelFailed:

@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from treadle.core import events as e
 from treadle.core.effects import JudgeRequest
-from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -54,20 +53,18 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
             self.enter()
             context = self.context
             request = model_request(context.state, self._model, self.effect.step.id, surroundings(context))
-            verdicts = await asyncio.gather(*[told_by(judge, request) for judge in context.judges])
+            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in context.judges])
             return self._events(strictest(verdicts))
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except Exception as error:  # noqa: BLE001  what keeps a request from being judged denies it
-            return self.broken(error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the request is judged when the task goes on."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the request is denied."""
-        return self._denied(Deny(None, f"it could not be judged: {text}"))
+        return self._denied(Deny(None, f"it could not be judged: {text}", traceback))
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the request is not wanted any more, or has gone out; a task that stops judges it when it goes on."""
@@ -102,7 +99,11 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         return [
             self._judged("deny", verdict),
             e.ModelStarted(step.id, self._model, call.attempt + 1, self.effect.final, call.offered, call.id),
-            e.ModelFailed(step.id, e.Failure("model", "denied", text, model=self._model), call.id),
+            e.ModelFailed(
+                step.id,
+                e.Failure("model", "denied", text, model=self._model, traceback=verdict.traceback),
+                call.id,
+            ),
         ]
 
     def _judged(self, word: e.RequestVerdict, verdict: PolicyVerdict | None) -> e.RequestJudged:

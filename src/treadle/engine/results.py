@@ -25,6 +25,7 @@ from treadle.core.steps import CallState, FailedChild, Sleep, StepState
 from treadle.core.unknown_names import explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.engine.caller_tools import names_of
+from treadle.engine.user_errors import cause_of
 from treadle.errors import GuardrailStopped, TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.policy.budget import own_spending
 from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
@@ -776,14 +777,16 @@ class RunResult(Displayed, Generic[OutputT_co]):
     def raise_for_state(self) -> RunResult[OutputT_co]:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it.
 
-        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`.
+        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`. Where the user's own code raised the
+        error that the task failed by, it is the `__cause__`, or else a `StoredTraceback` with its traceback.
         """
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
             reason = f": {self.error.message}" if self.error is not None else ""
             is_refused = self.error is not None and self.error.source == "guardrail"
             error_class = GuardrailStopped if is_refused else classes[self.state]
-            raise error_class(f"task {self.task_id} is {self.state}{reason}", self)
+            error = error_class(f"task {self.task_id} is {self.state}{reason}", self)
+            raise error from cause_of(self.error)
         return self
 
     def _view(self) -> View:

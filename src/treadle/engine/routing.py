@@ -18,7 +18,6 @@ from treadle.agents.routing import message_of
 from treadle.core import events as e
 from treadle.core.effects import ChooseRoute
 from treadle.core.model_answer import with_places
-from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -46,11 +45,13 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         step, agent = self.effect.step, self.context.runtime.agent
         try:
             self.enter()
-            message = message_of(agent, await self._answer())
+            answer = await self._answer()
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what a router raises fails its step
-            return self.broken(str(error) if isinstance(error, ValueError) else error_text(error))
+        try:
+            message = message_of(agent, answer)
+        except ValueError as error:
+            return self.broken(str(error))
         if message is not None:
             message = with_places(message, step.id, "tool_calls", first=len(step.calls))
         return [e.RouteChosen(step.id, message)]
@@ -81,14 +82,11 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         """Return nothing: the router is asked again when the task goes on."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the step failed."""
-        agent = self.context.runtime.agent.name
-        return [
-            e.StepFailed(
-                self.effect.step.id, e.Failure("agent", "router", f"the router of {agent} failed: {text}")
-            )
-        ]
+        text = f"the router of {self.context.runtime.agent.name} failed: {text}"
+        failure = e.Failure("agent", "router", text, traceback=traceback)
+        return [e.StepFailed(self.effect.step.id, failure)]
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether the step does not wait for its router any more."""

@@ -14,7 +14,6 @@ from treadle.agents.workers.worker import FunctionWorker, checked_result
 from treadle.core import events as e
 from treadle.core.effects import ConsultWorker, RunFunction
 from treadle.core.messages import Json, copied
-from treadle.core.observation import error_text
 from treadle.core.schedule import ITSELF
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess
@@ -71,11 +70,13 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                     raise
                 await ctx.settled()
                 return self.broken("the step cancelled itself")
-            except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  a step fails by what it raises
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001  a step fails by what it raises
                 if self.cancel_reason is not None:
                     return []  # it turned its cancellation into another error
                 await ctx.settled()
-                return self._failed(_worker_failure(error))
+                return self._failed(self._failure_of(error))
         except asyncio.CancelledError:
             return []
         if done.skipped is not None:
@@ -100,9 +101,22 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         """Return nothing: the function is entered again."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the step failed."""
-        return self._failed(e.Failure("worker", "error", text))
+        return self._failed(e.Failure("worker", "error", text, traceback=traceback))
+
+    def _failure_of(self, error: BaseException) -> e.Failure:
+        while isinstance(error, BaseExceptionGroup):  # a group of tasks says only that something in it failed
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        traceback = self.traceback_of(error)
+        if isinstance(error, ModelError):
+            return e.Failure(
+                "model", error.kind, str(error), None, error.status, error.retry_after, traceback=traceback
+            )
+        if isinstance(error, ToolCallFailed):
+            source = "subagent" if isinstance(error, SubagentFailed) else "tool"
+            return e.Failure(source, error.outcome, str(error), error.call_id, traceback=traceback)
+        return e.Failure("worker", "error", self.context.vault.error_text(error), traceback=traceback)
 
     def _failed(self, error: e.Failure) -> list[e.Event]:
         node, worker = self.effect.node, self.context.runtime.agent.function_worker
@@ -114,7 +128,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         node, worker = self.effect.node, self.context.runtime.agent.function_worker
         if not isinstance(why, Exception):
             return e.StepSkipped(node.id, ITSELF, reason=why)
-        error, degrades = _worker_failure(why), worker is not None and worker.degrades
+        error, degrades = self._failure_of(why), worker is not None and worker.degrades
         text = f"it failed: {error.message}"
         return e.StepSkipped(node.id, ITSELF, reason=text, error=error, degrades=degrades)
 
@@ -157,28 +171,26 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
             return [e.AnswerFinalized(output)]
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  a worker fails by what it raises
-            return self.broken(error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return nothing: the worker is asked again."""
         return []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the worker could not be asked."""
-        method = "initialize_step" if self.effect.id == "initialize" else "finalize_task"
-        return [e.WorkerFailed(e.Failure("worker", "error", f"{method} failed: {text}"))]
+        return [
+            e.WorkerFailed(
+                e.Failure("worker", "error", f"{self._method} failed: {text}", traceback=traceback)
+            )
+        ]
 
+    def traceback_of(self, error: BaseException, function: str = "") -> str:
+        """Log an error of the worker and return its traceback, for people."""
+        return super().traceback_of(error, function or f"{self._method} of {self.name}")
 
-def _worker_failure(error: BaseException) -> e.Failure:
-    while isinstance(error, BaseExceptionGroup):  # a group of tasks says only that something in it failed
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    if isinstance(error, ModelError):
-        return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
-    if isinstance(error, ToolCallFailed):
-        source = "subagent" if isinstance(error, SubagentFailed) else "tool"
-        return e.Failure(source, error.outcome, str(error), error.call_id)
-    return e.Failure("worker", "error", error_text(error))
+    @property
+    def _method(self) -> str:
+        return "initialize_step" if self.effect.id == "initialize" else "finalize_task"
 
 
 def _read_output(agent: Agent[Any], output: Json) -> Json:

@@ -1,6 +1,7 @@
 """What the standard logger `treadle.tasks` is told: how tasks begin and stop, retries, takeovers and failures.
 
-Facts alone: no messages, arguments, results or texts of errors. A record also has `task_id`, `agent`, `thread_id` and
+Facts alone: no messages, arguments, results or texts of errors; but for the errors of the user's own code, which
+`user_errors` logs with their tracebacks. A record also has `task_id`, `agent`, `thread_id` and
 `event` (the tag of an event, or `drive_began`, `drive_ended`, `taken_over`, `lost`) as attributes. Where no handler
 would get a record, nothing is made, and a step is recorded as if this module were not there.
 """

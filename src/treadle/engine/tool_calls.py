@@ -140,11 +140,15 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         except asyncio.CancelledError:
             ends = self._cancelled()
         except ToolCut as cut:
-            ends = self._cut_by_middleware(str(cut))
+            ends = self._cut_by_middleware(str(cut), self.traceback_of(cut.__cause__ or cut))
         except ToolOutcomeUnknown as error:
-            ends = self._lost(context.vault.error_text(error))
-        except (Exception, BaseExceptionGroup, AwaitingAnswer, SystemExit) as error:  # noqa: BLE001  what a tool raises is the call's error
+            ends = self._lost(context.vault.error_text(error), self.traceback_of(error))
+        except AwaitingAnswer as error:
             ends = self._failed(context.vault.error_text(error))
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001  what a tool raises is the call's error
+            ends = self._failed(context.vault.error_text(error), self.traceback_of(error))
         if self._requests is not None and self._requests.asked:
             return [
                 *self._requests.asked
@@ -203,12 +207,13 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             self._execution.reached = True
         self.enter()
 
-    def _cut_by_middleware(self, text: str) -> list[e.Event]:
+    def _cut_by_middleware(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return what a call comes to whose tool was stopped by its middleware, so that its outcome is not known."""
         if self.cancel_reason is not None:
             return self.cut_off()
         call = self.effect.call
-        failure = e.Failure("tool", "timeout", f"{call.name} was stopped by its middleware: {text}", call.id)
+        text = f"{call.name} was stopped by its middleware: {text}"
+        failure = e.Failure("tool", "timeout", text, call.id, traceback=traceback)
         if call.effect != "write" and not self._has_retries() and not self._is_completed():
             end = failed_end(call, failure, cut_off=True)
             end.report = self._report(end)
@@ -250,12 +255,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return [failed_end(call, failure, cut_off=True)]
         return [e.ToolStopped(call.step, call.id, reason, failure)]
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the call failed, and is not repeated."""
         call = self.effect.call
-        if self._ticket:
-            text = text.replace(self._ticket, "[ticket]")
-        failure = e.Failure("tool", "error", text, call.id)
+        failure = self._failure("error", text, traceback)
         if self._is_completed():
             return [e.ToolStopped(call.step, call.id, "error", failure)]  # its result is there already
         end = failed_end(call, failure)
@@ -302,21 +305,25 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 )
             return self._requests
 
-    def _lost(self, text: str) -> list[e.Event]:
+    def _failure(self, kind: str, text: str, traceback: str) -> e.Failure:
+        if self._ticket:
+            text, traceback = [each.replace(self._ticket, "[ticket]") for each in (text, traceback)]
+        return e.Failure("tool", kind, text, self.effect.call.id, traceback=traceback)
+
+    def _lost(self, text: str, traceback: str) -> list[e.Event]:
         """Return the end of an attempt of which the tool cannot say whether it took effect."""
         call = self.effect.call
-        failure = e.Failure("tool", "lost", text, call.id)
+        failure = self._failure("lost", text, traceback)
         if call.effect != "write" and not self._has_retries():
             return [failed_end(call, failure, cut_off=True)]
         return [e.ToolStopped(call.step, call.id, "abandoned", failure)]
 
-    def _failed(self, text: str) -> list[e.Event]:
+    def _failed(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return the end of an attempt that failed: the call may have retries left."""
         call = self.effect.call
         if self._has_retries() and call.effect != "write":
-            text = text.replace(self._ticket, "[ticket]") if self._ticket else text
-            return [e.ToolStopped(call.step, call.id, "error", e.Failure("tool", "error", text, call.id))]
-        return self.broken(text)
+            return [e.ToolStopped(call.step, call.id, "error", self._failure("error", text, traceback))]
+        return self.broken(text, traceback)
 
 
 class CompensationInFlight(EffectInFlight[UndoCall]):
@@ -362,8 +369,6 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
             if self.cancelled_itself():
                 return self.broken("the compensation cancelled itself")
             return self.cut_off()
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what a compensation raises stands in the report of the undo
-            return self.broken(context.vault.error_text(error))
 
     def cut_off(self) -> list[e.Event]:
         """Return that the compensation was stopped, and that it did not happen if its tool was not entered."""
@@ -373,10 +378,15 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
             return [stopped]
         return [stopped, e.OutcomeSettled(step, call_id, "not_happened", by="runner")]
 
-    def broken(self, text: str) -> list[e.Event]:
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the compensation failed."""
         step, call_id = self.effect.call.step, self.effect.id
-        return [e.ToolEnded(step, call_id, "error", error=e.Failure("tool", "error", text, call_id))]
+        failure = e.Failure("tool", "error", text, call_id, traceback=traceback)
+        return [e.ToolEnded(step, call_id, "error", error=failure)]
+
+    def traceback_of(self, error: BaseException, function: str = "") -> str:
+        """Log an error of `undo=` and return its traceback, for people."""
+        return super().traceback_of(error, function or f"undo= of {self.name}")
 
 
 class ReconciliationInFlight(EffectInFlight[Reconcile]):
@@ -410,8 +420,6 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
             if self.cancel_reason == "timeout":
                 return self.broken(f"it took longer than {tool.spec.timeout:g} s")
             return []
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  a question that failed leaves the outcome unknown
-            return self.broken(self.context.vault.error_text(error))
         if isinstance(verdict, Happened):
             return [e.OutcomeSettled(call.step, call.id, "happened", verdict.output, by="reconcile")]
         if isinstance(verdict, NotHappened):
@@ -422,10 +430,15 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         """Return nothing, for the tool is asked again; unless it does not stop."""
         return self.broken("it did not stop") if self.cancel_reason == "abandoned" else []
 
-    def broken(self, text: str) -> list[e.Event]:
+    def traceback_of(self, error: BaseException, function: str = "") -> str:
+        """Log an error of `reconcile=` and return its traceback, for people."""
+        return super().traceback_of(error, function or f"reconcile= of {self.name}")
+
+    def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the outcome stays unknown, and why."""
         call = self.effect.call
-        failure = e.Failure("tool", "error", f"reconcile= of {call.name} failed: {text}", call.id)
+        text = f"reconcile= of {call.name} failed: {text}"
+        failure = e.Failure("tool", "error", text, call.id, traceback=traceback)
         return [e.OutcomeUnresolved(call.step, call.id, failure)]
 
     def is_overtaken(self, state: TaskState) -> bool:

@@ -13,7 +13,7 @@ from treadle.agents.context import RequestContext, read_only
 from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
-from treadle.core.observation import READ_OUTPUT, error_text
+from treadle.core.observation import READ_OUTPUT
 from treadle.core.unknown_names import near_name
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.model_requests import function_messages
@@ -35,9 +35,15 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         names = selected_names(agent.offer, _request_context(context, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is code of the user, and fails its request alone
-        why = f"the tools to offer could not be chosen: {error_text(error)}"
-        return None, e.Failure("agent", "offer", why)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  an offer is code of the user, and fails its request alone
+        from treadle.engine.user_errors import kept
+
+        why = f"the tools to offer could not be chosen: {context.vault.error_text(error)}"
+        function = f"tools_for= of {agent.name}"
+        traceback = kept(error, state, context.vault, function=function, step=effect.step.id)
+        return None, e.Failure("agent", "offer", why, traceback=traceback)
     if state.cut and context.runtime.reads_cut_outputs:
         names.add(READ_OUTPUT)
     wanted = context.runtime.settings.tool_choice

@@ -53,29 +53,31 @@ class TypedAnswers:
         read: list[e.TypedAnswer] = []
         for call in giving:
             if call.problem is not None:
-                read.append(_rejected(problem_clause(call.problem), call.id))
+                read.append(e.TypedAnswer.rejected(problem_clause(call.problem), call.id))
                 continue
             try:
                 return e.TypedAnswer(self.output.read(call.arguments), None, call.id)
             except ValueError as error:
-                read.append(_rejected(str(error), call.id))
+                read.append(e.TypedAnswer.rejected(str(error), call.id))
         return read[0]
 
     def _read_text(self, text: str, finish: Finish) -> e.TypedAnswer | None:
         if finish in REFUSED:
             return None
         if finish == "length":
-            return _rejected("it was cut off at the longest length you may write; write a shorter one")
+            return e.TypedAnswer.rejected(
+                "it was cut off at the longest length you may write; write a shorter one"
+            )
         if finish not in WHOLE:
-            return _rejected("it broke off")
+            return e.TypedAnswer.rejected("it broke off")
         if self.tool is not None:
-            return _rejected(f"it is given by calling {self.tool.name}, and by nothing else")
+            return e.TypedAnswer.rejected(f"it is given by calling {self.tool.name}, and by nothing else")
         try:
             return e.TypedAnswer(self.output.read(_json_in(text)))
         except RecursionError:
-            return _rejected("its JSON is nested too deeply")
+            return e.TypedAnswer.rejected("its JSON is nested too deeply")
         except ValueError as error:
-            return _rejected(str(error))
+            return e.TypedAnswer.rejected(str(error))
 
 
 def _json_in(text: str) -> Json:
@@ -87,12 +89,6 @@ def _json_in(text: str) -> Json:
         return json.loads(text, **STRICTLY)
     except ValueError:
         return single_object(text)
-
-
-def _rejected(why: str, call: str | None = None) -> e.TypedAnswer:
-    return e.TypedAnswer(
-        None, f"This is not the answer that was asked for: {why}. Give the whole answer again.", call
-    )
 
 
 def typed_answers(agent: Agent[Any], output: OutputType, model: Model) -> TypedAnswers:

@@ -83,10 +83,14 @@ class Allow:
 
 @frozen
 class Deny:
-    """The effect does not start; a model reads the reason as the result of its call."""
+    """The effect does not start; a model reads the reason as the result of its call.
+
+    Where a function failed instead of judging, `traceback` is that of its error, for people alone.
+    """
 
     rule: str | None = None
     reason: str = ""
+    traceback: str = field(default="", repr=False, compare=False)
 
 
 @frozen

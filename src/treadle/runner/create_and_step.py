@@ -27,6 +27,7 @@ from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
+from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     StepFailed,
     StepNotFound,
@@ -82,7 +83,9 @@ class StepVerbs(ViewVerbs):
             return await self.get_task(str(task_id))
         async with self._ownership.releasing(owned):
             if context is not None:
-                await record_agent(owned, agent, context, from_json(owned.state.options))
+                await record_agent(
+                    owned, agent, context, from_json(owned.state.options), self._driver.vault
+                )  # a function that raises is called again when the task is driven, and fails it then
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 
@@ -475,7 +478,7 @@ def _recorded_outcomes(
         for step in requested
     ]
     if len(outputs) == 1 and outputs[0].step.status == "failed" and state.ended == "failed":
-        raise _failed(state, outputs[0])
+        raise _failed(state, outputs[0]) from cause_of(state.error)
     return outputs
 
 
@@ -496,7 +499,7 @@ def _outcome_of_step(
     step = begun[0] if begun else next_step(state)
     output = results.step_output(state, step, word, (), typed)
     if step.status == "failed" and state.ended == "failed":
-        raise _failed(state, output)
+        raise _failed(state, output) from cause_of(state.error)
     if state.ended is not None:
         return output
     raise _parked(state, word)

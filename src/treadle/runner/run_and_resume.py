@@ -220,7 +220,9 @@ class RunVerbs(StepVerbs):
             return await self._submit_existing(new)
         async with self._ownership.releasing(owned):
             if context is not None:
-                await record_agent(owned, agent, context, from_json(owned.state.options))
+                await record_agent(
+                    owned, agent, context, from_json(owned.state.options), self._driver.vault
+                )  # a function that raises is called again when the task is driven, and fails it then
             await owned.writer.durable()
             owned.wanted = AT_ONCE
         return await self.get_task(owned.state.task_id)

@@ -6,7 +6,12 @@ import asyncio
 
 from treadle.core.observation import ERROR_SEARCHED, error_text
 from treadle.core.questions import AwaitingAnswer
+from treadle.core.tracebacks import StandsForCause
 from treadle.errors import ToolError
+
+
+class _Raised(StandsForCause, ToolError):
+    """A tool raised what no coroutine may raise."""
 
 
 def contained(error: BaseException) -> Exception:
@@ -19,7 +24,7 @@ def contained(error: BaseException) -> Exception:
     if isinstance(error, AwaitingAnswer):
         raise error
     # Wide: it is cut once more, after its secrets are hidden, and half a secret is hard to recognise.
-    wrapped = ToolError(f"the tool raised {error_text(error, ERROR_SEARCHED)}")
+    wrapped = _Raised(f"the tool raised {error_text(error, ERROR_SEARCHED)}")
     wrapped.__cause__ = error
     return wrapped
 

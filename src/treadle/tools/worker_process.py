@@ -15,7 +15,8 @@ from typing import Any, Final, NoReturn, cast
 from treadle import errors
 from treadle.core.observation import error_text
 from treadle.core.tools import LOADING
-from treadle.errors import ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
+from treadle.core.tracebacks import user_error
+from treadle.errors import ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown, TreadleError
 from treadle.ports import NoServices, ToolContext
 from treadle.tools.approval import code_digest
 from treadle.tools.function import FunctionTool
@@ -63,7 +64,10 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
     except ToolOutcomeUnknown as error:
         answer = {"error": error_text(error), "unknown": True}
     except BaseException as error:  # noqa: BLE001  what the function raises is the call's error
-        answer = {"error": error_text(error) + limit_behind(error, limits)}
+        answer: dict[str, Any] = {"error": error_text(error) + limit_behind(error, limits)}
+        raised = user_error(error)
+        if raised is not None and not isinstance(raised.error, TreadleError):
+            answer["traceback"] = raised.pieces
     if "result" in answer and len(data := packed(answer)) > limit:
         answer = {"error": f"the result has {len(data):,} bytes as JSON, and may have {limit:,}"}
     caller.answer(answer)

@@ -1,4 +1,4 @@
-"""A request that offers tools of a stranger needs a driver that knows the origins of tools."""
+"""Requests that offer tools of a stranger, for older drivers; wrong answers, for people."""
 
 import pytest
 
@@ -13,3 +13,10 @@ def test_older_drivers_adopt_a_task_unless_its_request_offered_tools_of_a_strang
     data, blobs = encode([started])
     assert (b"untrusted" in data) is bool(untrusted)
     assert decode(data, blobs, 1)[0].untrusted == untrusted
+
+
+def test_people_are_told_what_is_wrong_with_an_answer_without_the_words_to_the_model() -> None:
+    answer = e.TypedAnswer.rejected("founded: missing", "s1-0")
+    assert answer.problem is not None
+    assert answer.problem.endswith(": founded: missing. Give the whole answer again.")
+    assert (answer.why_rejected, answer.call, answer.output) == ("founded: missing", "s1-0", None)

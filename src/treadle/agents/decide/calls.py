@@ -118,9 +118,9 @@ def judgement(call: CallState) -> JudgeCall:
 
 def denied_end(call: CallState) -> e.ToolEnded:
     """Return the end of a call that was denied."""
-    why = call.permit.reason if call.permit is not None else ""
+    why, traceback = (call.permit.reason, call.permit.traceback) if call.permit is not None else ("", "")
     text = f"{not_begun(call)}: {why.rstrip('.')}."
-    return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id))
+    return withheld_end(call, "denied", e.Failure("tool", "denied", text, call.id, traceback=traceback))
 
 
 def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:

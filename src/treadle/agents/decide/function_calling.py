@@ -187,7 +187,9 @@ def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Dec
         )
     if state.rejected <= retries:
         return None
-    error = e.Failure("model", INVALID_OUTPUT, typed.problem, typed.call)
+    times = "1 answer was" if state.rejected == 1 else f"{state.rejected} answers were"
+    text = f"{times} not of the agent's output type, at last because of this: {typed.why_rejected}"
+    error = e.Failure("model", INVALID_OUTPUT, text, typed.call)
     return _model_failed(state, rules, step, error)
 
 

@@ -19,6 +19,7 @@ class CallJudged(Event, CallOccurrence):
 
     With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew. With `allow`,
     `grant` is the id of the approval for later calls by which no person is asked about what the rule asks about.
+    `traceback` shows where a function raised an error instead of judging.
     """
 
     says = "{it.tool} was judged ({it.call}): {it.verdict}"
@@ -32,6 +33,7 @@ class CallJudged(Event, CallOccurrence):
     arguments: dict[str, Json] | None = None
     previous: Json = None
     grant: str | None = None
+    traceback: str = ""
 
 
 @mutable
@@ -43,7 +45,7 @@ class ApprovalRequested(Event, CallOccurrence):
     would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
     conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
     With `every_call` it holds for this call alone. `untrusted` are the origins of the untrusted content that the model
-    had read then.
+    had read then. `traceback` shows where `preview=` raised an error.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -64,6 +66,7 @@ class ApprovalRequested(Event, CallOccurrence):
     argument: str | None = None
     every_call: bool = False
     untrusted: tuple[str, ...] = ()
+    traceback: str = ""
 
 
 @mutable

@@ -43,6 +43,7 @@ class GuardrailJudged(Event):
 
     With `rewrite` the `content` takes the place of the `previous` one, and is judged anew; with `ask` it is what a
     person is asked about. `grant` is the earlier approval that let it pass. Watchers get no contents of answers.
+    `traceback` shows where a guardrail raised an error instead of judging.
     """
 
     says = "the {it.guards} {it.place} was judged by guardrails: {it.verdict}"
@@ -57,3 +58,4 @@ class GuardrailJudged(Event):
     content: dict[str, Json] | None = None
     previous: dict[str, Json] | None = None
     grant: str | None = None
+    traceback: str = ""

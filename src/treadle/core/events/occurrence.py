@@ -27,7 +27,8 @@ class Failure:
 
     `model` is who failed, as `provider:model`, if a model did. Of a content that a guardrail refused, `kind` says what
     it was (`input`, `output` or `result`), `rule` is the id of the guardrail, and `by` the name of the person that it
-    asked and who refused.
+    asked and who refused. `traceback` shows where the user's own code raised the error; it is for people, and no model
+    sees it.
     """
 
     source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store", "guardrail"]
@@ -39,6 +40,7 @@ class Failure:
     model: str = ""
     rule: str | None = None
     by: str | None = None
+    traceback: str = ""
 
     @property
     def provider(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import Event, Failure, StopReason
@@ -40,6 +40,10 @@ class ModelStarted(Event):
     format = _format_of_request
 
 
+_REJECTED: Final = "This is not the answer that was asked for: "
+_AGAIN: Final = ". Give the whole answer again."
+
+
 @frozen
 class TypedAnswer:
     """How an answer reads as the agent's output type: the value, or what is wrong with it, as the model is told.
@@ -50,6 +54,16 @@ class TypedAnswer:
     output: Json = None
     problem: str | None = None
     call: str | None = None
+
+    @classmethod
+    def rejected(cls, why: str, call: str | None = None) -> TypedAnswer:
+        """Return an answer that is not of the type; `why` is a clause that says what is wrong with it."""
+        return cls(None, f"{_REJECTED}{why}{_AGAIN}", call)
+
+    @property
+    def why_rejected(self) -> str:
+        """What is wrong with the answer, as a clause for people, without the words to the model."""
+        return (self.problem or "").removeprefix(_REJECTED).removesuffix(_AGAIN)
 
 
 @mutable

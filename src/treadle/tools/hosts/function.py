@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import Verdict
+from treadle.core.tracebacks import RaisedElsewhere
 from treadle.errors import (
     HostUnavailable,
     SecretRefused,
@@ -241,6 +242,8 @@ class HostedFunction:
                     raise ToolError(f"{self._name} did not run: {text}")
                 case {"error": str(text), "unknown": True}:
                     raise ToolOutcomeUnknown(text)
+                case {"error": str(text), "traceback": [*pieces]}:
+                    raise ToolError(text) from RaisedElsewhere(list(map(str, pieces)))
                 case {"error": str(text)}:
                     raise ToolError(text)
                 case _:

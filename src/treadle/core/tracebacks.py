@@ -1,0 +1,136 @@
+"""The frames of the user's own code in the traceback of an error, as text; without values of variables.
+
+    frames of the error          kept
+    Treadle's own                never
+    the standard library's       behind the first frame of the user, or if there is no such frame
+    all others                   always
+
+An error that none but Treadle's own frames raised has no traceback here: its text says what is wrong.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterable, Sequence
+from functools import cache
+from os import sep
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, TracebackException
+from typing import Final, NamedTuple
+
+from treadle.core.observation import bounded, scrubbed
+
+TRACEBACK_CHARS: Final = 4_000
+"""How many characters of a traceback are kept: its end, where the error is."""
+
+_PIECE_CHARS: Final = 1_000
+"""How many characters of one frame or one message are kept, so that a long message leaves room for the frames."""
+
+_SEARCHED: Final = 8
+"""How many times more than is kept of a piece is searched for secrets, before it is cut."""
+
+_MOST_PIECES: Final = 60
+_CUT: Final = "[... earlier frames cut ...]\n"
+
+
+class StandsForCause(Exception):
+    """An error that a coroutine raises in place of its cause, which the event loop must not see, such as an exit."""
+
+
+class RaisedElsewhere(Exception):
+    """What another process tells of an error that it raised: the pieces of its traceback."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        super().__init__("raised in another process")
+        self.pieces = pieces
+
+
+class UserError(NamedTuple):
+    """An error of the user's code: what was raised, and its traceback in pieces: frames, and messages."""
+
+    error: BaseException
+    pieces: list[str]
+
+
+def user_error(error: BaseException) -> UserError | None:
+    """Return the error of the user's code that an error is or stands for; None if no code of the user raised it."""
+    while isinstance(error, StandsForCause) and error.__cause__ is not None:
+        error = error.__cause__
+    elsewhere = error.__cause__
+    if isinstance(elsewhere, RaisedElsewhere):
+        return UserError(elsewhere, _bounded(elsewhere.pieces))
+    _leave_out_ours(error)
+    trace = TracebackException.from_exception(error, compact=True)
+    if not _frames(trace) and not any(_frames(inner) for inner in trace.exceptions or ()):
+        return None
+    _strip(trace)
+    return UserError(error, _bounded(list(trace.format())))
+
+
+def traceback_text(pieces: Iterable[str]) -> str:
+    """Return the end of a traceback as text of a bounded length; secrets must be hidden in the pieces already."""
+    kept: list[str] = []
+    left = TRACEBACK_CHARS
+    for piece in reversed([bounded(piece.rstrip("\n"), _PIECE_CHARS) + "\n" for piece in pieces]):
+        left -= len(piece)
+        if left < 0:
+            kept.append(_CUT)
+            break
+        kept.append(piece)
+    return "".join(reversed(kept)).rstrip("\n")
+
+
+def _bounded(pieces: Sequence[str]) -> list[str]:
+    return [bounded(scrubbed(piece), _SEARCHED * _PIECE_CHARS) for piece in pieces[-_MOST_PIECES:]]
+
+
+def _leave_out_ours(error: BaseException) -> None:
+    """Let the traceback of an error begin at the first frame of the user, if it has one."""
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith(_folders().ours) and not _is_standard(name):
+            error.__traceback__ = trace
+            return
+        trace = trace.tb_next
+
+
+def _strip(trace: TracebackException) -> None:
+    """Leave the user's frames alone, in a traceback and in those of its causes."""
+    traces, seen = [trace], set[int]()
+    while traces:
+        each = traces.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        frames = _frames(each)
+        # Without frames only the message is written, and no title for them.
+        each.stack = StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
+        traces += [one for one in (each.__cause__, each.__context__) if one is not None]
+        traces += each.exceptions or ()
+
+
+def _frames(trace: TracebackException) -> list[FrameSummary]:
+    frames = [frame for frame in trace.stack or () if not frame.filename.startswith(_folders().ours)]
+    first = next((at for at, frame in enumerate(frames) if not _is_standard(frame.filename)), 0)
+    return frames[first:]
+
+
+def _is_standard(name: str) -> bool:
+    folders = _folders()
+    return name.startswith(("<frozen ", *folders.standard)) and not name.startswith(tuple(folders.installed))
+
+
+class _Folders(NamedTuple):
+    ours: str
+    standard: Sequence[str]
+    installed: Sequence[str]
+
+
+@cache
+def _folders() -> _Folders:
+    def named(*names: str) -> list[str]:
+        return [f"{Path(path)}{sep}" for name in names if (path := sysconfig.get_path(name))]
+
+    ours = Path(__file__).parent.parent
+    return _Folders(f"{ours}{sep}", named("stdlib", "platstdlib"), named("purelib", "platlib"))

@@ -1,0 +1,117 @@
+"""Errors of the user's own code: logged once, kept with their traceback for people, and never shown to a model.
+
+    a function raises --> kept(error, ...) --> one record of `treadle.tasks`, with `exc_info`
+                              |
+                              +--> `Failure.traceback` --> journal --> results, `treadle show`, `--json`, HTTP
+                                          |
+                                          +--> cause_of(failure): the error itself, or what the journal has of it
+
+No secret that the runner knows is in any of them. An error whose traceback holds one is not handed on: what the journal
+has of it takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any, Final
+from weakref import ref
+
+from treadle.core.display import one_line
+from treadle.core.events import Failure
+from treadle.core.state import TaskState
+from treadle.core.tracebacks import RaisedElsewhere, traceback_text, user_error
+from treadle.engine.task_log import is_heard
+from treadle.engine.vault import NO_VAULT, Vault
+from treadle.errors import StoredTraceback, TreadleError
+
+_LOG: Final = logging.getLogger("treadle.tasks")
+
+
+class _Held:
+    """An error that can still be chained as it is."""
+
+    __slots__ = ("__weakref__", "error")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+_RECENT: Final = deque[_Held](maxlen=32)
+"""The last errors of this process. More would keep the variables of too many frames in memory."""
+
+
+class _Traceback(str):
+    """A traceback as the journal keeps it, that leads to the error itself as long as this is one of the last."""
+
+    __slots__ = ("held",)
+
+    held: ref[_Held]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+def kept(
+    error: BaseException,
+    state: TaskState | None,
+    vault: Vault = NO_VAULT,
+    *,
+    function: str,
+    step: str = "",
+    call: str = "",
+) -> str:
+    """Log an error, and return its traceback for the journal; an empty text if no code of the user raised it.
+
+    An error of Treadle's that the user's code raises or passes on, such as `ToolError`, is an answer, and not logged.
+
+    Args:
+        error: what was raised.
+        state: of the task; None if none is at hand.
+        vault: hides what is secret.
+        function: what people call the function that raised.
+        step: the id of the step.
+        call: the id of the call.
+    """
+    raised = user_error(error)
+    if raised is None:
+        return ""
+    pieces, known = raised.pieces, vault.known
+    if vault.hide_in is not None and known.hide(whole := "".join(pieces), deep=True) != whole:
+        text = traceback_text([known.hide(piece, deep=True) for piece in pieces])
+    elif isinstance(raised.error, RaisedElsewhere):
+        text = traceback_text(pieces)
+    else:
+        text = _Traceback(traceback_text(pieces))
+        held = _Held(raised.error)
+        text.held = ref(held)
+        _RECENT.append(held)
+    if not isinstance(raised.error, TreadleError) and is_heard():
+        _tell(state, function, step, call, cause(text))
+    return text
+
+
+def cause_of(failure: Failure | None) -> BaseException | None:
+    """Return what a failure is raised from: the error of the user's code, or what the journal has of it."""
+    return cause(failure.traceback) if failure is not None and failure.traceback else None
+
+
+def cause(text: str) -> BaseException:
+    """Return the error that a traceback tells of: itself if it is at hand, else one that carries the text."""
+    held = text.held() if isinstance(text, _Traceback) else None
+    return held.error if held is not None else StoredTraceback(text)
+
+
+def _tell(state: TaskState | None, function: str, step: str, call: str, error: BaseException) -> None:
+    where = f", call {call}" if call else f", step {step}" if step else ""
+    facts: dict[str, Any] = {"event": "user_code_raised", "step": step, "call": call, "function": function}
+    if state is None:
+        _LOG.warning("%s raised an error", function, exc_info=error, extra=facts)
+        return
+    facts |= {"task_id": state.task_id, "agent": state.agent, "thread_id": state.thread}
+    _LOG.warning(
+        "task %s of %s%s: %s raised an error",
+        *(one_line(state.task_id), state.agent, where, one_line(function)),
+        exc_info=error,
+        extra=facts,
+    )

@@ -1,0 +1,145 @@
+"""Errors of the user's code: what is logged of them, what the journal keeps, and what a failure is raised from."""
+
+import copy
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, FailurePolicy, Node, Pipeline, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle.engine import user_errors
+from treadle.engine.user_errors import cause_of, kept
+from treadle.errors import StepFailed, StoredTraceback, TaskFailed, ToolError
+from treadle.llm.scripted import call
+
+pytestmark = pytest.mark.anyio
+
+STRICT = RunOptions(on_failure=FailurePolicy(tool="fail"))
+
+
+@tool(read_only=True)
+def look(name: str) -> str:
+    """Look."""
+    return {"tea": "green"}[name]
+
+
+def agent_of(work: Any = look, **arguments: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([call(work.spec.name, **arguments), "Done."]), name="shop", tools=[work])
+
+
+async def test_a_failed_task_is_raised_from_the_error_itself() -> None:
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(name="cake"), "go", options=STRICT)
+    with pytest.raises(TaskFailed) as failed:
+        result.raise_for_state()
+    cause = failed.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert cause.__traceback__ is not None
+    assert cause.__traceback__.tb_frame.f_code.co_name == "look"  # no frame of Treadle is above it
+
+
+async def test_in_another_process_a_failed_task_is_raised_from_its_stored_traceback(tmp_path: Path) -> None:
+    store = str(tmp_path / "journal.db")
+    async with Runner(store) as runner:
+        task_id = (await runner.run(agent_of(name="cake"), "go", options=STRICT)).task_id
+    async with Runner(store) as runner:  # it knows what the journal has, and no more
+        result = await runner.result(task_id)
+    with pytest.raises(TaskFailed) as failed:
+        result.raise_for_state()
+    assert isinstance(failed.value.__cause__, StoredTraceback)
+    assert "in look" in str(failed.value.__cause__)
+    assert "KeyError: 'cake'" in failed.value.__cause__.text
+
+
+async def test_a_failed_step_is_raised_from_the_error_itself() -> None:
+    def broken(ctx: Any) -> None:
+        raise LookupError("no such shelf")
+
+    agent = Agent(ScriptedModel([]), worker=Pipeline([Node("only", broken)]))
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(agent, "go")
+        with pytest.raises(StepFailed) as failed:
+            await runner.run_step(task)
+    assert isinstance(failed.value.__cause__, LookupError)
+    assert "in broken" in failed.value.error.traceback
+
+
+async def test_an_error_that_names_a_secret_is_not_handed_on_itself(caplog: Any) -> None:
+    @tool(read_only=True, secrets=("crm",))
+    def leak(ctx: ToolContext[Any]) -> str:
+        """Leak."""
+        raise ValueError(f"refused: {ctx.secret('crm')}")
+
+    async with Runner("memory:", secrets={"crm": lambda: "swordfish-77-of-doom"}) as runner:
+        result = await runner.run(agent_of(leak), "go", options=STRICT)
+    assert result.error is not None
+    assert "refused: [secret]" in result.error.traceback
+    cause = cause_of(result.error)
+    assert isinstance(cause, StoredTraceback)
+    assert "swordfish" not in caplog.text + str(cause)
+    assert "in leak" in caplog.text
+
+
+async def test_an_answer_of_a_tool_that_is_an_error_is_not_logged_as_one(caplog: Any) -> None:
+    @tool(read_only=True)
+    def refuse() -> str:
+        """Refuse."""
+        raise ToolError("ask for a smaller number")
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(refuse), "go")
+    assert "user_code_raised" not in [getattr(record, "event", "") for record in caplog.records]
+    assert result.tool_executions[0].error is not None
+    assert "in refuse" in result.tool_executions[0].error.traceback
+
+
+async def test_the_log_names_task_step_call_and_function(caplog: Any) -> None:
+    caplog.set_level(logging.WARNING, "treadle.tasks")
+    async with Runner("memory:") as runner:
+        await runner.run(agent_of(name="cake"), "go", task_id="t1", options=STRICT)
+    (record,) = [record for record in caplog.records if getattr(record, "event", "") == "user_code_raised"]
+    assert record.getMessage() == "task t1 of shop, call s1-0: look raised an error"
+    assert (record.task_id, record.step, record.call, record.function) == ("t1", "s1", "s1-0", "look")
+    assert record.exc_info[0] is KeyError
+
+
+async def test_an_undo_that_raises_tells_where() -> None:
+    def put_back(done: Any, ctx: Any) -> None:
+        raise OSError("the shelf is gone")
+
+    @tool(undo=put_back)
+    def take() -> str:
+        """Take."""
+        return "taken"
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(take), "go")
+        report = await runner.undo_step(result.task_id, step="s1", force=True)
+        events = [event async for event in runner.handle(result.task_id).events()]
+    ends = [event.error for event in events if event.kind == "tool_ended" and event.outcome == "error"]
+    assert [("in put_back" in error.traceback, error.message) for error in ends] == [
+        (True, "OSError: the shelf is gone")
+    ], report
+
+
+async def test_only_the_last_errors_of_a_process_are_kept_as_they_are() -> None:
+    def texts(count: int) -> list[str]:
+        made: list[str] = []
+        for number in range(count):
+            try:
+                raise ValueError(str(number))
+            except ValueError as error:
+                made.append(kept(error, None, function="a function"))
+        return made
+
+    first, *_, last = texts(user_errors._RECENT.maxlen + 1)
+    assert isinstance(user_errors.cause(first), StoredTraceback)
+    assert isinstance(user_errors.cause(last), ValueError)
+    assert type(pickle.loads(pickle.dumps(last))) is type(copy.deepcopy(last)) is str
+
+
+def test_a_stored_traceback_can_be_pickled() -> None:
+    error = pickle.loads(pickle.dumps(StoredTraceback("Traceback: lost")))
+    assert (error.text, str(error)) == ("Traceback: lost", "\n\nTraceback: lost\n")
