@@ -1,5 +1,7 @@
 import asyncio
 import itertools
+import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from tests.server.calling import HOME, Client, agent, serving
 from tests.server.hosting import until
 from treadle import Runner
 from treadle.errors import ConfigurationError, StoreUnavailable
-from treadle.server import ServerLimits, app
+from treadle.server import ServerLimits, app, routes
 from treadle.server.calls import Readiness
 from treadle.server.guard import Rates
 from treadle.server.problems import Problem
@@ -368,3 +370,72 @@ async def test_requests_of_a_principal_that_wait_were_without_bound():
         await ann.json("POST", "/v1/tasks/t/cancel", {})  # a task can be stopped all the same
         assert {answer.status_code for answer in await asyncio.gather(*waiting, third)} == {200}
         await ann.json("GET", "/v1/tasks/t/result", Prefer="wait=1")
+
+
+def numbers(count: int, task: str) -> dict[str, Any]:
+    """Return the body of a new task with so many numbers in its state."""
+    state = {f"k{number}": number for number in range(count)}
+    return {"agent": "shop", "input": "hello", "task_id": task, "extra_state": state}
+
+
+async def test_large_bodies_of_one_principal_slowed_the_requests_of_all():
+    """Each took as long as hundreds of requests, and counted as one."""
+    limits = ServerLimits(requests_per_second=1)
+    async with serving(limits=limits) as api, Client(api) as ann, Client(api, "eve") as eve:
+        bodies = [numbers(19_000, f"t{number}") for number in range(6)]
+        posted = await asyncio.gather(*[ann.post("/v1/tasks", json=body) for body in bodies])
+        statuses = sorted([response.status_code for response in posted])
+        assert statuses == [201, 429, 429, 429, 429, 429]
+        refused = await ann.get("/v1/me")
+        assert (refused.status_code, int(refused.headers["retry-after"]) > 30) == (429, True)
+        assert (await eve.get("/v1/me")).status_code == 200
+
+
+async def test_large_bodies_of_a_principal_are_parsed_one_at_a_time_and_beside_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    parsing, most, both = Counter[str](), Counter[str](), threading.Barrier(2, timeout=30)
+    parse = routes.json_of
+
+    def watched(body: bytes) -> Any:
+        author = "ann" if b'"ann' in body else "eve"
+        parsing[author] += 1
+        most[author] = max(most[author], parsing[author])
+        both.wait()  # one of each principal is parsed at a time
+        parsing[author] -= 1
+        return parse(body)
+
+    monkeypatch.setattr(routes, "json_of", watched)
+    limits = ServerLimits(requests_per_second=1_000)
+    async with serving(limits=limits) as api, Client(api) as ann, Client(api, "eve") as eve:
+        requests = [
+            client.post("/v1/tasks", json=numbers(2_000, f"{name}-{number}"))
+            for number in range(4)
+            for name, client in (("ann", ann), ("eve", eve))
+        ]
+        assert {response.status_code for response in await asyncio.gather(*requests)} == {201}
+    assert most == {"ann": 1, "eve": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (numbers(21_000, "t"), 413),
+        ({"agent": "shop", "input": "hello", "extra_state": {"lists": [[[]] for _ in range(10_000)]}}, 413),
+        ({"agent": "shop", "input": "a, b, [c], {d}, " * 10_000}, 201),
+        (numbers(19_000, "t"), 201),
+    ],
+    ids=["numbers", "lists", "signs in a text", "fewer numbers"],
+)
+async def test_a_body_holds_a_bounded_number_of_values_and_signs_in_texts_are_none(body: Any, status: int):
+    async with serving() as api, Client(api) as client:
+        await client.json("POST", "/v1/tasks", body, status=status)
+
+
+def test_a_debt_is_paid_before_the_next_request_and_small_requests_take_one_token():
+    rates = Rates(5)
+    rates.charge("ann", 1e6)
+    with pytest.raises(Problem) as refused:
+        rates.check("ann")
+    assert int(refused.value.headers["Retry-After"]) > 100_000
+    rates.check("ben")

@@ -15,7 +15,8 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from math import ceil
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import pydantic_core
@@ -51,6 +52,9 @@ MOST_OBJECTS: Final = 50_000
 
 MOST_VALUES: Final = 100_000
 """Values that a body may hold, commas in texts included: numbers and names are as slow to read as objects."""
+
+MOST_PARSED: Final = 20_000
+"""Values that a body may hold once it is parsed: what is done with each of them is done in the loops of the server."""
 
 LONG_NUMBER: Final = b"0" * 500
 """Digits of a number that is slow to read: the time grows with their square."""
@@ -340,16 +344,42 @@ def json_of(body: bytes) -> Any:
         detail = f"the body has {len(LONG_NUMBER)} digits in a row more than {MOST_LONG_NUMBERS:,} times: send a file"
         raise Problem(413, "BodyTooLarge", detail)
     try:
-        return pydantic_core.from_json(body, allow_inf_nan=False)
+        document = pydantic_core.from_json(body, allow_inf_nan=False)
     except (ValueError, RecursionError) as error:
         raise Problem(400, "NotJson", f"the body is not JSON: {error}"[:500]) from None
+    if values_in(document) > MOST_PARSED:
+        detail = f"the body has more than {MOST_PARSED:,} values: send long data as text or as a file"
+        raise Problem(413, "BodyTooLarge", detail)
+    return document
+
+
+def signs_in(body: bytes) -> int:
+    """Return how many values a body may hold at most, by the signs before them."""
+    return body.count(b",") + body.count(b"{") + body.count(b"[")
+
+
+def values_in(document: Any) -> int:
+    """Return how many values a document holds; counting stops above `MOST_PARSED`."""
+    count, unseen = 1, [document]
+    while unseen and count <= MOST_PARSED:
+        value = unseen.pop()
+        if isinstance(value, dict):
+            value = list(cast("dict[str, Any]", value).values())
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            count += len(items)
+            unseen += [item for item in items if isinstance(item, (dict, list))]
+    return count
 
 
 # ------------------------------------------------------------------------------------------------- rates
 
 
 class Rates:
-    """Counts the requests of each principal: a bucket of tokens that fills again with time.
+    """Counts the work of each principal: a bucket of tokens that fills again with time.
+
+    A request takes a token. Its body takes more, once its size is known: the bucket may then be in debt, and the next
+    request is refused until the debt is paid.
 
     Args:
         a_second: how many requests a second a principal may make.
@@ -361,13 +391,26 @@ class Rates:
 
     def check(self, key: Any) -> None:
         """Take a token; raises a `Problem` if there is none."""
-        now = time.monotonic()
-        most = self._a_second * AT_ONCE
-        left, since = self._buckets.pop(key, (float(most), now))
-        left = min(most, left + (now - since) * self._a_second)
-        self._buckets[key] = (max(left - 1, 0.0), now)
+        self.check_tokens(key, 1)
+        self.charge(key, 1)
+
+    def check_tokens(self, key: Any, least: int = 0) -> None:
+        """Raise a `Problem` if fewer tokens are left; by default, if the bucket is in debt."""
+        left = self._left(key)
+        if left < least:
+            wait = str(ceil((1 - left) / self._a_second))
+            detail = f"more than {self._a_second} requests a second, or as much work as these"
+            raise Problem(429, "TooManyRequests", detail, {"Retry-After": wait})
+
+    def charge(self, key: Any, tokens: float) -> None:
+        """Take tokens, also those that are not there."""
+        self._buckets[key] = (self._left(key) - tokens, time.monotonic())
+        self._buckets.move_to_end(key)
         if len(self._buckets) > 10_000:
             self._buckets.popitem(last=False)
-        if left < 1:
-            detail = f"more than {self._a_second} requests a second"
-            raise Problem(429, "TooManyRequests", detail, {"Retry-After": "1"})
+
+    def _left(self, key: Any) -> float:
+        """Return the tokens in a bucket, or its debt as a negative number."""
+        now, most = time.monotonic(), float(self._a_second * AT_ONCE)
+        left, since = self._buckets.get(key, (most, now))
+        return min(most, left + (now - since) * self._a_second)

@@ -14,7 +14,8 @@ class ServerLimits:
 
     Args:
         streams_per_principal: open event streams of one principal; the next one is refused with 429.
-        requests_per_second: requests of one principal in a second; the next one is refused with 429.
+        requests_per_second: requests of one principal in a second; the next one is refused with 429. In a body, each
+            250 values and each 128 KiB count as one more request.
         waits_per_principal: requests of one principal that wait for a result; of the next one a read is refused with
             429, and a command is carried out and not waited for.
         refusals_per_second: requests of one address in a second that name no principal, each with a line in the log

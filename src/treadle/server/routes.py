@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from treadle.server.calls import Answer, Call, Service
-from treadle.server.guard import Rates, json_of, read_body
+from treadle.server.guard import MOST_PARSED, Rates, json_of, read_body, signs_in, values_in
 from treadle.server.handlers import check_arguments, handler_of
 from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.principals import Principal
@@ -30,8 +31,12 @@ from treadle.server.reading import (
 )
 from treadle.server.writing import content
 
-LARGE_BODY: Final = 1 << 16
-"""From how many bytes on a body is read in a thread."""
+LARGE_BODY: Final = 1 << 14
+"""From how many bytes on a body is parsed in a thread, one at a time for each principal."""
+
+VALUES_A_TOKEN: Final = 250
+BYTES_A_TOKEN: Final = 1 << 17
+"""How much of a body takes as much work as a request without one."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -39,8 +44,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def routes(service: Service) -> list[Route]:
     """Return the routes of all operations; of two that fit a path, that with fewer parameters comes first."""
     rates = Rates(service.limits.requests_per_second)
+    bodies = Bodies(rates)
     rows = sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path))
-    return [_route(row, _endpoint(service, rates, row)) for row in rows]
+    return [_route(row, _endpoint(service, rates, bodies, row)) for row in rows]
 
 
 def _route(operation: Operation, endpoint: Endpoint) -> Route:
@@ -50,14 +56,15 @@ def _route(operation: Operation, endpoint: Endpoint) -> Route:
     return route
 
 
-def _endpoint(service: Service, rates: Rates, operation: Operation) -> Endpoint:
+def _endpoint(service: Service, rates: Rates, bodies: Bodies, operation: Operation) -> Endpoint:
     handle = handler_of(operation.name)
 
     async def endpoint(request: Request) -> Response:
         request.state.operation = operation.name
         principal = admitted(request, operation, rates)
         check_accepted(operation, request.headers)
-        call = Call(service, operation, request, principal, await _arguments(service, operation, request))
+        arguments = await bodies.arguments(service, operation, request, principal)
+        call = Call(service, operation, request, principal, arguments)
         call.wait = seconds_to_wait(operation, request.headers)
         call.expect = expected_head(operation, request.headers)
         call.key = idempotency_key(operation, request.headers)
@@ -112,7 +119,7 @@ def admitted(request: Request, operation: Operation, rates: Rates) -> Principal 
     if operation.access == "open":
         return principal
     assert principal is not None, "the guard lets no request without a principal pass"
-    rates.check((principal.tenant, principal.name))
+    rates.check(_bucket(principal))
     if operation.access == "operator":
         if not principal.is_operator:
             detail = f"{operation.name} tells of all tenants: it needs the scope `admin`, and no tenant"
@@ -135,17 +142,62 @@ def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
     return replace(principal, tenant=tenant)
 
 
-async def _arguments(service: Service, operation: Operation, request: Request) -> dict[str, Any]:
-    arguments = query_arguments(operation, request.query_params)
-    if operation.method == "POST":
-        limits = service.limits
-        most = limits.file_bytes if operation.brings_files else limits.body_bytes
-        body = await read_body(request, most, limits.body_seconds)
-        if len(body) < LARGE_BODY:
-            arguments |= body_arguments(operation, json_of(body))
-        else:  # other requests go on meanwhile
-            arguments |= await asyncio.to_thread(lambda: body_arguments(operation, json_of(body)))
-    return arguments | path_arguments(operation, request.path_params)
+def _bucket(principal: Principal) -> tuple[str, str]:
+    """Return the key under which the work of a principal is counted: that of its own tenant."""
+    return (principal.tenant, principal.name)
+
+
+class Bodies:
+    """Reads the arguments of requests, and counts the work that their bodies make.
+
+    Args:
+        rates: counts the work of each principal.
+    """
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._parsing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """a lock for each principal with a large body: it is there for as long as a request uses it"""
+
+    async def arguments(
+        self, service: Service, operation: Operation, request: Request, principal: Principal | None
+    ) -> dict[str, Any]:
+        """Return the arguments in query, body and path; raises a `Problem` for a body that makes too much work."""
+        arguments = query_arguments(operation, request.query_params)
+        if operation.method == "POST":
+            limits = service.limits
+            most = limits.file_bytes if operation.brings_files else limits.body_bytes
+            body = await read_body(request, most, limits.body_seconds)
+            bucket = _bucket(request.state.principal)
+            if len(body) < LARGE_BODY:
+                with self._counted(bucket, body) as count:
+                    arguments |= _read(operation, body, count)
+            else:
+                async with self._parsing.setdefault(bucket, asyncio.Lock()):
+                    self._rates.check_tokens(bucket)  # the body before may have left a debt
+                    with self._counted(bucket, body) as count:
+                        arguments |= await asyncio.to_thread(_read, operation, body, count)
+        return arguments | path_arguments(operation, request.path_params)
+
+    @contextmanager
+    def _counted(self, bucket: tuple[str, str], body: bytes) -> Generator[list[int]]:
+        """Count the work of a body that is read in a block, also if the body is refused.
+
+        Yields a list that takes the number of its values, once it is known. Until then signs in texts count too.
+        """
+        count = [min(signs_in(body), MOST_PARSED)]
+        try:
+            yield count
+        finally:
+            if work := len(body) // BYTES_A_TOKEN + count[-1] // VALUES_A_TOKEN:
+                self._rates.charge(bucket, work)
+
+
+def _read(operation: Operation, body: bytes, count: list[int]) -> dict[str, Any]:
+    """Return the arguments in a body, and append the number of its values to a list."""
+    document = json_of(body)
+    count.append(values_in(document))
+    return body_arguments(operation, document)
 
 
 async def _response(service: Service, operation: Operation, call: Call, answer: Answer) -> Response:
