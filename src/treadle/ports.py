@@ -978,6 +978,29 @@ class TaskFilter:
 
 
 @frozen
+class AdoptionQuery:
+    """Which tasks a process asks for to adopt: those that it may drive now.
+
+    Args:
+        limit: the most rows.
+        agents: the names of the agents that it has.
+        format: the newest journal format that it knows.
+        until: tasks that wait for a time are due up to this one, in microseconds since 1970, UTC.
+        full_tenants: tenants of which it drives as many tasks as it may.
+        excluded: tasks to leave out, by tenant and id: it drives them, or tried to a moment ago.
+        last_tenant: the tenant it served last; the tenants after it come first. None: begin with the first tenant.
+    """
+
+    limit: int
+    agents: tuple[str, ...]
+    format: int
+    until: int = AT_ONCE
+    full_tenants: frozenset[str] = frozenset()
+    excluded: frozenset[tuple[str, str]] = frozenset()
+    last_tenant: str | None = None
+
+
+@frozen
 class StoreChanges:
     """What may have been written to a store since its watchers were woken last.
 
@@ -1119,12 +1142,31 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return the tasks that a driver is to adopt, by ascending id, beginning behind `after`: those of all tenants.
+    async def orphans(
+        self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
+    ) -> list[TaskRow]:
+        """Return the tasks that a driver is to adopt, of all tenants, the oldest first, beginning behind task `after`.
 
         They are: tasks whose driver is not alive, in any state; and, among those that have not ended, tasks without an
         owner that were released as `wanted` from a time up to `until`, in microseconds since 1970, UTC, or whose inbox
         holds an item not taken.
+
+        With `indirect`, return those alone that no `adoptable` finds: children, and tasks that only have unread items.
+        """
+        ...
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return orphans without a parent that a process may drive now, in the order in which it should.
+
+        The tasks of dead drivers come first, the oldest first. The others follow with tenants in turn, the oldest task
+        of each first. It reads no more than it returns, however many tasks wait that the query leaves out.
+        """
+        ...
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return the oldest orphan of each agent that the process does not have, or that needs a newer format.
+
+        One row for each agent and format; of the query, `agents`, `format` and `until` count.
         """
         ...
 
@@ -1203,12 +1245,20 @@ class TenantStores(Protocol):
         ...
 
     async def orphans(
-        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
+        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
         """Return what `JournalStore.orphans` returns, of all tenants; `tenant` of a row tells whose store knows it.
 
         The list begins behind the row `after`.
         """
+        ...
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return what `JournalStore.adoptable` returns, of all tenants."""
+        ...
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return what `JournalStore.unadoptable` returns, of all tenants."""
         ...
 
 

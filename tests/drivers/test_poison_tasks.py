@@ -306,7 +306,7 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
                 time.sleep(adopting.STALL_SECONDS + 0.1)  # noqa: ASYNC251
             else:
                 with monkeypatch.context() as stalling:
-                    stalling.setattr(runner.store, "orphans", away)
+                    stalling.setattr(runner.store, "adoptable", away)
                     await asyncio.sleep(adopting.STALL_SECONDS + 0.1)
             while len(request_times) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -6,6 +6,7 @@ from typing import Any
 from treadle.core.permits import StandingGrant
 from treadle.errors import StoreUnavailable
 from treadle.ports import (
+    AdoptionQuery,
     Claim,
     Commit,
     CommitDone,
@@ -78,8 +79,14 @@ class MortalStore(JournalStore):
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         return await self._alive().rows(wanted)
 
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
-        return await self._alive().orphans(limit, after=after)
+    async def orphans(self, limit: int, **options: Any) -> list[TaskRow]:
+        return await self._alive().orphans(limit, **options)
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        return await self._alive().adoptable(query)
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        return await self._alive().unadoptable(query)
 
     async def delete(self, task_id: str) -> None:
         await self._alive().delete(task_id)

@@ -8,7 +8,7 @@ import pytest
 from tests.races.acts import leave_behind
 from tests.runner.cases import sayer
 from treadle import Runner
-from treadle.ports import TaskRow
+from treadle.ports import AdoptionQuery, TaskRow
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.wrappers import WrappedStore
@@ -28,8 +28,8 @@ class Watched(WrappedStore):
     runner: Runner
     draining: asyncio.Future[Any] | None = None
 
-    async def orphans(self, limit: int, **options: Any) -> list[TaskRow]:
-        orphans = await self._store.orphans(limit, **options)
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        orphans = await self._store.adoptable(query)
         if orphans and self.draining is None:
             self.draining = asyncio.ensure_future(self.runner.drain())
             for _ in range(self.rounds):

@@ -19,8 +19,8 @@ class SlowToClaim(SQLiteStore):
         super().__init__(path)
         self.listed, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def orphans(self, limit, **page):
-        orphans = await super().orphans(limit, **page)
+    async def adoptable(self, query):
+        orphans = await super().adoptable(query)
         if orphans:
             self.listed.set()
             await self.go_on.wait()

@@ -22,7 +22,10 @@ from treadle.testing.postgres import PostgresServer
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
-OLDER = sorted((Path(__file__).parent / "older").glob("*.sql.gz"))
+OLDER = sorted(
+    (Path(__file__).parent / "older").glob("*.sql.gz"),
+    key=lambda dump: (dump.name.partition("-")[0], int(dump.name.partition("-")[2].partition(".")[0])),
+)
 ENDED = ["ended", "ended too", "long"]
 
 

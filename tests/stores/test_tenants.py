@@ -28,6 +28,8 @@ class WithoutTenants:
     test_each_tenant_lists_its_own_tasks_threads_and_grants = None
     test_what_a_tenant_does_changes_nothing_of_another = None
     test_orphans_of_all_tenants_are_listed_with_their_tenant_a_page_at_a_time = None
+    test_tenants_take_turns_whatever_they_are_called_and_each_begins_with_its_oldest_task = None
+    test_tasks_of_unknown_agents_or_formats_and_children_and_excluded_tasks_are_not_adoptable = None
 
 
 @pytest.mark.sampled(20)

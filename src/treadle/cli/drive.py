@@ -41,6 +41,10 @@ def drive(
     at_most: Annotated[
         int, typer.Option("--at-most", metavar="N", help="The most tasks to drive at the same time.")
     ] = AT_MOST,
+    per_tenant: Annotated[
+        int | None,
+        typer.Option("--per-tenant", metavar="N", help="The most of them that may be of one tenant."),
+    ] = None,
     lease: Annotated[
         float | None,
         typer.Option(
@@ -80,14 +84,16 @@ def drive(
         ) as runner:
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
-            counts = await _drive(runner, screen, at_most, grace)
+            counts = await _drive(runner, screen, at_most, per_tenant, grace)
             print_drained(screen, counts, store.fenced)
             return 0
 
     return session.run(work())
 
 
-async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> Counter[str]:
+async def _drive(
+    runner: Runner, screen: Screen, at_most: int, per_tenant: int | None, grace: float
+) -> Counter[str]:
     """Adopt tasks until a signal arrives or output fails; return how often each kind of adoption event happened.
 
     Raises:
@@ -113,7 +119,7 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
             stops.put_nowait(None)
 
     screen.entry({"kind": "driving", "store": runner.store.url})
-    runner.begin_adopting(at_most=at_most, tell=tell)
+    runner.begin_adopting(at_most=at_most, per_tenant=per_tenant, tell=tell)
     await stops.get()
     draining = asyncio.ensure_future(runner.drain(grace))
     second_stop = asyncio.ensure_future(stops.get())

@@ -3,17 +3,26 @@
 Theory of operation
 -------------------
 
-`JournalStore.orphans` lists three kinds of tasks:
+An *orphan* is one of these tasks:
 
-- tasks whose driver crashed, or let its lease pass;
-- tasks that were released to be driven on: after a shutdown, a settlement, or once a time has come;
-- tasks with an unread inbox, whose sender crashed before its command was carried out.
+- a task whose driver crashed, or let its lease pass;
+- a task that was released to be driven on: after a shutdown, a settlement, or once a time has come;
+- a task with an unread inbox, whose sender crashed before its command was carried out.
 
 A task that a person paused or interrupted is none of them.
 
 The adopter of a process *scans*: soon after the store or this process reports news, and every `SCAN_SECONDS` besides,
 since a lease that passes makes no noise. Each orphan that it takes is driven to its next stop by an asyncio task of its
 own, at most `at_most` at a time. Claims decide between the adopters of several processes.
+
+A scan reads no backlog that this process may not take. It makes three queries:
+
+- `adoptable`, as long as there is room: orphans for that room, and `AHEAD` more. The query leaves out agents and
+  formats that this process does not know, tenants at their cap, and tasks that are driven here or backed off. The tasks
+  of dead drivers come first. Then the tenants take turns, each with its oldest task.
+- `orphans(indirect=True)`, one page: children, whose parents are told of them, and tasks that only have unread items.
+  The next scan reads the page after it.
+- `unadoptable`, every `LEFT_OUT_SECONDS`: one task of each agent and format that the first query leaves out, to report.
 
 A task that this process releases to be driven on at once is *handed over* to its adopter by name, and taken without a
 scan, unless others wait for room: it does not go before them. What is lost on that way the next scan finds, and a claim
@@ -90,7 +99,7 @@ from treadle.errors import (
     TreadleError,
     VersionRefused,
 )
-from treadle.ports import AT_ONCE, TaskRow
+from treadle.ports import AT_ONCE, AdoptionQuery, TaskRow
 
 SCAN_SECONDS: Final = 0.5
 """How often to scan without news.
@@ -108,6 +117,13 @@ AT_MOST: Final = 100
 """How many adopted tasks are driven at the same time."""
 
 PAGE: Final = 200
+"""How many rows a query of a scan returns at most."""
+
+AHEAD: Final = 32
+"""How many orphans a scan reads beyond its room, so that `waited` counts from when they were seen, not from room."""
+
+LEFT_OUT_SECONDS: Final = 5.0
+"""How often to look which agents and formats are left out."""
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How long a task is left alone after it could not be driven, the first time, the second, and so on."""
@@ -148,8 +164,8 @@ class Adoption:
             epoch, when it waits since it may crash its driver and another such task is being driven; `given_up` when it
             is paused, since it crashed one driver after the other, or could not be driven time and again;
             `unknown_agent`, once for each, for an agent that this process does not have; `too_new`, once for each
-            epoch, for a task that only a newer version of Treadle may drive; `scan_failed` when the store could not be
-            read.
+            epoch, for a task that only a newer version of Treadle may drive, one for each agent and format;
+            `scan_failed` when the store could not be read.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: the epoch under which the task is, or was, driven.
@@ -225,8 +241,22 @@ class Adopter:
         self._is_full = False
         """whether orphans may wait for room"""
 
-        self._full_tenants: set[str] = set()
-        """the tenants of which orphans wait, since as many as may be of one are being driven"""
+        self._full_tenants: frozenset[str] = frozenset()
+        """the tenants of which orphans may wait, since as many as may be of one are being driven"""
+
+        self._last_tenant: str | None = None
+        """the tenant whose task was taken last"""
+
+        self._after: TaskRow | None = None
+        """where the next page of indirect orphans begins"""
+
+        self._indirect: set[_Ownership] = set()
+        """the indirect orphans on the pages since the first one"""
+
+        self._left_out: set[_Ownership] = set()
+        """those that were left out when that was looked at last, at `_left_out_at`"""
+
+        self._left_out_at = float("-inf")
 
         self._handed_over: deque[_Task] = deque()
         """tasks that were released here to be driven on at once, at most as many as there is room for"""
@@ -269,6 +299,7 @@ class Adopter:
     async def _stop(self, grace: float) -> None:
         self._drivers.on_news = None
         self._scanning.cancel()
+        await asyncio.wait([self._scanning])  # it takes no more once it has ended
         drives: list[DriveLoop] = []
         for task, adopting in self._adopting.items():
             owned = self._owned(task)
@@ -308,7 +339,7 @@ class Adopter:
         if len(self._adopting) >= self._at_most:
             self._is_full = True
         elif self._of_tenants[tenant] >= self._per_tenant:
-            self._full_tenants.add(tenant)
+            self._full_tenants |= {tenant}
         elif not self._is_full and tenant not in self._full_tenants:
             self._begin(task, self._adopt_released(task))
 
@@ -342,42 +373,93 @@ class Adopter:
                 self._report("scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}")
             await asyncio.sleep(PAUSE_SECONDS)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), SCAN_SECONDS - PAUSE_SECONDS)
+                # Not `wait_for`, which loses a cancellation that comes with the news.
+                async with asyncio.timeout(SCAN_SECONDS - PAUSE_SECONDS):
+                    await self._news.wait()
 
     async def _scan(self) -> None:
-        """Begin to adopt orphans, oldest first, as long as there is room."""
-        after: TaskRow | None = None
+        """Begin to adopt orphans as long as there is room: dead drivers' first, then tenants in turn, oldest first."""
         now = self._loop.time()
         # Tasks are also due that would be if the clock had not been set back since this adopter began.
         passed = int((now - self._began_at) * 1e6)
-        until = self._until = max(self._clock(), self._began + passed)
-        orphans: set[_Ownership] = set()
-        full_tenants: set[str] = set()
-        taken = self._taken = set(self._adopting)
-        if len(self._adopting) >= self._at_most:
-            await self._drivers.orphans(1)  # an error tells that the tasks which take up the room may be lost
-        while len(self._adopting) < self._at_most:
-            page = await self._drivers.orphans(PAGE, after=after, until=until)
-            for row in page:
-                key = _key(row)
-                orphans.add(key)
-                self._seen.setdefault(key, now)
-                task = _task(row)
-                if len(self._adopting) >= self._at_most or task in self._adopting or task in taken:
-                    continue
-                if self._of_tenants[row.tenant] >= self._per_tenant:
-                    full_tenants.add(row.tenant)  # what is left is for others
-                elif self._is_adoptable(row):
-                    self._begin(task, self._adopt(row))
-            if len(page) < PAGE:
-                # Only a scan of all of them tells which are orphans no more.
-                self._seen = {key: since for key, since in self._seen.items() if key in orphans}
-                self._reported = {(kind, key) for kind, key in self._reported if key in orphans}
-                self._parents_told &= orphans
-                self._full_tenants = full_tenants
+        self._until = max(self._clock(), self._began + passed)
+        seen: set[_Ownership] = set()
+        self._taken = set(self._adopting)
+        if now - self._left_out_at >= LEFT_OUT_SECONDS:
+            await self._report_left_out()
+            self._left_out_at = now
+        if self._room:
+            await self._take_indirect(seen)
+        while True:  # without room too: an error tells that the tasks which take it up may be lost
+            page = await self._drivers.tenants.adoptable(self._query(min(self._room + AHEAD, PAGE)))
+            if not self._take(page, seen) or not self._room:
                 break
-            after = page[-1]
-        self._is_full = len(self._adopting) >= self._at_most
+        self._is_full = not self._room
+        self._full_tenants = self._tenants_at_their_cap()
+        kept = seen | self._indirect | self._left_out
+        self._seen = {
+            key: since
+            for key, since in self._seen.items()
+            if key in kept or key[:2] in self._tries or key[:2] in self._adopting
+        }
+        self._reported = {(kind, key) for kind, key in self._reported if key in kept or key in self._seen}
+
+    @property
+    def _room(self) -> int:
+        """How many more tasks may be adopted now."""
+        return max(self._at_most - len(self._adopting), 0)
+
+    def _query(self, limit: int) -> AdoptionQuery:
+        """Return what to ask the store for: what this process may drive now."""
+        now = self._loop.time()
+        backed_off = [task for task, tries in self._tries.items() if tries.again > now]
+        return AdoptionQuery(
+            limit,
+            tuple([agent.name for agent in self._agents.registered()]),
+            e.JOURNAL_FORMAT,
+            self._until,
+            self._tenants_at_their_cap(),
+            frozenset(self._taken.union(self._adopting, backed_off)),
+            self._last_tenant,
+        )
+
+    def _tenants_at_their_cap(self) -> frozenset[str]:
+        if self._per_tenant >= self._at_most:
+            return frozenset()
+        return frozenset([tenant for tenant, n in self._of_tenants.items() if n >= self._per_tenant])
+
+    def _take(self, page: list[TaskRow], seen: set[_Ownership]) -> int:
+        """Begin to adopt the tasks of a page as long as there is room; return how many."""
+        count = 0
+        for row in page:
+            key, task = _key(row), _task(row)
+            seen.add(key)
+            self._seen.setdefault(key, self._loop.time())
+            if not self._room or task in self._adopting or task in self._taken:
+                continue
+            if self._of_tenants[row.tenant] < self._per_tenant and self._is_adoptable(row):
+                self._begin(task, self._adopt(row))
+                self._last_tenant = row.tenant
+                count += 1
+        return count
+
+    async def _take_indirect(self, seen: set[_Ownership]) -> None:
+        """Take the next page of children and of tasks with unread items; after the last page comes the first."""
+        page = await self._drivers.tenants.orphans(PAGE, after=self._after, until=self._until, indirect=True)
+        self._take(page, seen)
+        self._indirect.update(map(_key, page))
+        if len(page) == PAGE:
+            self._after = page[-1]
+        else:
+            self._parents_told &= self._indirect
+            self._after, self._indirect = None, set()
+
+    async def _report_left_out(self) -> None:
+        """Report the agents and formats of tasks that are left alone."""
+        rows = await self._drivers.tenants.unadoptable(self._query(PAGE))
+        self._left_out = set(map(_key, rows))
+        for row in rows:
+            self._is_adoptable(row)
 
     def _is_adoptable(self, row: TaskRow) -> bool:
         driver = self._drivers.existing(row.tenant)
@@ -465,8 +547,13 @@ class Adopter:
             return False
         if (await driver.cache.load(row.task_id)).state.time > clock:
             return True
-        self._tries[_task(row)] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
+        self._leave_alone(row, (row.wanted - clock) / 1e6)
         return None
+
+    def _leave_alone(self, row: TaskRow, seconds: float) -> None:
+        """Leave a task out of the scans for a while; how often it could not be driven stays as it is."""
+        tries = self._tries.get(_task(row))
+        self._tries[_task(row)] = _Tries(tries.count if tries is not None else 0, self._loop.time() + seconds)
 
     async def _drive(self, driver: TaskDriver, row: TaskRow, *, overdue: bool = False) -> None:
         seen = self._seen.get(_key(row), self._loop.time())
@@ -549,7 +636,8 @@ class Adopter:
                     "of it"
                 )
                 self._report_once("suspect", text, row)
-                return False  # the next scan finds it again
+                self._leave_alone(row, 2 * SCAN_SECONDS)  # meanwhile others are taken
+                return False
         self._suspect, self._alone_until = _task(row), self._loop.time() + ALONE_SECONDS
         return True
 

@@ -15,7 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary, finalize
 
 from treadle.drivers.driver import Dependencies, TaskDriver
-from treadle.ports import AT_ONCE, TaskRow
+from treadle.ports import TenantStores
 
 KEPT_SECONDS: Final = 60.0
 """Seconds for which a driver without tasks is kept since it was asked for last; looked at when another one is made."""
@@ -95,11 +95,10 @@ class TenantDrivers:
         if self.on_news is not None:
             self.on_news(wanted)
 
-    async def orphans(
-        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
-    ) -> list[TaskRow]:
-        """Return the tasks of all tenants that a driver is to adopt; see `TenantStores.orphans`."""
-        return await self._dependencies.tenants.orphans(limit, after=after, until=until)
+    @property
+    def tenants(self) -> TenantStores:
+        """The tenants of the store."""
+        return self._dependencies.tenants
 
     async def open(self) -> None:
         """Open the store, also if the runner was closed."""

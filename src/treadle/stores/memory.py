@@ -28,6 +28,7 @@ from treadle.errors import (
 )
 from treadle.ports import (
     AT_ONCE,
+    AdoptionQuery,
     Claim,
     Commit,
     CommitDone,
@@ -52,7 +53,7 @@ from treadle.ports import (
     ThreadRow,
     Wake,
 )
-from treadle.stores import rules
+from treadle.stores import adoption_order, rules
 from treadle.stores.listing import is_match, position, sums_of, usage_key
 from treadle.stores.rules import IN_PARALLEL, Membership, QueuedTask, QueueEntry
 from treadle.stores.tenants import tenant_of
@@ -136,6 +137,10 @@ class MemoryStore(JournalStore):
         self._lock = Lock()
         self._closed = False
         self._tasks: dict[str, _Task] = {}
+        self._numbers: dict[str, int] = {}
+        """for each task a number that grows with each new one"""
+
+        self._newest = 0
         self._listed: list[tuple[int, str]] = []
         """time and id of the tasks that lists show, the newest last"""
 
@@ -231,6 +236,11 @@ class MemoryStore(JournalStore):
         task.format = 1 if base is None else base.format
         return task
 
+    def _number(self, task_id: str) -> None:
+        """Give a task the next number, unless it has one."""
+        if task_id not in self._numbers:
+            self._newest = self._numbers[task_id] = self._newest + 1
+
     def _base(self, new: NewTask, *, deleted: bool = False) -> _Task | None:
         if new.base is None:
             return None
@@ -250,6 +260,7 @@ class MemoryStore(JournalStore):
     def _write(self, task: _Task, commit: Commit, taken_out: int) -> None:
         if commit.create is not None:
             self._tasks[commit.task_id] = task
+            self._number(commit.task_id)
             insort(self._listed, (task.new.created, commit.task_id))
             if task.base is not None:
                 task.base.forks.append(task)
@@ -317,6 +328,7 @@ class MemoryStore(JournalStore):
             task.seen = set(task.waiting)
             task.records = [self._with_shared_blobs(record) for record in own_records]
             self._tasks[row.task_id] = task
+            self._number(row.task_id)
             if not row.deleted:
                 insort(self._listed, (row.created, row.task_id))
             if base is not None:
@@ -449,6 +461,7 @@ class MemoryStore(JournalStore):
             if last is not None:
                 continue
             del self._tasks[task.new.task_id]
+            del self._numbers[task.new.task_id]
             for thread in self._threads.values():
                 thread.members = [m for m in thread.members if m.task is not task]
             if task.base is not None:
@@ -567,17 +580,57 @@ class MemoryStore(JournalStore):
                 if is_match(row, wanted, task.figures.text if task.figures is not None else None):
                     yield row
 
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
+    async def orphans(
+        self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
+    ) -> list[TaskRow]:
         """Return the tasks that a driver is to adopt; see `JournalStore.orphans`."""
         with self._lock:
             self._usable()
-            task_ids = [
+            last = self._numbers.get(after, 0) if after is not None else 0
+            keys = [
                 key
-                for key, task in self._tasks.items()
-                if not task.deleted and not task.owned and task.state not in END_STATES
-                if (0 < task.wanted <= until or task.waiting) and (after is None or key > after)
+                for key, task in self._orphans(until)
+                if self._numbers[key] > last
+                if not indirect or task.new.parent is not None or not 0 < task.wanted <= until
             ]
-            return [self._row(self._tasks[key]) for key in sorted(task_ids)[: max(limit, 0)]]
+            return [self._row(self._tasks[key]) for key in keys[: max(limit, 0)]]
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return orphans that a process may drive now; see `JournalStore.adoptable`."""
+        excluded = frozenset(adoption_order.excluded(query))
+        with self._lock:
+            self._usable()
+            candidates = [
+                adoption_order.Candidate(self._numbers[key], key)
+                for key, task in self._orphans(query.until)
+                if task.new.parent is None and 0 < task.wanted <= query.until
+                if task.new.agent in query.agents and task.format <= query.format
+                if key not in excluded and tenant_of(key) not in query.full_tenants
+            ]
+            keys = adoption_order.in_order((), candidates, query)
+            return [self._row(self._tasks[key]) for key in keys]
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return orphans that the process may not drive, one of each sort; see `JournalStore.unadoptable`."""
+        with self._lock:
+            self._usable()
+            sorts: dict[tuple[str, int], _Task] = {}
+            for _, task in self._orphans(query.until):
+                if task.new.agent in query.agents and task.format <= query.format:
+                    continue
+                if task.new.parent is None and 0 < task.wanted <= query.until:
+                    sorts.setdefault((task.new.agent, task.format), task)
+            return [self._row(task) for task in sorts.values()]
+
+    def _orphans(self, until: int) -> list[tuple[str, _Task]]:
+        """Return the tasks that a driver is to adopt, the oldest first."""
+        orphans = [
+            (key, task)
+            for key, task in self._tasks.items()
+            if not task.deleted and not task.owned and task.state not in END_STATES
+            if 0 < task.wanted <= until or task.waiting
+        ]
+        return sorted(orphans, key=lambda orphan: self._numbers[orphan[0]])
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items that are not taken yet, in order of arrival."""

@@ -15,12 +15,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from threading import Lock
+from typing import Final
 
 from treadle.core.ids import TENANT_SEPARATOR
 from treadle.core.permits import StandingGrant
 from treadle.errors import TreadleError
 from treadle.ports import (
     AT_ONCE,
+    AdoptionQuery,
     Claim,
     Commit,
     CommitDone,
@@ -42,10 +44,18 @@ from treadle.ports import (
     Wake,
 )
 
+PAGE: Final = 200
+"""How many orphans of all tenants to read at a time for those of one."""
+
 
 def tenant_of(name: str) -> str:
     """Return the tenant that a name in a store belongs to."""
     return name.partition(TENANT_SEPARATOR)[0] if TENANT_SEPARATOR in name else ""
+
+
+def name_in(tenant: str, task_id: str) -> str:
+    """Return the name of a tenant's task as the store keeps it."""
+    return tenant + TENANT_SEPARATOR + task_id if tenant else task_id
 
 
 class Names:
@@ -346,11 +356,32 @@ class TenantStore(TenantReader, JournalStore):
             claim = await self._store.claim(self._names.full(task_id), enter=enter)
         return replace(claim, place=self._names.bare_place(claim.place))
 
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """See `JournalStore.orphans`; those of this tenant, whose names follow each other."""
+    async def orphans(
+        self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
+    ) -> list[TaskRow]:
+        """See `JournalStore.orphans`; those of this tenant."""
+        names, own, last = self._names, list[TaskRow](), self._names.full_or_none(after)
+        while len(own) < limit:
+            page = await self._store.orphans(PAGE, after=last, until=until, indirect=indirect)
+            own += [names.bare_row(row) for row in page if row.tenant == names.tenant]
+            if len(page) < PAGE:
+                break
+            last = page[-1].task_id
+        return own[: max(limit, 0)]
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """See `JournalStore.adoptable`; those of this tenant among the first of all."""
         names = self._names
-        rows = await self._store.orphans(limit, after=names.full(after or ""), until=until)
-        return [names.bare_row(row) for row in rows if row.tenant == names.tenant]
+        return [
+            names.bare_row(row) for row in await self._store.adoptable(query) if row.tenant == names.tenant
+        ]
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """See `JournalStore.unadoptable`; those of this tenant."""
+        names = self._names
+        return [
+            names.bare_row(row) for row in await self._store.unadoptable(query) if row.tenant == names.tenant
+        ]
 
     async def delete(self, task_id: str) -> None:
         """See `JournalStore.delete`."""
@@ -481,11 +512,22 @@ class Tenants(TenantStores):
         return TenantStore(self._store, tenant, self._watch) if tenant else self._store
 
     async def orphans(
-        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE
+        self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
         """See `TenantStores.orphans`."""
-        last = None if after is None else after.task_id
-        if after is not None and after.tenant:
-            last = Names(after.tenant).full(after.task_id)
-        rows = await self._store.orphans(limit, after=last, until=until)
-        return [Names(row.tenant).bare_row(row) if row.tenant else row for row in rows]
+        last = None if after is None else name_in(after.tenant, after.task_id)
+        rows = await self._store.orphans(limit, after=last, until=until, indirect=indirect)
+        return [_bare_row(row) for row in rows]
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """See `TenantStores.adoptable`."""
+        return [_bare_row(row) for row in await self._store.adoptable(query)]
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """See `TenantStores.unadoptable`."""
+        return [_bare_row(row) for row in await self._store.unadoptable(query)]
+
+
+def _bare_row(row: TaskRow) -> TaskRow:
+    """Return a row of a store as its tenant sees it."""
+    return Names(row.tenant).bare_row(row) if row.tenant else row

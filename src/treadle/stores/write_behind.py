@@ -13,6 +13,7 @@ from weakref import finalize
 from treadle.errors import StoreUnavailable
 from treadle.ports import (
     AT_ONCE,
+    AdoptionQuery,
     Claim,
     Commit,
     CommitDone,
@@ -145,9 +146,19 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         """Insert a thread; see `JournalStore.restore_thread`."""
         await self._submit(self._active(), "restore_thread", (thread_id, version, members))
 
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
+    async def orphans(
+        self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
+    ) -> list[TaskRow]:
         """Return tasks that no process drives and one should; see `JournalStore.orphans`."""
-        return await self._query(self.queries.orphans, limit, after, until)
+        return await self._query(self.queries.orphans, limit, after, until, indirect)
+
+    async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return orphans that a process may drive now; see `JournalStore.adoptable`."""
+        return await self._query(self.queries.adoptable, query)
+
+    async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
+        """Return orphans that the process may not drive, one of each sort; see `JournalStore.unadoptable`."""
+        return await self._query(self.queries.unadoptable, query)
 
     def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

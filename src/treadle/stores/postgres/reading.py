@@ -6,17 +6,17 @@ A query of several statements runs in a transaction, so that they all see one st
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, LiteralString
 
 from psycopg.pq import TransactionStatus
 
-from treadle.core.events import END_STATES
 from treadle.core.permits import StandingGrant
 from treadle.errors import JournalCorrupt
 from treadle.ports import (
+    AdoptionQuery,
     Driver,
     InboxItem,
     Record,
@@ -27,7 +27,8 @@ from treadle.ports import (
     ThreadRow,
     state_word,
 )
-from treadle.stores import listing, rules
+from treadle.stores import adoption_order, listing, rules
+from treadle.stores.adoption_order import Candidate
 from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.processes import alive
 from treadle.stores.query_reader import task_row
@@ -51,11 +52,72 @@ _USAGE_KEYS: Final[dict[str, LiteralString]] = {
     "day": "to_char(to_timestamp(t.created / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
 }
 _LABEL_OF: Final = "(SELECT value FROM task_labels WHERE key = t.key AND name = %s)"
-_ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
-  SELECT id FROM tasks WHERE driver = ANY(%s)
-  UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND %s AND driver IS NULL AND state <> ALL(%s)
-  UNION SELECT o.id FROM inbox i JOIN tasks o ON o.id = i.task
-  WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
+_UNENDED: Final = "state NOT IN ('completed', 'degraded', 'failed', 'cancelled')"
+_FREE: Final[LiteralString] = "driver IS NULL AND parent IS NULL AND NOT deleted AND " + _UNENDED
+_FREE_CHILD: Final[LiteralString] = "driver IS NULL AND parent IS NOT NULL AND NOT deleted AND " + _UNENDED
+_MAIL: Final[LiteralString] = """SELECT DISTINCT i.task FROM inbox i JOIN tasks o ON o.id = i.task
+WHERE NOT i.taken AND o.driver IS NULL AND NOT o.deleted AND i.task > %(last)s AND o.UNENDED""".replace(
+    "UNENDED", _UNENDED
+)
+_ORPHANS: Final[LiteralString] = """ WHERE t.id > %(last)s AND t.id IN (
+  SELECT id FROM tasks WHERE driver = ANY(%(dead)s) AND NOT deleted
+  UNION SELECT id FROM tasks
+  WHERE wanted BETWEEN 1 AND %(until)s AND driver IS NULL AND NOT deleted AND UNENDED
+  UNION MAIL) ORDER BY t.id LIMIT %(limit)s""".replace("UNENDED", _UNENDED).replace("MAIL", _MAIL)
+_INDIRECT: Final[LiteralString] = """ WHERE t.id IN (
+  (SELECT id FROM tasks WHERE driver = ANY(%(dead)s) AND NOT deleted AND parent IS NOT NULL AND id > %(last)s
+  ORDER BY id LIMIT %(limit)s)
+  UNION (SELECT id FROM tasks WHERE wanted > 0 AND wanted = 1 AND id > %(last)s AND FREE
+  ORDER BY id LIMIT %(limit)s)
+  UNION (SELECT id FROM tasks WHERE wanted > 1 AND wanted <= %(until)s AND id > %(last)s AND FREE
+  ORDER BY id LIMIT %(limit)s)
+  UNION (MAIL AND (o.wanted = 0 OR o.wanted > %(until)s) ORDER BY i.task LIMIT %(limit)s)
+) ORDER BY t.id LIMIT %(limit)s""".replace("FREE", _FREE_CHILD).replace("MAIL", _MAIL)
+# A tenant is given as a range: for tasks of one tenant the planner takes the order of the primary key for that of the
+# index, and reads all tasks.
+_ADOPTABLE: Final[LiteralString] = """WITH RECURSIVE asked AS (
+  SELECT agent, format FROM unnest(%(agents)s::text[]) agent, generate_series(1, %(format)s::bigint) format),
+turn(agent, format, tenant, number) AS (
+  SELECT a.agent, a.format, x.tenant, (x.tenant <> ALL(%(full)s))::int
+  FROM asked a, unnest(%(starts)s::text[]) start, LATERAL (
+    SELECT tenant FROM tasks WHERE agent = a.agent AND format = a.format AND tenant >= start COLLATE "C"
+    AND wanted = 1 AND FREE AND key <> ALL(%(excluded)s) ORDER BY tenant, id LIMIT 1) x
+  UNION ALL SELECT r.agent, r.format, x.tenant, r.number + (x.tenant <> ALL(%(full)s))::int
+  FROM turn r, LATERAL (
+    SELECT tenant FROM tasks WHERE agent = r.agent AND format = r.format AND tenant > r.tenant
+    AND wanted = 1 AND FREE AND key <> ALL(%(excluded)s) ORDER BY tenant, id LIMIT 1) x
+  WHERE r.number < %(limit)s),
+next AS (SELECT DISTINCT agent, format, tenant FROM turn WHERE tenant <> ALL(%(full)s))
+(SELECT true, id, key FROM tasks
+WHERE driver = ANY(%(dead)s) AND parent IS NULL AND NOT deleted AND agent = ANY(%(agents)s) AND format <= %(format)s
+AND tenant <> ALL(%(full)s) AND key <> ALL(%(excluded)s) ORDER BY id LIMIT %(limit)s)
+UNION ALL (SELECT false, x.id, x.key FROM asked a, LATERAL (
+  SELECT id, key FROM tasks WHERE agent = a.agent AND format = a.format AND wanted > 1 AND wanted <= %(until)s
+  AND FREE AND tenant <> ALL(%(full)s) AND key <> ALL(%(excluded)s) ORDER BY wanted LIMIT %(limit)s) x)
+UNION ALL (SELECT false, x.id, x.key FROM next n, LATERAL (
+  SELECT id, key FROM tasks WHERE agent = n.agent AND format = n.format AND tenant >= n.tenant AND tenant <= n.tenant
+  AND wanted = 1 AND FREE AND key <> ALL(%(excluded)s) ORDER BY tenant, id
+  LIMIT (SELECT ceil(%(limit)s::numeric / greatest(count(DISTINCT tenant), 1)) FROM next)) x)""".replace(
+    "FREE", _FREE
+)
+_UNADOPTABLE: Final[LiteralString] = """WITH RECURSIVE ready AS (
+  (SELECT agent, format FROM tasks WHERE wanted = 1 AND FREE ORDER BY agent, format LIMIT 1)
+  UNION ALL SELECT x.agent, x.format FROM ready r, LATERAL (
+    SELECT agent, format FROM tasks WHERE wanted = 1 AND FREE AND (agent, format) > (r.agent, r.format)
+    ORDER BY agent, format LIMIT 1) x),
+due AS (
+  (SELECT agent, format FROM tasks WHERE wanted > 1 AND FREE ORDER BY agent, format LIMIT 1)
+  UNION ALL SELECT x.agent, x.format FROM due r, LATERAL (
+    SELECT agent, format FROM tasks WHERE wanted > 1 AND FREE AND (agent, format) > (r.agent, r.format)
+    ORDER BY agent, format LIMIT 1) x)
+SELECT r.agent, r.format, (
+  SELECT id FROM tasks WHERE agent = r.agent AND format = r.format AND wanted = 1 AND FREE
+  ORDER BY tenant, id LIMIT 1) FROM ready r
+UNION ALL SELECT r.agent, r.format, (
+  SELECT id FROM tasks WHERE agent = r.agent AND format = r.format AND wanted > 1 AND wanted <= %(until)s AND FREE
+  ORDER BY wanted LIMIT 1) FROM due r
+UNION ALL SELECT agent, format, min(id) FROM tasks
+WHERE driver = ANY(%(dead)s) AND parent IS NULL AND NOT deleted GROUP BY 1, 2""".replace("FREE", _FREE)
 _DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
 _FILTERS: Final[dict[str, LiteralString]] = {
     "agent": "t.agent = %s",
@@ -332,15 +394,68 @@ def usage(connection: BoundedConnection, wanted: TaskFilter, by: str) -> dict[st
     return {name: TaskSums(*map(int, counts)) for name, *counts in connection.execute(query, bindings)}
 
 
-def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
-    """Return the tasks that a driver is to adopt, by ascending id."""
-    ends = list(END_STATES)
+def orphans(
+    connection: BoundedConnection, limit: int, after: str | None, until: int, indirect: bool
+) -> list[TaskRow]:
+    """Return the tasks that a driver is to adopt, the oldest first."""
     with same_snapshot(connection):
-        dead_drivers = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
-        cursor = connection.execute(
-            _ROWS + _ORPHANS, (after or "", dead_drivers, until, ends, ends, max(limit, 0))
-        )
+        last = None
+        if after is not None:
+            last = connection.execute("SELECT id FROM tasks WHERE key = %s", (after,)).fetchone()
+        bindings = {
+            "dead": _dead_drivers(connection),
+            "until": until,
+            "last": 0 if last is None else last[0],
+            "limit": max(limit, 0),
+        }
+        cursor = connection.execute(_ROWS + (_INDIRECT if indirect else _ORPHANS), bindings)
     return [_row(columns) for columns in cursor]
+
+
+def adoptable(connection: BoundedConnection, query: AdoptionQuery) -> list[TaskRow]:
+    """Return orphans without a parent that a process may drive now, in the order in which it should."""
+    bindings = {
+        "agents": list(query.agents),
+        "format": query.format,
+        "until": query.until,
+        "full": list(query.full_tenants),
+        "excluded": adoption_order.excluded(query),
+        "starts": adoption_order.starts(query),
+        "dead": _dead_drivers(connection),
+        "limit": max(query.limit, 0),
+    }
+    dead: list[Candidate] = []
+    others: list[Candidate] = []
+    for is_dead, *candidate in connection.execute(_ADOPTABLE, bindings):
+        (dead if is_dead else others).append(Candidate(*candidate))
+    keys = adoption_order.in_order(dead, others, query)
+    rows = _rows_of(connection, "t.key", keys)
+    return [rows[key] for key in keys if key in rows]
+
+
+def unadoptable(connection: BoundedConnection, query: AdoptionQuery) -> list[TaskRow]:
+    """Return the oldest orphan of each agent and format that a process does not know."""
+    bindings = {"until": query.until, "dead": _dead_drivers(connection)}
+    oldest: dict[tuple[str, int], int] = {}
+    for agent, format_, task in connection.execute(_UNADOPTABLE, bindings):
+        if task is not None and (agent not in query.agents or format_ > query.format):
+            oldest[agent, format_] = min(task, oldest.get((agent, format_), task))
+    return list(_rows_of(connection, "t.id", sorted(oldest.values())).values())
+
+
+def _rows_of(
+    connection: BoundedConnection, column: LiteralString, values: Sequence[str | int]
+) -> dict[str, TaskRow]:
+    """Return the rows with one of these values in a column, by the names that the store keeps."""
+    if not values:
+        return {}
+    cursor = connection.execute(_ROWS + " WHERE " + column + " = ANY(%s) ORDER BY t.id", (values,))
+    return {columns[0]: _row(columns) for columns in cursor}
+
+
+def _dead_drivers(connection: BoundedConnection) -> list[int]:
+    """Return the drivers that are not alive."""
+    return [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
 
 
 def _row(columns: Any) -> TaskRow:

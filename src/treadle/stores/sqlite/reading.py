@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,10 +10,10 @@ from typing import Any
 
 import apsw
 
-from treadle.core.events import END_STATES
 from treadle.core.permits import StandingGrant
 from treadle.errors import JournalCorrupt
 from treadle.ports import (
+    AdoptionQuery,
     Driver,
     InboxItem,
     Record,
@@ -23,7 +24,8 @@ from treadle.ports import (
     ThreadRow,
     state_word,
 )
-from treadle.stores import listing, rules
+from treadle.stores import adoption_order, listing, rules
+from treadle.stores.adoption_order import Candidate
 from treadle.stores.processes import alive
 from treadle.stores.query_reader import task_row
 from treadle.stores.sqlite.schema import Connection
@@ -44,11 +46,62 @@ _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
-_ORPHANS = """SELECT id FROM tasks WHERE driver IN (SELECT value FROM json_each(?))
-UNION SELECT id FROM tasks
-WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value FROM json_each(?))
-UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
-WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
+_PAGE = "SELECT id FROM (IDS) WHERE id > ? ORDER BY id LIMIT ?"
+_UNENDED = "state NOT IN ('completed', 'degraded', 'failed', 'cancelled')"
+_FREE = f"driver IS NULL AND parent IS NULL AND deleted = 0 AND {_UNENDED}"
+_FREE_CHILD = f"driver IS NULL AND parent IS NOT NULL AND deleted = 0 AND {_UNENDED}"
+_ANY_OF = "IN (SELECT value FROM json_each(?))"
+_MAIL = """SELECT DISTINCT i.task FROM inbox i INDEXED BY inbox_waiting CROSS JOIN tasks o ON o.id = i.task
+WHERE i.taken = 0 AND o.driver IS NULL AND o.deleted = 0 AND i.task > ? AND o.UNENDED""".replace(
+    "UNENDED", _UNENDED
+)
+_ORPHANS = (
+    """SELECT id FROM tasks WHERE deleted = 0 AND driver ANY_OF
+UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND deleted = 0 AND UNENDED
+UNION MAIL""".replace("ANY_OF", _ANY_OF)
+    .replace("UNENDED", _UNENDED)
+    .replace("MAIL", _MAIL)
+)
+_INDIRECT = (
+    """SELECT * FROM (
+  SELECT id FROM tasks INDEXED BY tasks_by_driver
+  WHERE deleted = 0 AND driver IS NOT NULL AND driver ANY_OF AND parent IS NOT NULL AND id > ? ORDER BY id LIMIT ?)
+UNION SELECT * FROM (
+  SELECT id FROM tasks INDEXED BY tasks_wanted_children WHERE wanted > 0 AND wanted = 1 AND FREE AND id > ?
+  ORDER BY id LIMIT ?)
+UNION SELECT * FROM (
+  SELECT id FROM tasks INDEXED BY tasks_wanted_children WHERE wanted > 0 AND wanted > 1 AND wanted <= ? AND FREE
+  AND id > ? ORDER BY id LIMIT ?)
+UNION SELECT * FROM (MAIL AND (o.wanted = 0 OR o.wanted > ?) ORDER BY i.task LIMIT ?)""".replace(
+        "ANY_OF", _ANY_OF
+    )
+    .replace("FREE", _FREE_CHILD)
+    .replace("MAIL", _MAIL)
+)
+_DEAD = """SELECT id, key FROM tasks INDEXED BY tasks_by_driver
+WHERE deleted = 0 AND driver IS NOT NULL AND driver ANY_OF AND parent IS NULL AND format <= ?
+AND agent ANY_OF AND tenant NOT ANY_OF AND key NOT ANY_OF ORDER BY id LIMIT ?""".replace("ANY_OF", _ANY_OF)
+_DUE = """SELECT id, key FROM tasks INDEXED BY tasks_due
+WHERE agent = ? AND format = ? AND wanted > 1 AND wanted <= ? AND FREE AND tenant NOT ANY_OF AND key NOT ANY_OF
+ORDER BY wanted LIMIT ?""".replace("ANY_OF", _ANY_OF).replace("FREE", _FREE)
+_NEXT_TENANT = """SELECT tenant FROM tasks INDEXED BY tasks_ready
+WHERE agent = ? AND format = ? AND wanted = 1 AND FREE AND tenant >= ? AND key NOT ANY_OF
+ORDER BY tenant, id LIMIT 1""".replace("ANY_OF", _ANY_OF).replace("FREE", _FREE)
+_READY = """SELECT id, key FROM tasks INDEXED BY tasks_ready
+WHERE agent = ? AND format = ? AND tenant = ? AND wanted = 1 AND FREE AND key NOT ANY_OF
+ORDER BY id LIMIT ?""".replace("ANY_OF", _ANY_OF).replace("FREE", _FREE)
+_DEAD_SORTS = """SELECT agent, format, min(id) FROM tasks INDEXED BY tasks_by_driver
+WHERE deleted = 0 AND driver IS NOT NULL AND driver ANY_OF AND parent IS NULL
+GROUP BY 1, 2""".replace("ANY_OF", _ANY_OF)
+_NEXT_FORMAT = """SELECT agent, format FROM tasks INDEXED BY INDEX_ WHERE TERM AND FREE AND agent = ? AND format > ?
+ORDER BY format LIMIT 1""".replace("FREE", _FREE)
+_NEXT_AGENT = """SELECT agent, format FROM tasks INDEXED BY INDEX_ WHERE TERM AND FREE AND agent > ?
+ORDER BY agent, format LIMIT 1""".replace("FREE", _FREE)
+_OF_SORT = """SELECT id FROM tasks INDEXED BY INDEX_ WHERE agent = ? AND format = ? AND TERM AND wanted <= ? AND FREE
+LIMIT 1""".replace("FREE", _FREE)
+_WAITING = (("tasks_ready", "wanted = 1"), ("tasks_due", "wanted > 1"))
+"""The indexes of tasks that wait, each with what its tasks have in common."""
+
 _FILTERS = {
     "agent": "t.agent = ?",
     "thread_id": "t.thread = ?",
@@ -249,16 +302,95 @@ def usage(connection: Connection, wanted: TaskFilter, by: str) -> dict[str | Non
     return {name: TaskSums(*counts) for name, *counts in connection.execute(sql, tuple(bindings))}
 
 
-def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
-    """Return the tasks that a driver is to adopt, by ascending id."""
-    drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
-    dead_drivers = [driver for driver, *process in drivers if not alive(*process)]
-    sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
-    ends = json.dumps(END_STATES)
-    cursor = connection.execute(
-        sql, (after or "", json.dumps(dead_drivers), until, ends, ends, max(limit, 0))
-    )
-    return [_row(row) for row in cursor]
+def orphans(
+    connection: Connection, limit: int, after: str | None, until: int, indirect: bool
+) -> list[TaskRow]:
+    """Return the tasks that a driver is to adopt, the oldest first."""
+    dead, limit = json.dumps(_dead_drivers(connection)), max(limit, 0)
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM tasks WHERE key = ?", (after,)).fetchone()
+    if indirect:
+        ids = _INDIRECT
+        bindings = (dead, last, limit, last, limit, until, last, limit, last, until, limit)
+    else:
+        ids, bindings = _ORPHANS, (dead, until, last)
+    sql = f"{_COLUMNS} FROM ({_PAGE.replace('IDS', ids)}) n CROSS JOIN tasks t ON t.id = n.id {_JOINED} ORDER BY t.id"
+    return [_row(row) for row in connection.execute(sql, (*bindings, last, limit))]
+
+
+def adoptable(connection: Connection, query: AdoptionQuery) -> list[TaskRow]:
+    """Return orphans without a parent that a process may drive now, in the order in which it should."""
+    full, excluded = json.dumps(list(query.full_tenants)), json.dumps(adoption_order.excluded(query))
+    dead: list[Candidate] = []
+    if drivers := _dead_drivers(connection):
+        agents = json.dumps(query.agents)
+        bindings = (json.dumps(drivers), query.format, agents, full, excluded, query.limit)
+        dead = [Candidate(*row) for row in connection.execute(_DEAD, bindings)]
+    others: list[Candidate] = []
+    tenants: dict[tuple[str, int, str], None] = {}
+    for agent, format_ in itertools.product(query.agents, range(1, query.format + 1)):
+        due = connection.execute(_DUE, (agent, format_, query.until, full, excluded, query.limit))
+        others += [Candidate(*row) for row in due]
+        tenants |= dict.fromkeys(
+            (agent, format_, tenant) for tenant in _tenants(connection, query, agent, format_, excluded)
+        )
+    limit = adoption_order.share(query, len({tenant for *_, tenant in tenants}))
+    for sort in tenants:
+        others += [Candidate(*row) for row in connection.execute(_READY, (*sort, excluded, limit))]
+    keys = adoption_order.in_order(dead, others, query)
+    sql = f"{_COLUMNS} FROM json_each(?) n CROSS JOIN tasks t ON t.key = n.value {_JOINED}"
+    rows = {columns[0]: _row(columns) for columns in connection.execute(sql, (json.dumps(keys),))}
+    return [rows[key] for key in keys]
+
+
+def _tenants(
+    connection: Connection, query: AdoptionQuery, agent: str, format_: int, excluded: str
+) -> set[str]:
+    """Return the tenants whose turn is next, of those that have a task of an agent ready."""
+    tenants: set[str] = set()
+    for start in adoption_order.starts(query):
+        count = 0
+        while count < query.limit:
+            row = connection.execute(_NEXT_TENANT, (agent, format_, start, excluded)).fetchone()
+            if row is None:
+                break
+            (tenant,) = row
+            start = tenant + adoption_order.JUST_AFTER
+            if tenant not in query.full_tenants:
+                tenants.add(tenant)
+                count += 1
+    return tenants
+
+
+def unadoptable(connection: Connection, query: AdoptionQuery) -> list[TaskRow]:
+    """Return the oldest orphan of each agent and format that a process does not know."""
+    sorts: dict[tuple[str, int], list[int]] = {}
+    for agent, format_, task in connection.execute(_DEAD_SORTS, (json.dumps(_dead_drivers(connection)),)):
+        sorts[agent, format_] = [task]
+    for index, term in _WAITING:
+        next_format, next_agent, of_sort = [
+            sql.replace("INDEX_", index).replace("TERM", term)
+            for sql in (_NEXT_FORMAT, _NEXT_AGENT, _OF_SORT)
+        ]
+        sort = connection.execute(next_agent, ("",)).fetchone()
+        while sort is not None:
+            if row := connection.execute(of_sort, (*sort, query.until)).fetchone():
+                sorts.setdefault(sort, []).append(row[0])
+            agent, format_ = sort
+            sort = connection.execute(next_format, (agent, format_)).fetchone()
+            sort = sort or connection.execute(next_agent, (agent,)).fetchone()
+    unknown = [
+        min(tasks)
+        for (agent, format_), tasks in sorts.items()
+        if agent not in query.agents or format_ > query.format
+    ]
+    sql = f"{_COLUMNS} FROM json_each(?) n CROSS JOIN tasks t ON t.id = n.value {_JOINED} ORDER BY t.id"
+    return [_row(columns) for columns in connection.execute(sql, (json.dumps(unknown),))]
+
+
+def _dead_drivers(connection: Connection) -> list[int]:
+    """Return the drivers that are not alive."""
+    drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers")
+    return [driver for driver, *process in drivers if not alive(*process)]
 
 
 def _row(columns: Any) -> TaskRow:

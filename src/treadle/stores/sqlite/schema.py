@@ -18,6 +18,7 @@ from treadle.errors import StoreFormatError, StoreUnavailable
 APPLICATION_ID = 0x54524A4C  # "TRJL", at a fixed place of the file's header
 BUSY_MS = 10_000
 SETTLE_SECONDS = 30.0
+SMALL_ROWS = 10_000
 WAL_LIMIT = 16 * 1024 * 1024
 
 
@@ -64,6 +65,7 @@ def connect_writer(path: Path) -> Connection:
             return connection
         _patiently(path, lambda: _settle(connection))
         _patiently(path, lambda: _migrate(connection, path))
+        _patiently(path, lambda: forget_small_tables(connection))
     except BaseException:
         connection.close(True)
         raise
@@ -218,6 +220,24 @@ def _migrate(connection: Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK").fetchall()
         raise
+
+
+def forget_small_tables(connection: Connection) -> None:
+    """Delete the statistics of small tables: by them SQLite would read the whole of a table that has grown since."""
+    names = {
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'sqlite_stat?'")
+    }
+    if "sqlite_stat1" not in names:
+        return
+    small = "SELECT DISTINCT tbl FROM sqlite_stat1 WHERE CAST(stat AS INTEGER) < ?"
+    tables = connection.execute(small, (SMALL_ROWS,)).fetchall()
+    for table in tables:
+        connection.execute("DELETE FROM sqlite_stat1 WHERE tbl = ?", table).fetchall()
+        if "sqlite_stat4" in names:
+            connection.execute("DELETE FROM sqlite_stat4 WHERE tbl = ?", table).fetchall()
+    if tables:
+        connection.execute("ANALYZE sqlite_schema").fetchall()  # it reads them again
 
 
 def _check_migrated(connection: Connection, path: Path) -> None:

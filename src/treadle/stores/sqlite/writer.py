@@ -40,7 +40,15 @@ from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import Refused, StoreChanges
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, this_process
 from treadle.stores.sqlite.journal import Journal
-from treadle.stores.sqlite.schema import BUSY_MS, connect_writer, is_read_only, pragma, read_only, unavailable
+from treadle.stores.sqlite.schema import (
+    BUSY_MS,
+    connect_writer,
+    forget_small_tables,
+    is_read_only,
+    pragma,
+    read_only,
+    unavailable,
+)
 from treadle.stores.writer_thread import BARRIER, Item, RunningWriters, WriterThread
 
 POLL_SECONDS = 0.075
@@ -187,6 +195,7 @@ class Writer(WriterThread):
             self._journal.end_lease()
             self._connection.execute("COMMIT")
             pragma(self._connection, "optimize")
+            forget_small_tables(self._connection)
         except apsw.Error:  # a lease that could not be ended passes by itself
             self._roll_back()
         finally:

@@ -23,6 +23,7 @@ import pytest
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, new_task, send
+from treadle.testing.conformance.store_adoption import AdoptionConformance
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
 from treadle.testing.conformance.store_grants import GrantConformance
@@ -37,6 +38,7 @@ from treadle.testing.conformance.store_turns import TurnConformance
 
 @pytest.mark.anyio
 class StoreConformance(
+    AdoptionConformance,
     CommitConformance,
     FormatConformance,
     GrantConformance,
@@ -122,22 +124,22 @@ class StoreConformance(
             await (await Owner.claim(store, "taken")).send(taken=("i",), release=True)
             orphans = await store.orphans(10)
             assert [(row.task_id, row.wanted) for row in orphans] == [
-                ("both", True),
-                ("mail", False),
                 ("wanted", True),
+                ("mail", False),
+                ("both", True),
             ]
             assert orphans == [await store.row(row.task_id) for row in orphans]
-            assert [row.task_id for row in await store.orphans(2)] == ["both", "mail"]
-            assert [row.task_id for row in await store.orphans(2, after="mail")] == ["wanted"]
-            assert await store.orphans(2, after="wanted") == []
+            assert [row.task_id for row in await store.orphans(2)] == ["wanted", "mail"]
+            assert [row.task_id for row in await store.orphans(2, after="mail")] == ["both"]
+            assert await store.orphans(2, after="both") == []
 
     async def test_a_task_that_is_wanted_from_a_time_on_is_no_orphan_before_and_keeps_its_time(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
             due_time = 1_800_000_000_000_000
-            await (await Owner.create(store, "t")).send(release=True, wanted=due_time, state="waiting")
             await (await Owner.create(store, "now")).send(release=True, wanted=AT_ONCE, state="running")
+            await (await Owner.create(store, "t")).send(release=True, wanted=due_time, state="waiting")
             assert [row.task_id for row in await store.orphans(10)] == ["now"]
             assert [row.task_id for row in await store.orphans(10, until=due_time - 1)] == ["now"]
             assert [row.task_id for row in await store.orphans(10, until=due_time)] == ["now", "t"]

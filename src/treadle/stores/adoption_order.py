@@ -1,0 +1,60 @@
+"""The order in which a process adopts tasks, which all stores share: dead drivers' tasks, then tenants in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from treadle.core.data import frozen
+from treadle.ports import AdoptionQuery
+from treadle.stores.tenants import name_in, tenant_of
+
+JUST_AFTER: Final = "\x01"
+"""Appended to a tenant's name it makes the smallest text after that name: no name holds the character."""
+
+
+@frozen
+class Candidate:
+    """An orphan that a process may adopt: its name in the store, and a number that grows with each new task."""
+
+    number: int
+    key: str
+
+
+def starts(query: AdoptionQuery) -> list[str]:
+    """Return from which names on tenants are looked for: from behind the tenant served last, then from the first."""
+    return [""] if query.last_tenant is None else [query.last_tenant + JUST_AFTER, ""]
+
+
+def excluded(query: AdoptionQuery) -> list[str]:
+    """Return the names in the store of the tasks that a query leaves out."""
+    return [name_in(*task) for task in query.excluded]
+
+
+def in_order(dead: Iterable[Candidate], others: Iterable[Candidate], query: AdoptionQuery) -> list[str]:
+    """Return the names of the tasks to adopt, the first first, at most as many as asked for.
+
+    Args:
+        dead: tasks of dead drivers, the oldest first.
+        others: more tasks, in any order; one may be there twice.
+        query: what was asked for.
+    """
+    keys = dict.fromkeys(candidate.key for candidate in dead)
+    oldest = sorted({candidate.number: candidate.key for candidate in others}.items())
+    waiting: dict[str, deque[str]] = {}
+    for _, key in oldest:
+        waiting.setdefault(tenant_of(key), deque()).append(key)
+    last = query.last_tenant
+    turn = deque(sorted(waiting, key=lambda tenant: (last is not None and tenant <= last, tenant)))
+    while turn and len(keys) < query.limit:
+        tenant = turn.popleft()
+        keys[waiting[tenant].popleft()] = None
+        if waiting[tenant]:
+            turn.append(tenant)
+    return list(keys)[: max(query.limit, 0)]
+
+
+def share(query: AdoptionQuery, tenants: int) -> int:
+    """Return how many tasks of each tenant to read, so that together they can fill the limit."""
+    return -(-query.limit // max(tenants, 1))
