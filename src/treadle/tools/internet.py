@@ -1,7 +1,7 @@
 """Which addresses are of the internet: a table of our own, since each version of Python knows another one.
 
-Sources: the IANA IPv4 and IPv6 Special-Purpose Address Registries (iana-ipv4-special-registry, iana-ipv6-special-registry)
-and the registries of multicast and of IPv6 address space, as of 2025. Blocks that IANA lists as globally reachable for
+Sources: the special-purpose address registries of IANA (iana-ipv4-special-registry and its twin of IPv6), and its
+registries of multicast and of IPv6 address space, as of 2025. Blocks that IANA lists as globally reachable for
 every host (AS112, AMT) are left out. A block with mixed entries (192.0.0.0/24, 2001::/23) is refused as a whole.
 """
 
