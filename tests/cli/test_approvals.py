@@ -197,3 +197,22 @@ def test_requests_are_listed_of_one_thread(treadle: Any, desk: Any) -> None:
     assert [item["task_id"] for item in items] == ["a"]
     assert treadle("pending", "a", "--thread", "talk").code == 2
     assert "nothing waits for a person" in treadle("pending", "--thread", "silent").err
+
+
+def test_an_approval_on_the_command_line_may_be_bound_to_an_argument(treadle: Any, project: Path) -> None:
+    (project / "mails.py").write_text(
+        "from treadle import Agent, ScriptedModel, tool\n"
+        "from treadle.models import call, text\n\n\n"
+        "@tool(needs_approval=True)\n"
+        "def mail(to: str, body: str) -> str:\n"
+        '    """Send a mail."""\n'
+        "    return to\n\n\n"
+        "calls = [call('mail', to=to, body=body) for to, body in (('ann', '1'), ('ann', '2'), ('eve', '3'))]\n"
+        "bound = Agent(ScriptedModel([*calls, text('Done.')]), name='bound', tools=[mail])\n"
+    )
+    (project / "pyproject.toml").write_text('[tool.treadle]\nagents = ["mails:bound"]\n')
+    assert treadle("run", "bound", "go", "--task-id", "mails").code == 4
+    assert treadle("approve", "mails", "--scope", "task", "--same", "nobody").code != 0
+    assert treadle("approve", "mails", "--scope", "task", "--same", "to").code == 0
+    assert treadle("resume", "mails").code == 4
+    assert '"to":"eve"' in treadle("pending", "mails").out

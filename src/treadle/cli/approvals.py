@@ -73,6 +73,12 @@ async def approve(
             help="`task`, `thread`, `always`: also later calls there that this rule asks about.",
         ),
     ] = "once",
+    same: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--same", metavar="ARGUMENT", help="With --scope task: only while this argument stays the same."
+        ),
+    ] = None,
     agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
@@ -88,7 +94,7 @@ async def approve(
         edited = cast("dict[str, Json] | None", value)
         if edited is not None or agent is not None:
             await register_agents(session, runner, row, agent)
-        await runner.approve(row.task_id, request, arguments=edited, scope=scope, by=by)
+        await runner.approve(row.task_id, request, arguments=edited, scope=scope, same=same or (), by=by)
         await print_recorded(session, runner, row)
     return 0
 

@@ -74,7 +74,7 @@ ROWS: Final[dict[str, Row]] = {
     "interrupt": _command("tasks/{task}/interrupt", _RESULT, "reason", waits=True),
     "cancel": _command("tasks/{task}/cancel", _RESULT, "reason", waits=True),
     "settle": _command("tasks/{task}/settle", None, "request_id", "verdict"),
-    "approve": _command("tasks/{task}/approve", None, "request_id", "arguments", "scope"),
+    "approve": _command("tasks/{task}/approve", None, "request_id", "arguments", "scope", "same"),
     "deny": _command("tasks/{task}/deny", None, "request_id", "reason", "stop"),
     "answer": _command("tasks/{task}/answer", None, "request_id", "value"),
     "complete": _command("tasks/{task}/complete", None, "ticket", "value"),

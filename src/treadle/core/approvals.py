@@ -61,8 +61,9 @@ def give(state: TaskState, event: e.ApprovalGiven) -> None:
         permit.status, permit.digest = "edited", digest_of(event.arguments)
     if event.scope == "task":
         request_id = approval_id(call.id, event.number)
-        grant = Grant(call.id, request_id, call.name, request.definition, request.rule, event.by)
-        state.grants.append(grant)
+        same = tuple(dict.fromkeys((*request.same, *event.same)))
+        about = call.name, request.definition, request.rule
+        state.grants.append(Grant(call.id, request_id, *about, event.by, call.arguments, same))
     _settle(state, call)
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Final, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Final, Literal, Protocol, cast
 
 from treadle.core.data import frozen, mutable
 from treadle.core.display import Displayed, View
@@ -51,7 +52,10 @@ class Permit:
 
 @frozen
 class Grant:
-    """An approval that holds for the rest of its task: of the same tool, as defined then, where the same rule asks."""
+    """An approval that holds for the rest of its task: of the same tool, as defined then, where the same rule asks.
+
+    It was given for a call with `arguments`. Those named by `same` have to be the same in a later call.
+    """
 
     call: str
     request_id: str
@@ -59,6 +63,8 @@ class Grant:
     definition: str
     rule: str | None
     by: str | None
+    arguments: dict[str, Json]
+    same: tuple[str, ...] = ()
 
 
 @explains_names("StandingGrant")
@@ -127,7 +133,7 @@ def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGi
         request: what was asked.
         event: the answer, with its time.
     """
-    if event.scope not in STANDING or request.rule is None:
+    if event.scope not in STANDING or request.rule is None or request.same or event.same:
         return None
     request_id = approval_id(event.call, event.number)
     return StandingGrant(
@@ -141,6 +147,31 @@ def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGi
         request_id,
         event.time,
     )
+
+
+ABSENT: Final = object()
+"""Stands for an argument that a call does not have."""
+
+
+def argument_at(arguments: Json, path: str) -> Any:
+    """Return an argument by its name, or by a path such as `order.total`; `ABSENT` if there is none."""
+    value: Any = arguments
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return ABSENT
+        value = cast("dict[str, Any]", value)[name]
+    return value
+
+
+def are_same(names: Iterable[str], one: Json, other: Json) -> bool:
+    """Return whether the arguments of these names are the same JSON values in two calls, or absent in both."""
+    for name in names:
+        first, second = argument_at(one, name), argument_at(other, name)
+        if (first is ABSENT) is not (second is ABSENT):
+            return False
+        if first is not ABSENT and digest_of(first) != digest_of(second):
+            return False
+    return True
 
 
 def digest_of(value: Json) -> str:

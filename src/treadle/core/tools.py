@@ -34,6 +34,8 @@ class ToolSpec:
         read_only: changes nothing anywhere.
         idempotent: a second call with the same idempotency key changes nothing further.
         destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
+        recipients: names of the arguments that say where it sends data, all of them: an approval may hold for a task
+            while they are the same.
         return_direct: a successful result is the task's answer.
         timeout: seconds a call, its `undo=` and its `reconcile=` may take each; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
@@ -73,6 +75,7 @@ class ToolSpec:
     background: bool = False
     declared: bool = False
     secrets: tuple[str, ...] = ()
+    recipients: tuple[str, ...] = ()
     trusted: bool = False
     origin: str = ""
     defined_by: str = ""

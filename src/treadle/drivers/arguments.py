@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from inspect import CO_VARARGS
 from pathlib import Path
@@ -418,6 +418,13 @@ def approval_scope(name: str, value: Any) -> None:
         )
 
 
+def argument_names(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value lists names of arguments."""
+    named = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [None]
+    if not all(isinstance(each, str) and each for each in named):
+        raise ConfigurationError(f"{name} must list names of arguments, such as ['to'], got {shown(value)}")
+
+
 def json_object(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a dict of JSON data."""
     if not isinstance(value, dict):
@@ -512,6 +519,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "extra_state": json_object,
     "verdict": verdict,
     "scope": approval_scope,
+    "same": argument_names,
     **dict.fromkeys(("after", "keep", "expect"), position),
     "role": role,
     **dict.fromkeys(("since", "until", "updated_since"), moment),

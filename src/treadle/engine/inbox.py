@@ -259,9 +259,9 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     else:
         arguments = data.get("arguments")
         previous = call.arguments if arguments is not None else None
-        scope = data.get("scope", "once")
+        scope, same = data.get("scope", "once"), tuple(data.get("same") or ())
         return e.ApprovalGiven(
-            call.step, call.id, request.number, scope, arguments, previous, by=by, inbox=item.item_id
+            call.step, call.id, request.number, scope, arguments, previous, by, item.item_id, same
         )
     return e.CommandRejected(item.kind, reason, item.item_id)
 

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.codec import storable
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
 from treadle.core.observation import ERROR_SEARCHED, error_text
-from treadle.core.permits import Permit, digest_of
+from treadle.core.permits import ABSENT, Grant, Permit, are_same, argument_at, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tracebacks import StandsForCause
@@ -51,6 +51,8 @@ from treadle.policy.verdicts import (
 from treadle.ports import Tool
 
 T = TypeVar("T")
+
+Fits: TypeAlias = Callable[[Grant, Collection[str]], bool]
 
 TOOL_SECONDS: Final = 10.0
 """Seconds that `needs_approval=` and `preview=` of a tool may take each."""
@@ -162,7 +164,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return self._judged(verdict)
         context, call = self.context, self.effect.call
         definition = definition_of(context.runtime, call.name)
-        answered, grant = await answered_for(context, verdict, call.permit, call.name, definition)
+        answered, grant = await answered_for(context, verdict, call.permit, call.name, definition, self._fits)
         if not isinstance(answered, AskPerson):
             judged = self._judged(answered)
             judged.grant = grant
@@ -174,6 +176,17 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         request = approval_request(context, answered, call.step, call.id, number, definition, digest, preview)
         request.traceback = traceback
         return request
+
+    def _fits(self, grant: Grant, names: Collection[str]) -> bool:
+        """Whether the arguments of these names are those of the approved call, also in the form the tool takes them."""
+        call = self.effect.call
+        if not are_same(names, grant.arguments, call.arguments):
+            return False
+        as_taken: Any = getattr(self.context.runtime.tools[call.name], "as_taken", None)
+        if as_taken is None:
+            return True
+        one, other = as_taken(grant.arguments), as_taken(call.arguments)
+        return one is not None and other is not None and are_same(names, one, other)
 
     def _judged(self, verdict: PolicyVerdict | None) -> e.CallJudged:
         call = self.effect.call
@@ -251,7 +264,12 @@ async def refusal_of(
 
 
 async def answered_for(
-    context: EffectContext, question: AskPerson, permit: Permit | None, name: str, definition: str
+    context: EffectContext,
+    question: AskPerson,
+    permit: Permit | None,
+    name: str,
+    definition: str,
+    fits: Fits | None = None,
 ) -> tuple[Allow | Deny | AskPerson, str | None]:
     """Return a question to a person, or what answers it without one, and the grant that does, if one does.
 
@@ -261,12 +279,13 @@ async def answered_for(
         permit: what was decided before; a person who wrote what is judged is not asked about it.
         name: of the tool, or of the content.
         definition: what an approval is bound to beside that.
+        fits: whether the arguments of some names are those of the call that a grant was given for.
     """
     if permit is not None:
         return Allow(question.rule, "its approver wrote the arguments"), None
     # An argument that the approver has to write is written for each call.
     about, single = (name, definition, question.rule), question.every_call or question.argument is not None
-    granted = None if single else await _granted(context, question, about)
+    granted = None if single else await _granted(context, question, about, fits)
     if granted is not None:
         return granted
     if context.runtime.options.interaction == "headless":
@@ -275,16 +294,20 @@ async def answered_for(
 
 
 async def _granted(
-    context: EffectContext, question: AskPerson, about: tuple[str, str, str | None]
+    context: EffectContext, question: AskPerson, about: tuple[str, str, str | None], fits: Fits | None
 ) -> tuple[Allow, str] | None:
     """Return that an earlier approval answers a question: about the same, as defined now, where the same rule asks.
 
     What its approver may not decide, it does not lift.
     """
     for grant in context.state.grants:
-        if (grant.tool, grant.definition, grant.rule) == about and may_decide(question, grant.by):
-            return _lifted(question, grant.request_id, f"approved for the task{_by(grant.by)}")
-    if context.standing_grants is None or question.rule is None:
+        if (grant.tool, grant.definition, grant.rule) != about or not may_decide(question, grant.by):
+            continue
+        same = tuple(dict.fromkeys((*question.same, *grant.same)))
+        if not same or (fits is not None and _is_bound(question, grant) and fits(grant, same)):
+            where = f"for the task with the same {', '.join(same)}" if same else "for the task"
+            return _lifted(question, grant.request_id, f"approved {where}{_by(grant.by)}")
+    if context.standing_grants is None or question.rule is None or question.same:
         return None
     for grant in await context.standing_grants(about[0]):
         if (
@@ -295,6 +318,12 @@ async def _granted(
             where = "for all tasks" if grant.thread_id is None else "for the thread"
             return _lifted(question, grant.grant_id, f"approved {where}{_by(grant.by)}")
     return None
+
+
+def _is_bound(question: AskPerson, grant: Grant) -> bool:
+    """Whether the approved call had one of the arguments that the question names: else they are misspelt."""
+    names = question.same or grant.same
+    return any(argument_at(grant.arguments, name) is not ABSENT for name in names)
 
 
 def _lifted(question: AskPerson, grant: str, why: str) -> tuple[Allow, str]:
@@ -329,6 +358,7 @@ def approval_request(
         question.argument,
         question.every_call,
         exposure_of(context).of(context.state).untrusted,
+        same=question.same,
     )
 
 

@@ -244,7 +244,8 @@ class Pending(Displayed):
     Of an `approval`, `arguments` are exactly those that would be executed, `rule` is the id of the rule that asks and
     `reason` why, `preview` what the tool says it would do, `expires` when the request is denied unanswered, in
     microseconds since 1970, UTC, and `digest` that of the arguments. `argument` names one that the approver has to
-    write. With `every_call` an approval holds for this call alone. `untrusted` are the origins of the untrusted content
+    write. With `every_call` an approval holds for this call alone; with `same` one for the task holds only while these
+    arguments are the same. `untrusted` are the origins of the untrusted content
     that the model had read when it was asked, such as `tool:read_mail`.
     Of a `question`, `text` is what is asked and `schema` the JSON schema of an answer; `default` is the answer if there
     is none until `expires`, where `has_default`. `tool` and `arguments` are empty if a step function asks.
@@ -279,6 +280,7 @@ class Pending(Displayed):
     progress: Json = None
     every_call: bool = False
     untrusted: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
 
     def _view(self) -> View:
         facts = (
@@ -286,6 +288,7 @@ class Pending(Displayed):
             ("due", moment(self.due) if self.due is not None else None),
             ("rule", self.rule),
             ("untrusted", ", ".join(self.untrusted) or None),
+            ("same", ", ".join(self.same) or None),
             ("expires", moment(self.expires) if self.expires is not None else None),
         )
         values = (
@@ -1164,6 +1167,7 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
         argument=request.argument,
         every_call=request.every_call,
         untrusted=request.untrusted,
+        same=request.same,
     )
 
 

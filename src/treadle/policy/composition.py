@@ -90,6 +90,7 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
         tuple(excluded),
         rule.argument,
         rule.every_call,
+        tuple(rule.same),
     )
 
 
@@ -117,6 +118,7 @@ def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
         tuple(excluded),
         next(iter(written), None),
         any(ask.every_call for ask in questions),
+        tuple(dict.fromkeys([name for ask in questions for name in ask.same])),
     )
 
 

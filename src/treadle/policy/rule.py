@@ -41,6 +41,7 @@ ONLY_FOR: Final[dict[str, RuleVerdict]] = {
     "excluded": "ask",
     "argument": "ask",
     "every_call": "ask",
+    "same": "ask",
     "arguments": "replace",
 }
 """Fields that belong to one verdict."""
@@ -73,6 +74,8 @@ class Rule:
         excluded: of `ask`: names that may not decide; `labels.NAME` is the value of a label, such as the requester.
         argument: of `ask`: the argument that the approver has to write, which `answer` does too.
         every_call: of `ask`: every call is asked about, so that no approval for later calls answers the question.
+        same: of `ask`: names of arguments, or paths as in `message.to`: an approval for the task holds only for calls
+            in which these are the same. Name all that say where data goes.
         arguments: of `replace`: the new values, by name, or by path as in `order.total`.
         enabled: False leaves the rule out.
 
@@ -94,6 +97,7 @@ class Rule:
     excluded: Sequence[str] = field(default=(), kw_only=True)
     argument: str | None = field(default=None, kw_only=True)
     every_call: bool = field(default=False, kw_only=True)
+    same: Sequence[str] = field(default=(), kw_only=True)
     arguments: Mapping[str, Json] = field(default_factory=dict[str, Json], kw_only=True)
     enabled: bool = field(default=True, kw_only=True)
 
@@ -163,7 +167,7 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
         rule.conditions()
     except Mistake as mistake:
         yield mistake
-    for name in ("approvers", "excluded"):
+    for name in ("approvers", "excluded", "same"):
         value: Any = getattr(rule, name)
         if not isinstance(value, (list, tuple)) or (value and not texts(value)):
             yield Mistake(f"must be a list of names, got {value!r:.80}", name)
@@ -171,6 +175,8 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
         yield Mistake(f"must be a text, got {rule.reason!r:.80}", "reason")
     if unchecked.argument is not None and not (isinstance(unchecked.argument, str) and rule.argument):
         yield Mistake(f"must be the name of an argument, got {rule.argument!r:.80}", "argument")
+    if rule.same and rule.every_call:
+        yield Mistake("has no place beside every_call, which lets no approval hold for later calls", "same")
     for name in ("enabled", "every_call"):
         if not isinstance(getattr(unchecked, name), bool):
             yield Mistake(f"must be true or false, got {getattr(unchecked, name)!r:.80}", name)

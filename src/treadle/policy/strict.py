@@ -17,6 +17,9 @@ A tool of several classes has the strictest of their verdicts. Only a rule that 
 cannot be taken back. What a model has read is known by labels (`untrusted`) and by what the tools declare whose results
 it read (`exposed`). A question names the untrusted origins. Its rule is another one then: an approval for later calls
 that a person gave before the model read something untrusted does not hold after that.
+
+After untrusted content a tool that declares its `recipients` is asked about for each of them, not for each call: an
+approval for the task holds while they are the same.
 """
 
 from __future__ import annotations
@@ -90,8 +93,10 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
     if untrusted:
         rule, why = rule + UNTRUSTED, f"{why}; {has_read(untrusted)}"
     # An approval for later calls is about any arguments, also those that a text asks for which the model has read.
-    every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted))
-    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=every_call)
+    # Where the tool names its recipients, it may be one for these recipients.
+    same = request.spec.recipients if request.spec is not None and kind == "send" and untrusted else ()
+    every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted) and not same)
+    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=every_call, same=same)
 
 
 def _is_confined(spec: ToolSpec | None) -> bool:

@@ -105,6 +105,8 @@ class AskPerson:
         excluded: names that may not decide, such as that of the requester.
         argument: of a call: the argument that the approver has to write, such as a reason; None if none.
         every_call: whether every call is asked about: no approval for later calls answers the question.
+        same: names of arguments: an approval for the task answers the question only for calls in which these are the
+            same as in the call that was approved.
     """
 
     rule: str | None = None
@@ -114,6 +116,7 @@ class AskPerson:
     excluded: tuple[str, ...] = ()
     argument: str | None = None
     every_call: bool = False
+    same: tuple[str, ...] = ()
 
 
 @frozen

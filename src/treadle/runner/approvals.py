@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import reprlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from treadle.core import events as e
+from treadle.core.checks import Check
 from treadle.core.codec import storable
 from treadle.core.data import frozen
 from treadle.core.ids import approval_id, approved_call, is_question, question_id
 from treadle.core.journal import events_with_epochs
 from treadle.core.json_schema import misfit
 from treadle.core.messages import Json
-from treadle.core.permits import STANDING, StandingGrant
+from treadle.core.permits import ABSENT, STANDING, StandingGrant, argument_at
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.drivers.arguments import page as check_page
@@ -61,6 +62,7 @@ class _Verdict:
     reason: str | None = None
     stop: bool = False
     value: Json = None
+    same: tuple[str, ...] = ()
     brings: bool = False
     """whether it is the result of a call of a tool that the caller of the task runs"""
 
@@ -79,7 +81,8 @@ class _Verdict:
         """Return the command to the task."""
         data: dict[str, Json] = {"request_id": request_id, "by": self.by}
         if self.kind == "approve":
-            return data | {"scope": self.scope, "arguments": self.arguments}
+            data |= {"scope": self.scope, "arguments": self.arguments}
+            return data | {"same": list(self.same)} if self.same else data
         if self.kind == "deny":
             return data | {"reason": self.reason, "stop": self.stop}
         return data | {"value": self.value}
@@ -94,7 +97,8 @@ class _Verdict:
             values = () if answer.arguments is None else answer.arguments.values()
             return _exactly(self.value) in [_exactly(value) for value in values]
         same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
-        return self.kind == "approve" and same and self.scope == answer.scope
+        bound = set(self.same) == set(answer.same)
+        return self.kind == "approve" and same and self.scope == answer.scope and bound
 
 
 class ApprovalVerbs(ControlVerbs):
@@ -180,6 +184,7 @@ class ApprovalVerbs(ControlVerbs):
         *,
         arguments: dict[str, Json] | None = None,
         scope: e.ApprovalScope = "once",
+        same: Sequence[str] = (),
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
@@ -194,6 +199,8 @@ class ApprovalVerbs(ControlVerbs):
             scope: `once`; or also for every later call of the same tool that the same rule asks about, with any
                 arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the store.
                 `list_grants` tells of the last two, and `revoke` ends them.
+            same: with scope `task`: names of arguments, or paths as in `message.to`, that have to be the same in a
+                later call, such as `("to",)`. Those that the rule names (`Pending.same`) count too.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
 
@@ -203,7 +210,9 @@ class ApprovalVerbs(ControlVerbs):
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
         """
-        await self._decide(task, request_id, _Verdict("approve", by, arguments, scope), command_id)
+        await self._decide(
+            task, request_id, _Verdict("approve", by, arguments, scope, same=tuple(same)), command_id
+        )
 
     @verb
     async def deny(
@@ -428,12 +437,32 @@ class ApprovalVerbs(ControlVerbs):
                 f"approve: rule {request.rule} asks about every call, so that an approval of {item.request_id} holds "
                 "for this one: scope='once'"
             )
+        self._check_bounds(item, call, request, verdict)
         if verdict.scope in STANDING and request.rule is None:
             raise ConfigurationError(
                 f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"
             )
         if verdict.arguments is not None:
             self._check_arguments(state, call, verdict.arguments, verdict.kind)
+
+    def _check_bounds(
+        self, item: Pending, call: CallState | Check, request: e.ApprovalRequested, verdict: _Verdict
+    ) -> None:
+        """Raise unless the arguments to which an approval is bound are those of a scope and of the call."""
+        if request.same and verdict.scope in STANDING:
+            raise ConfigurationError(
+                f"approve: rule {request.rule} lets an approval of {item.request_id} hold while "
+                f"{', '.join(request.same)} stay the same, within the task: scope='task'"
+            )
+        if verdict.same and verdict.scope != "task":
+            raise ConfigurationError("approve: same= binds an approval for later calls: scope='task'")
+        arguments = call.arguments if verdict.arguments is None else verdict.arguments
+        missing = [name for name in verdict.same if argument_at(arguments, name) is ABSENT]
+        if missing:
+            raise ConfigurationError(
+                f"approve: same= names {missing[0]!r}, and the call {item.request_id} has no such argument: "
+                f"{', '.join(arguments) or 'none'}"
+            )
 
     async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
         """Raise unless a request that is not pending, of one of these tasks, was decided like this."""

@@ -90,6 +90,9 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         yield from _labelled("progress:", exact_json(item.progress), width, most)
     if item.argument is not None:
         yield from _labelled("you write:", exact_text(item.argument), width, most)
+    if item.same:
+        bound = f"--scope task, while {', '.join(item.same)} stay the same"
+        yield from _labelled("for later calls:", exact_text(bound), width, most)
     if item.preview is not None:
         preview = item.preview if isinstance(item.preview, str) else exact_json(item.preview)
         yield from _labelled("what it does:", exact_text(preview), width, most)
@@ -264,6 +267,12 @@ class Dialogue:
         if item.every_call:
             self._line((f"  rule {item.rule} asks about every call: y is for this one", "yellow"))
             return False
+        if item.same and scope != "task":
+            bound = ", ".join(item.same)
+            self._line(
+                (f"  rule {item.rule} holds to the same {bound}, within the task: task is for that", "yellow")
+            )
+            return False
         await self._verbs.approve(item.task_id, item.request_id, scope=scope, by=self._by)
         return True
 
@@ -325,7 +334,7 @@ class Dialogue:
 
     async def _list(self, item: Pending, _: str) -> bool:
         for word, (text, _act) in self.ANSWERS.items():
-            if text and not (item.every_call and word in _FOR_LATER):
+            if text and word not in (_FOR_LATER if item.every_call else _FOR_LATER[1:] if item.same else ()):
                 self._line((f"  {word:<9}", "bold"), text)
         self._line(("  Enter    ", "bold"), "leave it open: decide later, here or with `treadle approve`")
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Generic, Literal, cast, overload
@@ -216,12 +216,19 @@ class RunHandle(Generic[OutputT_co]):
         *,
         arguments: dict[str, Json] | None = None,
         scope: ApprovalScope = "once",
+        same: Sequence[str] = (),
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
         """See `Runner.approve`."""
         await self._runner.approve(
-            self.task_id, request_id, arguments=arguments, scope=scope, by=by, command_id=command_id
+            self.task_id,
+            request_id,
+            arguments=arguments,
+            scope=scope,
+            same=same,
+            by=by,
+            command_id=command_id,
         )
 
     async def deny(

@@ -322,12 +322,15 @@ class SyncHandle(Generic[OutputT_co]):
         *,
         arguments: dict[str, Json] | None = None,
         scope: ApprovalScope = "once",
+        same: Sequence[str] = (),
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
         """See `Runner.approve`."""
         BRIDGE.run(
-            self._handle.approve(request_id, arguments=arguments, scope=scope, by=by, command_id=command_id)
+            self._handle.approve(
+                request_id, arguments=arguments, scope=scope, same=same, by=by, command_id=command_id
+            )
         )
 
     def deny(
@@ -1073,13 +1076,14 @@ class SyncRunner:
         *,
         arguments: dict[str, Json] | None = None,
         scope: ApprovalScope = "once",
+        same: Sequence[str] = (),
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
         """See `Runner.approve`."""
         BRIDGE.run(
             self._runner.approve(
-                task, request_id, arguments=arguments, scope=scope, by=by, command_id=command_id
+                task, request_id, arguments=arguments, scope=scope, same=same, by=by, command_id=command_id
             )
         )
 

@@ -483,7 +483,7 @@ _DECISIONS: Final = (
     _command(
         "settle", "decide", ("request_id", "verdict"), "Settle an outcome that is unknown.", checks_head=True
     ),
-    _command("approve", "decide", ("request_id", "arguments", "scope"), "Approve a call."),
+    _command("approve", "decide", ("request_id", "arguments", "scope", "same"), "Approve a call."),
     _command("deny", "decide", ("request_id", "reason", "stop"), "Deny a call."),
     _command("answer", "decide", ("request_id", "value"), "Answer a question."),
     _command("complete", "decide", ("ticket", "value"), "Deliver the result of a call in the background."),

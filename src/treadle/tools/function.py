@@ -72,6 +72,7 @@ class ToolOptions(TypedDict, total=False):
         preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
             approver sees it.
         secrets: names of the secrets that the tool may ask for, by `ctx.secret(name)`.
+        recipients: names of the parameters that say where the tool sends data, such as `("to", "cc")`: all of them.
         trusted: whether all that the tool says is the developer's own, such as a time, a sum or one of a few words:
             nothing that a stranger may have written. Results of other tools are untrusted.
         middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
@@ -99,6 +100,7 @@ class ToolOptions(TypedDict, total=False):
     needs_approval: bool | Callable[..., bool | Awaitable[bool]]
     preview: Callable[..., Any] | None
     secrets: Sequence[str]
+    recipients: Sequence[str]
     trusted: bool
     middleware: Sequence[ToolMiddleware]
     host: Literal["inline", "thread"] | Subprocess | None
@@ -165,6 +167,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
             secrets=tuple(options.get("secrets", ())),
+            recipients=_recipients(options, self._arguments.parameters, name),
             host=None if self._hosted is None else self._hosted.host.declared,
             **cast("Any", {flag: options.get(flag, False) for flag in _FLAGS}),
         )
@@ -426,6 +429,21 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
         return FunctionTool(fn, options, frame)
 
     return define if fn is None else define(fn)
+
+
+def _recipients(options: ToolOptions, parameters: Json, name: str) -> tuple[str, ...]:
+    """Return the parameters that say where a tool sends data; raises `ToolDefinitionError` for others."""
+    names: Any = options.get("recipients", ())
+    schema = cast("dict[str, Any]", parameters)
+    known: dict[str, Any] = schema.get("properties", {})
+    is_list = isinstance(names, (list, tuple))
+    wrong = [each for each in cast("list[Any]", names) if each not in known] if is_list else [names]
+    if wrong:
+        there = ", ".join(known) or "none"
+        raise ToolDefinitionError(
+            f"tool {name!r}: recipients must list parameters of the tool ({there}), and has {wrong[0]!r:.80}"
+        )
+    return tuple(names)
 
 
 # ------------------------------------------------------------------------------------------- generators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from treadle.core.data import mutable
 from treadle.core.events.occurrence import CallOccurrence, Event
@@ -11,6 +11,14 @@ from treadle.core.messages import Json
 JudgedVerdict = Literal["allow", "deny", "replace"]
 ApprovalScope = Literal["once", "task", "thread", "always"]
 """What an approval holds for: this call, or every call of the task that the same rule asks about for the same tool."""
+
+
+def _reads_bound(event: ApprovalRequested | ApprovalGiven) -> int:
+    """Return the journal format of an approval: older versions would let it hold for other arguments as well."""
+    return 5 if event.same else 4
+
+
+_format_of_approval: Any = property(_reads_bound)
 
 
 @mutable
@@ -44,8 +52,9 @@ class ApprovalRequested(Event, CallOccurrence):
     Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
     would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
     conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
-    With `every_call` it holds for this call alone. `untrusted` are the origins of the untrusted content that the model
-    had read then. `traceback` shows where `preview=` raised an error.
+    With `every_call` it holds for this call alone; with `same` for later calls only while these arguments are the same.
+    `untrusted` are the origins of the untrusted content that the model had read then. `traceback` shows where
+    `preview=` raised an error.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -67,6 +76,8 @@ class ApprovalRequested(Event, CallOccurrence):
     every_call: bool = False
     untrusted: tuple[str, ...] = ()
     traceback: str = ""
+    same: tuple[str, ...] = ()
+    format = _format_of_approval
 
 
 @mutable
@@ -74,7 +85,8 @@ class ApprovalGiven(Event, CallOccurrence):
     """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts.
 
     With a `scope` beyond `once` it also holds for later calls of the tool that the same rule asks about: in the task,
-    in the thread of the conversation, or in all tasks of the store.
+    in the thread of the conversation, or in all tasks of the store. The approver may bind it to calls in which the
+    arguments named by `same` are those of this call.
     """
 
     says = "{it.tool} was approved ({it.call})"
@@ -88,6 +100,8 @@ class ApprovalGiven(Event, CallOccurrence):
     previous: Json = None
     by: str | None = None
     inbox: str | None = None
+    same: tuple[str, ...] = ()
+    format = _format_of_approval
 
 
 @mutable

@@ -79,7 +79,7 @@ class RecordedVerdicts:
             return None
         if isinstance(event, e.ApprovalRequested):
             expires = _AT_ONCE if (event.call, event.number) in self._expired else None
-            terms = event.approvers, event.excluded, None, event.every_call
+            terms = event.approvers, event.excluded, None, event.every_call, event.same
             return AskPerson(event.rule, event.reason, expires, *terms)
         if event.verdict == "replace":
             return Replace(event.arguments or {}, event.rule, event.reason)
@@ -106,7 +106,7 @@ def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
             if event.verdict == "ask" and content.get(part) == request.value:
                 question = asked[event.place]
                 expires = _AT_ONCE if (event.place, question.number) in expired else None
-                terms = question.approvers, question.excluded, None, question.every_call
+                terms = question.approvers, question.excluded, None, question.every_call, question.same
                 return AskPerson(rule, event.reason, expires, *terms)
             if event.verdict == "deny":
                 return Deny(rule, event.reason)
