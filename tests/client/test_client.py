@@ -252,8 +252,11 @@ async def test_a_waiting_task_is_decided_on(remote: Client) -> None:
     with pytest.raises(TaskParked) as caught:
         await remote.run_step(waiting.task_id)
     assert caught.value.pending == waiting.pending
-    await remote.approve(waiting.task_id)
+    bound = list(waiting.pending[0].arguments)[:1]
+    await remote.approve(waiting.task_id, scope="task", same=bound)
     assert (await remote.resume(waiting.task_id)).final_text == "Ordered."
+    events = await remote.get_events(waiting.task_id, kinds=["approval_given"])
+    assert [event.same for event in events.items] == [tuple(bound)]
 
 
 async def test_errors_are_those_of_a_runner(remote: Client) -> None:
