@@ -10,7 +10,7 @@ from tests.server.calling import HOME, Client, agent, serving
 from tests.server.hosting import until
 from treadle import Runner
 from treadle.errors import ConfigurationError, StoreUnavailable
-from treadle.server import ServerLimits, app, routes
+from treadle.server import Principal, ServerLimits, app, routes
 from treadle.server.calls import Readiness
 from treadle.server.guard import Rates
 from treadle.server.problems import Problem
@@ -119,6 +119,32 @@ async def test_an_error_of_the_function_that_tells_principals_is_a_fault_that_te
         refused = await client.json("GET", "/v1/me", status=500)
         assert refused["type"] == "urn:treadle:error:ServerFault"
         assert "tokens" not in str(refused)
+
+
+@pytest.mark.parametrize("fault", [KeyError, SystemExit, KeyboardInterrupt])
+async def test_an_auth_function_that_raises_filled_the_log(
+    fault: type[BaseException], caplog: pytest.LogCaptureFixture
+):
+    def claim_of(connection: Any) -> str:
+        raise fault("no claim 'sub'")
+
+    def auth(connection: Any) -> Principal:
+        return Principal(claim_of(connection))
+
+    async with serving(auth=auth) as api, Client(api) as client:
+        for _ in range(120):
+            refused = await client.json("GET", "/v1/me", status=500)
+            assert "claim" not in str(refused)
+    lines = [record.getMessage() for record in caplog.records if record.name == "treadle.server"]
+    assert len(lines) == 3
+    assert "in auth\n" in lines[0]
+    assert "in claim_of\n" in lines[0]
+    assert "/src/treadle/" not in lines[0]
+    assert lines[0].count("\n") < 15
+    assert lines[1:] == [
+        f"auth= raised {fault.__name__} 10 times; the first is logged in full",
+        f"auth= raised {fault.__name__} 100 times; the first is logged in full",
+    ]
 
 
 async def test_a_body_that_is_too_large_is_refused_before_all_of_it_was_read():

@@ -37,6 +37,11 @@ def test_scopes_without_a_word_are_all_but_admin():
         {"name": "ann", "tenant": "it's"},
         {"name": "ann", "scopes": ["fly"]},
         {"name": "ann", "scopes": "read"},
+        {"name": "ann", "scopes": 5},
+        {"name": "ann", "scopes": None},
+        {"name": "ann", "scopes": [["read"]]},
+        {"name": "ann", "scopes": {"read": True}},
+        {"name": "ann", "tenant": None},
         {"name": "ann", "options": {"limits": 1}},
     ],
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Principal,
         ProxyHeader,
         TokenFile,
+        bearer_token,
         digest_of,
         token_in,
     )
@@ -25,7 +26,17 @@ _HOMES = {
     "app": "application",
     "ServerLimits": "limits",
     **dict.fromkeys(
-        ("ADMIN", "ALL", "OneToken", "Principal", "ProxyHeader", "TokenFile", "digest_of", "token_in"),
+        (
+            "ADMIN",
+            "ALL",
+            "OneToken",
+            "Principal",
+            "ProxyHeader",
+            "TokenFile",
+            "bearer_token",
+            "digest_of",
+            "token_in",
+        ),
         "principals",
     ),
 }
@@ -40,6 +51,7 @@ __all__ = [
     "ServerLimits",
     "TokenFile",
     "app",
+    "bearer_token",
     "digest_of",
     "token_in",
 ]

@@ -25,9 +25,11 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from treadle.core.observation import error_text
+from treadle.core.tracebacks import traceback_text, user_error
 from treadle.errors import ConfigurationError
 from treadle.server.principals import Authenticate, authenticated
-from treadle.server.problems import Problem, problem_of, unauthenticated
+from treadle.server.problems import Problem, log, problem_of, server_fault, unauthenticated
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 """The host names that a server always accepts: no page of another site has such an address."""
@@ -114,8 +116,39 @@ class Doors:
             raise Problem(403, "OriginRefused", detail)
 
 
-class _NotAuthenticated(Exception):
-    """The function that tells principals failed."""
+class AuthFaults:
+    """Logs the errors of `auth=`: the first of each line of code in full, later ones as a count at powers of ten.
+
+    Whoever can send a request can make it fail, so that a log of each error would fill the disk.
+
+    Args:
+        hide: returns a text without what the server keeps to itself.
+    """
+
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        self._hide = hide
+        self._counts = dict[tuple[Any, ...], int]()
+
+    def note(self, error: BaseException, instance: str) -> None:
+        """Log an error, or count it."""
+        raised = user_error(error)
+        trace = (raised.error if raised is not None else error).__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        line = None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        key = (type(error).__name__, line)
+        self._counts[key] = count = self._counts.get(key, 0) + 1
+        if count == 1:
+            pieces = raised.pieces if raised is not None else [error_text(error)]
+            text = traceback_text([self._hide(piece) for piece in pieces])
+            log.error("request %s failed, since auth= raised an error:\n%s", instance, text)
+        elif count in _POWERS_OF_TEN:
+            log.error(
+                "auth= raised %s %s times; the first is logged in full", type(error).__name__, f"{count:,}"
+            )
+
+
+_POWERS_OF_TEN: Final = frozenset(10**power for power in range(1, 19))
 
 
 class Guard:
@@ -145,6 +178,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._auth = auth
+        self._auth_faults = AuthFaults(hide)
         self._doors = doors
         self._hide = hide
         self._count = count
@@ -209,8 +243,11 @@ class Guard:
         try:
             async with asyncio.timeout(AUTH_SECONDS):
                 principal = await authenticated(self._auth, connection)
-        except Exception as error:  # any error is a fault of the server, and the client is told nothing of it
-            raise _NotAuthenticated("auth= raised an error") from error
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  it is a fault of the server, and the client is told nothing of it
+            self._auth_faults.note(error, scope["state"]["instance"])
+            raise server_fault() from None
         if principal is None:
             client = connection.client.host if connection.client is not None else "-"
             self._refusals.check(client)  # after authentication: principals may share this address

@@ -75,10 +75,12 @@ class Principal:
             )
         if self.tenant != "":
             arguments.tenant("Principal: tenant", self.tenant)
-        unknown = set(self.scopes) - ADMIN if not isinstance(self.scopes, str) else {self.scopes}
+        scopes: Any = self.scopes
+        is_list = isinstance(scopes, Collection) and not isinstance(scopes, (str, Mapping))
+        unknown: list[Any] = [each for each in scopes if each not in get_args(Scope)] if is_list else [scopes]
         if unknown:
             raise ConfigurationError(
-                f"Principal: scopes must be some of {', '.join(get_args(Scope))}, got {unknown.pop()!r:.80}"
+                f"Principal: scopes must be some of {', '.join(get_args(Scope))}, got {unknown[0]!r:.80}"
             )
         object.__setattr__(self, "scopes", frozenset(self.scopes))
         if self.options is not None and not isinstance(self.options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -71,6 +71,11 @@ def unauthenticated() -> Problem:
     return Problem(401, "Unauthenticated", detail, {"WWW-Authenticate": 'Bearer realm="treadle"'})
 
 
+def server_fault() -> Problem:
+    """Return the problem of a request that met a fault of the server, which its log tells."""
+    return Problem(500, "ServerFault", "the server failed; its log tells more")
+
+
 STATUS: Final[tuple[tuple[type[TreadleError], int], ...]] = (
     (AgentUnknown, 404),
     (NotFound, 404),
@@ -110,9 +115,7 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
     status = status_of(error) if isinstance(error, TreadleError) else None
     if status is None:
         log.error("request %s failed: %s", instance, error, exc_info=error)
-        return _response(
-            _document(500, "ServerFault", "the server failed; its log tells more", {}), 500, instance, {}
-        )
+        return problem_of(server_fault(), instance, hide)
     headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
     document = error_to_wire(error, hide(_for_callers(error)))
     if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
