@@ -1,5 +1,6 @@
 """Errors of the user's code: what is logged of them, what the journal keeps, and what a failure is raised from."""
 
+import asyncio
 import copy
 import logging
 import pickle
@@ -11,12 +12,16 @@ import pytest
 from treadle import Agent, FailurePolicy, Node, Pipeline, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.engine import user_errors
 from treadle.engine.user_errors import cause_of, kept
-from treadle.errors import StepFailed, StoredTraceback, TaskFailed, ToolError
+from treadle.errors import ContextFailed, StepFailed, StoredTraceback, TaskFailed, ToolError
 from treadle.llm.scripted import call
 
 pytestmark = pytest.mark.anyio
 
 STRICT = RunOptions(on_failure=FailurePolicy(tool="fail"))
+
+
+class Left(BaseException):
+    """An error of the user's own that is no ordinary one."""
 
 
 @tool(read_only=True)
@@ -143,3 +148,87 @@ async def test_only_the_last_errors_of_a_process_are_kept_as_they_are() -> None:
 def test_a_stored_traceback_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(StoredTraceback("Traceback: lost")))
     assert (error.text, str(error)) == ("Traceback: lost", "\n\nTraceback: lost\n")
+
+
+async def test_callbacks_that_raise_are_logged_with_the_users_frames_and_without_secrets(
+    caplog: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "tok-9f8e7d6c5b4a3210")
+
+    class Watching:
+        def observe(self, notice: Any) -> None:
+            raise SystemExit("observing with tok-9f8e7d6c5b4a3210")
+
+    asked = asyncio.Event()
+
+    async def ask(runner: Any, pending: Any) -> None:
+        asked.set()
+        raise Left("asking with tok-9f8e7d6c5b4a3210")
+
+    @tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    settings: dict[str, Any] = {"observers": [Watching()], "on_pending": ask}
+    async with Runner("memory:", secrets={"token": "env:SHOP_TOKEN"}, **settings) as runner:
+        result = await runner.run(agent_of(pay), "go")
+        await asked.wait()
+    assert result.state == "waiting"
+    records = {record.name: record for record in caplog.records if record.exc_info}
+    assert records.keys() == {"treadle.observing", "treadle.pending"}
+    assert "in observe" in caplog.text
+    assert "in ask" in caplog.text
+    assert "/src/treadle/" not in caplog.text
+    assert "tok-9f8e" not in caplog.text
+
+
+async def test_a_context_factory_that_raises_is_logged_and_is_the_cause(caplog: Any) -> None:
+    def make(task: Any) -> Any:
+        raise Left("no session")
+
+    async with Runner("memory:", context_factory=make) as runner:
+        with pytest.raises(ContextFailed) as failed:
+            await runner.run(agent_of(name="tea"), "go")
+    assert isinstance(failed.value.__cause__, Left)
+    assert "in make" in caplog.text
+
+
+async def test_instructions_that_raise_as_a_task_is_created_are_called_again_when_it_is_driven(
+    caplog: Any,
+) -> None:
+    contexts: list[Any] = []
+
+    def told(ctx: Any) -> str:
+        contexts.append(ctx.context)
+        raise LookupError("no such prompt")
+
+    agent = Agent(ScriptedModel(["Done."]), name="shop", instructions=told)
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(agent, "go", context="ann")
+        assert task.state == "created"
+        result = await runner.run(agent, "go", task_id=task.task_id, context="bob")
+    assert contexts == ["ann", "bob"]
+    assert result.error is not None
+    assert (result.state, result.error.kind) == ("failed", "instructions")
+    assert "in told" in result.error.traceback
+
+
+def reconciled(lost: Any, ctx: Any) -> Any:
+    raise Left("no ledger")
+
+
+async def test_a_reconciliation_that_raises_tells_where(tmp_path: Path) -> None:
+    @tool(reconcile=reconciled, timeout=0.05)
+    async def pay() -> str:
+        """Pay."""
+        await asyncio.Event().wait()
+        return "paid"
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(pay), "go", task_id="t1")
+        events = [event async for event in runner.handle(result.task_id).events()]
+    (unresolved,) = [event for event in events if event.kind == "outcome_unresolved"]
+    assert unresolved.error is not None
+    assert unresolved.error.message == "reconcile= of pay failed: the tool raised Left: no ledger"
+    assert "in reconciled" in unresolved.error.traceback

@@ -137,7 +137,7 @@ class TaskDriver:
         if shared is not None:
             self.observers, self.agents, self.toolsets = shared.observers, shared.agents, shared.toolsets
         else:
-            self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
+            self.observers = ObserverSet(dependencies.observers, vault) if dependencies.observers else None
             self.agents = AgentRegistry(
                 dependencies.resolve_model, dependencies.price, dependencies.middleware, vault
             )
@@ -177,8 +177,8 @@ class TaskDriver:
         self._memory = dependencies.memory
         self._price = dependencies.price
         on_pending, at_terminal = dependencies.on_pending, dependencies.at_terminal
-        self._on_pending = PendingCallback(on_pending(tenant)) if on_pending else None
-        self._at_terminal = PendingCallback(at_terminal(tenant)) if at_terminal else None
+        self._on_pending = PendingCallback(on_pending(tenant), vault) if on_pending else None
+        self._at_terminal = PendingCallback(at_terminal(tenant), vault) if at_terminal else None
         self._guardrails = dependencies.guardrails
         self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)

@@ -24,6 +24,8 @@ from treadle.core.events import AgentChanged, Ephemeral, Event, RawChunk, Rewoun
 from treadle.core.state import TaskState
 from treadle.engine.broadcast import Item, Stopped
 from treadle.engine.results import resting_word
+from treadle.engine.user_errors import shown
+from treadle.engine.vault import NO_VAULT, Vault
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
 
 BUFFER: Final = 4_096
@@ -55,8 +57,9 @@ class ObserverReport:
 class Listener:
     """One observer with its buffer and its thread, which starts with the first notice."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, vault: Vault) -> None:
         self.observer = observer
+        self._vault = vault
         self.deltas = bool(getattr(observer, "deltas", False))
         self.name = str(getattr(observer, "name", "") or type(observer).__name__)
         """its name in log messages"""
@@ -139,11 +142,13 @@ class Listener:
     def _guarded(self, callback: Any, *arguments: Any) -> None:
         try:
             callback(*arguments)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  an observer's error is its own
+        except BaseException as error:  # noqa: BLE001  an observer's error is its own
             self._errors += 1
             if self._errors == 1:
                 _LOG.warning(
-                    "the observer %s raised %r; it is told what follows", self.name, error, exc_info=error
+                    "the observer %s raised %s; it is told what follows",
+                    *(self.name, self._vault.error_text(error)),
+                    exc_info=shown(error, self._vault),
                 )
 
     def enter(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
@@ -173,10 +178,10 @@ class Listener:
 class ObserverSet:
     """All observers of a runner."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, observers: Sequence[Observer], vault: Vault = NO_VAULT) -> None:
         if observers:
             explain_names()
-        self.listeners = [Listener(observer) for observer in observers]
+        self.listeners = [Listener(observer, vault) for observer in observers]
         self.deltas = any(listener.deltas for listener in self.listeners)
         self.entering = [listener for listener in self.listeners if listener.enter_call is not None]
         # The notices of a runner that is never closed are delivered when it is collected, or before the process ends.

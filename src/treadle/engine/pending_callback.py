@@ -18,6 +18,8 @@ from typing import Final, TypeAlias
 from treadle.core.ids import approval_id, judgement_id
 from treadle.core.state import TaskState
 from treadle.engine.results import Pending, pending_of
+from treadle.engine.user_errors import shown
+from treadle.engine.vault import NO_VAULT, Vault
 
 OnPending: TypeAlias = Callable[[Pending], Awaitable[object]]
 
@@ -32,17 +34,19 @@ class PendingCallback:
 
     Args:
         function: is called with each request.
+        vault: hides what is secret in what the function raises.
     """
 
-    def __init__(self, function: OnPending) -> None:
+    def __init__(self, function: OnPending, vault: Vault = NO_VAULT) -> None:
         self._function = function
+        self._vault = vault
         self._told: set[tuple[str, str]] = set()
 
     def of(
         self, state: TaskState, durable: Callable[[], Awaitable[None]], wake: Callable[[], None]
     ) -> DriveCallbacks:
         """Return the calls of the function that belong to one drive."""
-        return DriveCallbacks(self._function, self._told, state, durable, wake)
+        return DriveCallbacks(self._function, self._told, state, durable, wake, self._vault)
 
 
 class DriveCallbacks:
@@ -54,6 +58,7 @@ class DriveCallbacks:
         state: of the driven task.
         durable: waits until what is recorded is durable.
         wake: has the drive take its next turn.
+        vault: hides what is secret in what the function raises.
     """
 
     def __init__(
@@ -63,8 +68,10 @@ class DriveCallbacks:
         state: TaskState,
         durable: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
+        vault: Vault,
     ) -> None:
         self._function = function
+        self._vault = vault
         self._told = told
         self._state = state
         self._durable = durable
@@ -101,8 +108,14 @@ class DriveCallbacks:
             async with self._in_order:
                 await self._durable()
             await self._function(item)
-        except Exception:  # noqa: BLE001  the request stays open, and any process may decide on it
-            _LOG.exception("on_pending failed for the request %s of task %s", item.request_id, item.task_id)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  the request stays open, and any process may decide on it
+            _LOG.error(
+                "on_pending failed for the request %s of task %s",
+                *(item.request_id, item.task_id),
+                exc_info=shown(error, self._vault),
+            )
 
     async def cancel(self) -> None:
         """Stop what is being told: the drive is over."""

@@ -20,7 +20,7 @@ from weakref import ref
 from treadle.core.display import one_line
 from treadle.core.events import Failure
 from treadle.core.state import TaskState
-from treadle.core.tracebacks import RaisedElsewhere, traceback_text, user_error
+from treadle.core.tracebacks import RaisedElsewhere, UserError, traceback_text, user_error
 from treadle.engine.task_log import is_heard
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import StoredTraceback, TreadleError
@@ -76,6 +76,22 @@ def kept(
     raised = user_error(error)
     if raised is None:
         return ""
+    text = _text(raised, vault)
+    if not isinstance(raised.error, TreadleError) and is_heard():
+        _tell(state, function, step, call, cause(text))
+    return text
+
+
+def shown(error: BaseException, vault: Vault) -> BaseException:
+    """Return an error as a log may show it: without frames of Treadle above those of the user, and without secrets."""
+    raised = user_error(error)
+    if raised is not None:
+        return cause(_text(raised, vault))
+    return StoredTraceback(vault.error_text(error))
+
+
+def _text(raised: UserError, vault: Vault) -> str:
+    """Return the traceback of an error without secrets; one without any leads to the error itself."""
     pieces, known = raised.pieces, vault.known
     if vault.hide_in is not None and known.hide(whole := "".join(pieces), deep=True) != whole:
         text = traceback_text([known.hide(piece, deep=True) for piece in pieces])
@@ -86,8 +102,6 @@ def kept(
         held = _Held(raised.error)
         text.held = ref(held)
         _RECENT.append(held)
-    if not isinstance(raised.error, TreadleError) and is_heard():
-        _tell(state, function, step, call, cause(text))
     return text
 
 

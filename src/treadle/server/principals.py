@@ -75,9 +75,7 @@ class Principal:
             )
         if self.tenant != "":
             arguments.tenant("Principal: tenant", self.tenant)
-        scopes: Any = self.scopes
-        is_list = isinstance(scopes, Collection) and not isinstance(scopes, (str, Mapping))
-        unknown: list[Any] = [each for each in scopes if each not in get_args(Scope)] if is_list else [scopes]
+        unknown = _unknown_scopes(self.scopes)
         if unknown:
             raise ConfigurationError(
                 f"Principal: scopes must be some of {', '.join(get_args(Scope))}, got {unknown[0]!r:.80}"
@@ -90,6 +88,13 @@ class Principal:
     def is_operator(self) -> bool:
         """Whether the principal may see the whole process and act in every tenant: `admin` without a tenant."""
         return not self.tenant and "admin" in self.scopes
+
+
+def _unknown_scopes(scopes: Any) -> list[Any]:
+    """Return what of the scopes is none; a value that cannot hold scopes is one itself."""
+    if not isinstance(scopes, Collection) or isinstance(scopes, (str, Mapping)):
+        return [scopes]
+    return [each for each in cast("Collection[Any]", scopes) if each not in get_args(Scope)]
 
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], "Principal | Awaitable[Principal | None] | None"]
