@@ -44,7 +44,7 @@ from treadle.errors import (
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import JournalEnd, Record, TaskFilter, TaskRow, ThreadMember
 from treadle.transfer.export_format import FORMAT, ExportWriter
-from treadle.transfer.exporting import _history
+from treadle.transfer.rules import whole_thread
 
 JOURNALS = Path(__file__).parents[1] / "journals"
 
@@ -159,7 +159,7 @@ async def _read(runner: Runner, name: str) -> Export:
     rows = {row.task_id: row for row in await store.rows(TaskFilter(limit=1_000))}
     threads: list[tuple[str, int, list[ThreadMember]]] = []
     for thread in sorted({row.thread_id for row in rows.values()}):
-        history = await _history(store, thread)
+        history = await whole_thread(store, thread)
         if history.version:
             threads.append((thread, history.version, history.members))
         for member in history.members:

@@ -7,7 +7,6 @@ import pytest
 
 from tests.client.served import client, served
 from treadle import Agent, Runner, ScriptedModel
-from treadle.core.header_text import from_header, to_header
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.server import ADMIN, Principal
 
@@ -93,19 +92,3 @@ async def test_principals_of_one_tenant_share_ids_and_those_of_two_tenants_do_no
                 await eve.send("t", "From eve", command_id="c1")
             assert await messages(ann, "t") == ["From ann"]
             assert await messages(bob, "t") == ["From bob"]
-
-
-@pytest.mark.parametrize("text", [*IDS, "", "\0", "\ud7ff", "\U0010ffff"], ids=repr)
-def test_any_text_becomes_a_header_of_printable_ascii_and_is_read_back(text: str) -> None:
-    header = to_header(text)
-    assert header.isascii()
-    assert header.isprintable()
-    assert header == header.strip() != ""
-    assert from_header(header) == text
-
-
-@pytest.mark.parametrize(
-    "value", ['%"', '%"a', '%"%"', '%"%zz"', '%"%C3%A9"', '%"%ff"', "é", "a\tb", '%"a"b"']
-)
-def test_a_header_that_is_neither_ascii_nor_a_display_string_is_none(value: str) -> None:
-    assert from_header(value) is None

@@ -119,7 +119,7 @@ class Doors:
 class AuthFaults:
     """Logs the errors of `auth=`: the first of each line of code in full, later ones as a count at powers of ten.
 
-    Whoever can send a request can make it fail, so that a log of each error would fill the disk.
+    Any caller can make it fail with each request, and a log of each error would fill the disk.
 
     Args:
         hide: returns a text without what the server keeps to itself.

@@ -156,8 +156,8 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
             if member.task_id not in listed:
                 listed.add(member.task_id)
                 tasks.append(await _member_verified(store, history, member))
+        incomplete += await _ends(store, thread)
         named = {finding.task_id for task in tasks for finding in task.findings}
-        incomplete += [finding for finding in await _ends(store, thread) if finding.task_id not in named]
         named |= {finding.task_id for finding in incomplete}
         for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
