@@ -29,7 +29,8 @@ from treadle.core.codec import flaw
 from treadle.core.events import Join
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
-from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.core.refused_uses import refuses
+from treadle.core.unknown_names import ExplainsNames, Listed, explains_arguments, explains_names
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.policy.verdicts import Judge, checked_judge
@@ -94,8 +95,11 @@ _DERIVED: Final = (
 
 
 @explains_arguments
+@refuses(
+    call="a runner runs agents: `await runner.run(agent, text)`, or `runner.run_sync(agent, text)` without asyncio"
+)
 @explains_names("Agent")
-class Agent(Generic[ContextT_contra, OutputT_co]):
+class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     """What should run: a model, instructions and tools under a name.
 
     `Agent[Context, Output]` names the type of the context that its functions and tools take, and that of its answer.
@@ -341,7 +345,7 @@ class Agent(Generic[ContextT_contra, OutputT_co]):
             "model": _checked_model(name, model),
             "instructions": instructions,
             "description": _checked_description(name, description),
-            "tools": checked_tools,
+            "tools": Listed(checked_tools),
             "toolsets": toolsets,
             "subagents": tuple(subagents),
             "subagents_by_tool": subagents_by_tool,
@@ -496,6 +500,13 @@ _NO_HANDOFFS: Final = (
 def _accept(_name: str) -> None: ...
 
 
+@refuses(call="instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`")
+class InstructionsText(str):
+    """Instructions as text. Pydantic AI has a decorator of this name, so a call says what to write instead."""
+
+    __slots__ = ()
+
+
 class ModelText(str):
     """The name of a model, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
 
@@ -532,7 +543,7 @@ def _checked_instructions(name: str, instructions: Any) -> Instructions[Any]:
     if isinstance(instructions, str):
         if (beyond := flaw(instructions)) is not None:
             raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
-        return instructions
+        return InstructionsText(instructions)
     if not callable(instructions):
         raise ConfigurationError(
             f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
@@ -631,6 +642,8 @@ def _no_tool(value: Any) -> str:
     for package, (library, example) in _ADAPTERS.items():
         if package in packages:
             return f"a {type(value).__name__} of {library}; write {example} (from treadle.tools)"
+    if type(value).__name__ == "CallerTool":
+        return f"{value!r:.80}; the caller of a task runs it: RunOptions(caller_tools=[...])"
     if isinstance(value, Agent):
         return f"{value!r}; list it under subagents=[...]"
     if isinstance(value, (list, tuple)):

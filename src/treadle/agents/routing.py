@@ -69,7 +69,7 @@ class RoutedAgent(Protocol):
 
 def checked_router(router: Any, *, reaches_agents: bool) -> None:
     """Raise `ConfigurationError` for a router that cannot be called, or has nothing to choose from."""
-    if isinstance(router, type) or not callable(router):
+    if isinstance(router, type) or not callable(router) or hasattr(router, "subagents_by_tool"):
         raise ConfigurationError(f"router must be a function of RequestContext, got {router!r:.80}")
     try:
         inspect.signature(router).bind(None)

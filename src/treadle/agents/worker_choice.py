@@ -42,7 +42,8 @@ def resolve_worker(
 
     if isinstance(worker, Decider):
         return None, worker
-    if isinstance(worker, type) or not (callable(worker) or isinstance(worker, AgentWorker)):
+    is_agent = hasattr(worker, "subagents_by_tool")
+    if isinstance(worker, type) or is_agent or not (callable(worker) or isinstance(worker, AgentWorker)):
         raise ConfigurationError(
             "worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as React(...), "
             f"PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {worker!r}"

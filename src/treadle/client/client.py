@@ -20,7 +20,7 @@ from treadle.client.handle import RemoteHandle
 from treadle.client.operations import ELSEWHERE, ROWS
 from treadle.client.streams import RemoteRun
 from treadle.client.verbs import Given, RemoteVerbs, function_of
-from treadle.core.unknown_names import misfit
+from treadle.core.unknown_names import explains_arguments, explains_names, misfit
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
@@ -35,6 +35,8 @@ def _is_sent_as_it_is(token: str) -> bool:
     return token != "" and token == token.strip() and token.isascii() and token.isprintable()
 
 
+@explains_arguments
+@explains_names("Client")
 class Client(TaskRunner):
     """Runs agents on a server, with the verbs of `Runner`: the same arguments, results, events and errors.
 

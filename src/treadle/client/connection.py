@@ -337,12 +337,18 @@ def _checked(url: Any) -> str:
     except ValueError:  # such as http://[::1
         parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"Client: url must be http://... or https://..., got {url!r:.200}")
+        advice = _instead_of(url) if isinstance(url, str) and not {"/", "@"} & {*url} else ""
+        raise ConfigurationError(f"Client: url must be http://... or https://..., got {url!r:.200}{advice}")
     if parts.query or parts.fragment:
         raise ConfigurationError("Client: url takes no query and no fragment; give the token as token=")
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError("Client: url takes no password; give the token as token=")
     return url.rstrip("/")
+
+
+def _instead_of(url: str) -> str:
+    """Return what was probably meant by text that is no URL: a host and port, or a store."""
+    return f"; did you mean 'http://{url}'?" if ":" in url else f"; a store is opened by Runner({url!r:.80})"
 
 
 def _httpx2() -> Any:

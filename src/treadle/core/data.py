@@ -169,7 +169,10 @@ def repr_of_set_fields(self: Any) -> str:
 
 
 def _refuse_to_set(self: Any, name: str, _: Any) -> None:
-    raise FrozenInstanceError(f"cannot assign to {name!r}: a {type(self).__qualname__} does not change")
+    raise FrozenInstanceError(
+        f"cannot assign to {name!r}: a {type(self).__qualname__} does not change; make another one: "
+        f"`dataclasses.replace(..., {name}=...)`"
+    )
 
 
 def _refuse_to_delete(self: Any, name: str) -> None:

@@ -8,9 +8,10 @@ nothing costs time, before Python itself has failed to find a name.
 from __future__ import annotations
 
 import re
+from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from treadle.errors import UnknownAttribute, WrongArguments
 
@@ -21,12 +22,22 @@ MOST_LISTED: Final = 12
 """How many names that exist an error lists at most."""
 
 
-def near_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` was probably meant to be, or None."""
+_SURE: Final = 0.7
+"""How alike two names are where one is proposed for the other without knowing what either is."""
+
+
+def near_name(name: str, known: Iterable[str], alike: float = 0.6) -> str | None:
+    """Return the known name that `name` was probably meant to be, or None.
+
+    Args:
+        name: the name.
+        known: the names that there are.
+        alike: how much of the two names has to agree, from 0 to 1.
+    """
     from difflib import get_close_matches
 
     by_folded = {_folded(other): other for other in known}
-    matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=0.6)
+    matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=alike)
     return by_folded[matches[0]] if matches else None
 
 
@@ -49,7 +60,7 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
 
     def decorate(cls: type[T]) -> type[T]:
         def missing(self: Any, name: str) -> Any:
-            if not name.startswith("_") and not hasattr(self.__class__, name):
+            if not name.startswith("_") and not any(name in vars(each) for each in type(self).__mro__):
                 raise UnknownAttribute(name, lambda: unknown_attribute(label, name, dir(self)))
             return object.__getattribute__(
                 self, name
@@ -60,16 +71,41 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
                 raise TypeError(f"{label} has attributes, not items: write .{key}")
             from treadle.core.foreign_names import ITEMS
 
-            advice = ITEMS.get(label) or unknown_attribute(label, str(key), dir(self))
+            advice = ITEMS.get(label)
+            if advice is None or isinstance(key, str):
+                advice = unknown_attribute(label, str(key), dir(self))
             raise TypeError(f"{label} has attributes, not items: {advice}")
 
         members: Any = cls
         members.__getattr__ = missing
+        members._explained_as = label  # noqa: SLF001  it is ours
         if subscript:
             members.__getitem__ = item
         return cls
 
     return decorate
+
+
+class ExplainsNames(ABCMeta):
+    """The metaclass of a class that `explains_names`: an unknown attribute of the class itself is explained too.
+
+    It is an `ABCMeta`, so that a class may have such a class and an abstract one as its bases.
+    """
+
+    if not TYPE_CHECKING:  # for a type checker, a class with this method has every name
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+            label: str = getattr(cls, "_explained_as", cls.__name__)
+            raise UnknownAttribute(name, lambda: unknown_attribute(label, name, dir(cls)))
+
+
+@explains_names("agent.tools")
+class Listed(tuple[T, ...]):
+    """A tuple that a newcomer takes for a list: `append` and the like say what to write instead."""
+
+    __slots__ = ()
 
 
 def unknown_attribute(label: str, name: str, known: Iterable[str]) -> str:
@@ -90,7 +126,7 @@ def unknown_attribute(label: str, name: str, known: Iterable[str]) -> str:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = [each for each in known if not each.startswith("_")]
-    near = near_name(name, names)
+    near = near_name(name, names, _SURE)
     if near is not None:
         return f"; did you mean {near!r}?"
     more = ", ..." if len(names) > MOST_LISTED else ""
@@ -113,8 +149,28 @@ def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception
     # An import statement would put a message of its own in the place of an AttributeError's.
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
-        return ImportError(unknown_attribute(module, name, known), name=module)
-    return UnknownAttribute(name, lambda: unknown_attribute(module, name, known))
+        return ImportError(_unknown_public(module, name, known), name=module)
+    return UnknownAttribute(name, lambda: _unknown_public(module, name, known))
+
+
+def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
+    """Return what to tell of a name that a module does not have: another public module may have it."""
+    from importlib import import_module
+
+    from treadle.core.foreign_names import ATTRIBUTES, PUBLIC_MODULES
+
+    if advice := ATTRIBUTES.get(module, {}).get(name) or ATTRIBUTES["treadle"].get(name):
+        return f"{module} has no {name!r}: {advice}"
+    for other in PUBLIC_MODULES:
+        try:
+            public = vars(import_module(other))
+        except ImportError:  # of an optional package
+            continue
+        value = public.get(name)
+        is_public = name in public.get("__all__", ()) or getattr(value, "__module__", None) == other
+        if other != module and is_public:
+            return f"{module} has no {name!r}: write `from {other} import {name}`"
+    return unknown_attribute(module, name, known)
 
 
 # -------------------------------------------------------------------------------------------- arguments
@@ -210,11 +266,13 @@ def _advice(label: str, name: str, names: list[str]) -> str:
     """Return what to write instead of an argument; what it recommends is an argument that there is."""
     from treadle.core.foreign_names import ARGUMENTS, VERB_ARGUMENTS
 
-    advice = ARGUMENTS.get(label, {}).get(name) or (None if label[:1].isupper() else VERB_ARGUMENTS.get(name))
-    recommended = re.match(r"write (\w+)=", advice) if advice else None
-    if advice is None or (recommended is not None and recommended[1] not in names):
-        return _nearest(name, names)
-    return f": {advice}"
+    of_verbs = () if label[:1].isupper() else VERB_ARGUMENTS.get(name, ())
+    advices = (of_verbs,) if isinstance(of_verbs, str) else of_verbs
+    for advice in (ARGUMENTS.get(label, {}).get(name), *advices):
+        recommended = re.match(r"write (\w+)=", advice) if advice else None
+        if advice is not None and (recommended is None or recommended[1] in names):
+            return f": {advice}"
+    return _nearest(name, names)
 
 
 def _example(label: str) -> str | None:

@@ -61,7 +61,7 @@ async def record_agent(
                 return called
             event = called
         elif (instructions or state.instructions is not None) and instructions != state.instructions:
-            event = e.InstructionsSet(instructions)
+            event = e.InstructionsSet(str(instructions))
     if changed:
         record(e.VersionChanged(agent.fingerprint, state.fingerprint))
     if event is not None:

@@ -100,6 +100,8 @@ def _input_advice(value: Any) -> str:
         return "; give its final_text"
     if isinstance(value, Awaitable):
         return "; await it first"
+    if value is None:
+        return "; to go on with a task, write runner.resume(task)"
     if isinstance(value, os.PathLike):
         return "; for a document give [File(path=...)]"
     return ""

@@ -58,7 +58,7 @@ def agent_info(agent: Agent[Any]) -> AgentInfo:
         agent.model_name,
         agent.worker if isinstance(agent.worker, str) else type(agent.worker).__name__,
         agent.description,
-        agent.instructions if isinstance(agent.instructions, str) else None,
+        str(agent.instructions) if isinstance(agent.instructions, str) else None,
         tuple([tool.spec for tool in agent.tools if tool.spec.name not in derived]),
         tuple([toolset.name for toolset in agent.toolsets]),
         tuple([_name_of(other) for other in agent.subagents_by_tool.values()]),

@@ -248,7 +248,10 @@ def _check_list(name: str, value: Any, cls: type[Any]) -> None:
     if value is None:
         return
     if not isinstance(value, (list, tuple)):
-        raise ConfigurationError(f"RunOptions.{name} must be a list of {cls.__name__}(...), got {value!r}")
+        raise ConfigurationError(
+            f"RunOptions.{name} must be a list of {cls.__name__}(...), such as {name}=[{cls.__name__}(...)], "
+            f"got {value!r}"
+        )
     for item in cast("Sequence[Any]", value):
         if not isinstance(item, cls):
             raise ConfigurationError(f"RunOptions.{name} must hold {cls.__name__}(...), got {item!r}")

@@ -19,10 +19,11 @@ from treadle.core.ids import approval_id, undo_id
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
 from treadle.core.observation import as_text
 from treadle.core.questions import Question
+from treadle.core.refused_uses import refuses
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, TicketExpiry, Timer
 from treadle.core.steps import CallState, FailedChild, Sleep, StepState
-from treadle.core.unknown_names import explains_names
+from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.engine.caller_tools import names_of
 from treadle.engine.user_errors import cause_of
@@ -67,6 +68,7 @@ class DamagedTurn:
         return self.reason
 
 
+@refuses(call="write `result.usage`, without brackets")
 @explains_names("TaskUsage", subscript=True)
 @frozen
 class TaskUsage(Displayed):
@@ -237,6 +239,7 @@ FOR_PEOPLE: Final = ("approval", "question", "settlement")
 """The kinds of `Pending` that a person decides by a verb of their own, at the task or at any task above it."""
 
 
+@explains_names("Pending")
 @frozen
 class Pending(Displayed):
     """Something a task waits for: a person who approves or settles a call or answers, or a time.
@@ -397,6 +400,7 @@ def state_text(state: StateWord, *, driven: bool) -> str:
     return BETWEEN_STEPS if state == "running" and not driven else state
 
 
+@explains_arguments
 @explains_names("Task", subscript=True)
 @frozen
 class Task(Displayed, Generic[OutputT_co]):
@@ -528,6 +532,9 @@ Item_co = TypeVar("Item_co", covariant=True)
 Cursor = TypeVar("Cursor")
 
 
+@refuses(
+    len="write `len(page.items)`, or `await runner.count_tasks()` for all tasks; iterate over the page for its items"
+)
 @explains_names("page", subscript=True)
 class Page(Displayed, Generic[Item_co, Cursor]):
     """Some items of a list: `for` goes over these, `async for` over these and those of all later pages."""

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, cast
+from typing import Any, Never, TypeAlias, cast
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall
@@ -24,7 +24,7 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.unknown_names import explains_arguments
-from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WrongArguments
 from treadle.llm.arguments import parsed_call
 from treadle.llm.errors import kind_of_status
 from treadle.llm.recorded_answer import own_copy
@@ -80,8 +80,13 @@ def text(words: str, *, delay: float = 0.0, chunk: int = CHUNK, pause: float = 0
     return Turn(parts=(Text(words),), delay=delay, chunk=chunk, pause=pause)
 
 
-def call(name: str, /, **arguments: Json) -> Turn:
-    """Return a turn that calls a tool with these arguments."""
+def call(name: str, /, *by_position: Never, **arguments: Json) -> Turn:
+    """Return a turn that calls a tool with these arguments, each by its name."""
+    if by_position:
+        raise WrongArguments(
+            f"call takes the tool and then its arguments by name: {by_position[0]!r:.80} is one too many by position; "
+            "write call('add', a=1), or call('add', **{'a': 1})"
+        )
     return Turn(parts=(ToolCall("", name, arguments),))
 
 

@@ -17,6 +17,7 @@ from treadle.core.data import frozen
 from treadle.core.events import GuardedContent
 from treadle.core.messages import Content, Json
 from treadle.core.observation import READ_OUTPUT
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import DEADLINE, Allow, AskPerson, Deny
@@ -81,6 +82,7 @@ GuardrailFunction: TypeAlias = Callable[
 ]
 
 
+@explains_arguments
 class Guardrail:
     """A check on what a user says, on what the agent answers, or on what tools return. It never changes.
 

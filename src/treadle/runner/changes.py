@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from treadle.core.changed_tasks import ChangedTasks
+from treadle.core.refused_uses import refuses
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine import results
 from treadle.engine.results import TaskSummary
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
 from treadle.runner.subscription import Subscription
-from treadle.runner.verbs import refuses
 
 PAUSE_SECONDS: Final = 0.2
 """Seconds between two looks at what changed: a task that changes more often is yielded once in that time."""

@@ -11,8 +11,9 @@ from typing import Any, Generic, Literal, cast, overload
 from treadle.agents.agent import Agent
 from treadle.core.events import ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json
+from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
-from treadle.core.unknown_names import explains_names
+from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.engine.options import RunOptions
 from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage
 from treadle.engine.results import PendingPage, RunResult, Task, UndoReport
@@ -35,6 +36,12 @@ class TaskVerbs(RunVerbs, BackgroundVerbs, UndoForkVerbs, HistoryVerbs):
 
 
 @called_on("handle")
+@refuses(
+    await_="write `await handle.result()`",
+    iter="write `async for event in handle.events()`",
+    aiter="write `async for event in handle.events()`",
+)
+@explains_arguments
 @explains_names("handle")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
 class RunHandle(Generic[OutputT_co]):

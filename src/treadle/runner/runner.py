@@ -12,7 +12,8 @@ from typing import Any, Self
 from treadle.agents.agent import Agent
 from treadle.core.abandoned import AbandonedCall
 from treadle.core.messages import Json
-from treadle.core.unknown_names import explains_names
+from treadle.core.refused_uses import refuses
+from treadle.core.unknown_names import ExplainsNames, explains_names
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
@@ -32,16 +33,17 @@ from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.scope import Scope
 from treadle.runner.subscription import in_event_loop
 from treadle.runner.threads import ThreadVerbs
-from treadle.runner.verbs import on_instances, refuses, verb
+from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
 
 @refuses(
     enter="write `async with runner`, or `with runner.sync` without asyncio",
     iter="write `for task in (await runner.list_tasks()).items`",
+    call="write `await runner.run(agent, text)`, or `runner.run_sync(agent, text)` without asyncio",
 )
 @explains_names("Runner")
-class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
+class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNames):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 
     def __init__(self, dependencies: Dependencies) -> None:
@@ -176,6 +178,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs):
             stopping.append(self._adopter.stop(grace))
         await asyncio.gather(*stopping)
 
+    @on_instances
     def begin_adopting(
         self, *, at_most: int = AT_MOST, per_tenant: int | None = None, tell: Tell = log
     ) -> None:

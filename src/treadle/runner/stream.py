@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json
+from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_names
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import OutputT_co
-from treadle.runner.verbs import refuses
 from treadle.runner.watching import watch
 
 if TYPE_CHECKING:

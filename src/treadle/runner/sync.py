@@ -12,6 +12,7 @@ from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.permits import StandingGrant
+from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names
 from treadle.drivers.adoption import AT_MOST, Tell, log
@@ -42,7 +43,7 @@ from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
-from treadle.runner.verbs import called_on, documented_by, refuses
+from treadle.runner.verbs import called_on, documented_by
 
 if TYPE_CHECKING:
     from treadle.transfer.exporting import ExportReport
@@ -466,7 +467,10 @@ class SyncHandle(Generic[OutputT_co]):
 
 
 @called_on("runner.sync")
-@refuses(aenter="write `with runner.sync`, or `async with runner`")
+@refuses(
+    aenter="write `with runner.sync`, or `async with runner`",
+    call="write `runner.sync.run(agent, text)`",
+)
 @explains_names("runner.sync")
 @documented_by(Runner=TaskRunner)
 class SyncRunner:

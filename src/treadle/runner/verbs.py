@@ -6,9 +6,10 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from functools import update_wrapper
-from types import MethodType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
+from dis import opmap
+from functools import update_wrapper, wraps
+from types import FrameType, MethodType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from treadle.core.unknown_names import misfit
 from treadle.drivers.arguments import ArgumentChecks
@@ -17,6 +18,16 @@ from treadle.errors import MisusedVerb, TreadleError, WrongArguments
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class Described(Protocol):
+    """What was called: a verb, or a function."""
+
+    __name__: str
+
+    def how(self, *, streams: bool) -> str:
+        """Return how it is written; with `streams`, also how its events are seen."""
+        ...
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):
@@ -29,7 +40,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
 
     __slots__ = ("_coroutine", "_verb")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, R], verb: _Method) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, R], verb: Described) -> None:
         self._coroutine = coroutine
         self._verb = verb
 
@@ -76,17 +87,20 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
 
     def _misused(self, why: str, *, streams: bool = False) -> MisusedVerb:
         self._coroutine.close()
-        name, receiver = self._verb.__name__, self._verb.receiver
-        stream = {"run": "run_stream", "run_step": "stream_step"}.get(name) if streams else None
-        return MisusedVerb(
-            f"{name}(...) was not awaited, {why}: write `await {receiver}.{name}(...)`, "
-            f"or `{_SYNC[receiver]}.{name}(...)` without asyncio"
-            + (f"; to see its events, `async with {receiver}.{stream}(...) as stream`" if stream else "")
-        )
+        verb = self._verb
+        return MisusedVerb(f"{verb.__name__}(...) was not awaited, {why}: write {verb.how(streams=streams)}")
 
 
 _SYNC: Final = {"runner": "runner.sync", "handle": "runner.sync.handle(task)", "client": "client.sync"}
 """What has the same verbs without asyncio."""
+
+_ASYNC: Final = {
+    "runner": "runner",
+    "client": "client",
+    "runner.sync": "runner",
+    "runner.sync.handle(task)": "handle",
+}
+"""What has the verbs with asyncio, by what has them without."""
 
 _INSTANCES: Final = {
     "runner": "make a runner first, `Runner()",
@@ -96,38 +110,6 @@ _INSTANCES: Final = {
     "runner.sync.handle(task)": "make a handle first, `runner.sync.handle(task)",
 }
 """How to get what has the verbs."""
-
-
-_USES: Final = {
-    "iter": "has no plain `for`",
-    "aiter": "has no `async for`",
-    "enter": "has no plain `with`",
-    "aenter": "has no `async with`",
-    "await_": "is not awaited",
-}
-
-
-def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: these uses of an instance raise `MisusedVerb`; type checkers report them without it.
-
-    Args:
-        **uses: what to write instead, by the use, one of `_USES`.
-    """
-
-    def decorate(cls: type[T]) -> type[T]:
-        def refusing(use: str, text: str) -> Callable[..., Any]:
-            def refuse(self: Any, *_: object) -> Any:
-                raise MisusedVerb(f"{type(self).__name__} {_USES[use]}: {text}")
-
-            return refuse
-
-        for name, text in uses.items():
-            setattr(cls, f"__{name.rstrip('_')}__", refusing(name, text))
-            if name in ("enter", "aenter"):  # Python looks for both before it calls one
-                setattr(cls, f"__{name.replace('enter', 'exit')}__", refusing(name, text))
-        return cls
-
-    return decorate
 
 
 def called_on(receiver: str) -> Callable[[type[T]], type[T]]:
@@ -149,6 +131,27 @@ def called_on(receiver: str) -> Callable[[type[T]], type[T]]:
         return cls
 
     return decorate
+
+
+def awaited(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Make an async function one that says so when it is used without `await`."""
+    described = _Function(function.__name__)
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
+        return Awaited(function(*args, **kwargs), described)
+
+    return called
+
+
+class _Function:
+    """A function that is awaited, as `Awaited` describes it."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def how(self, *, streams: bool) -> str:
+        return f"`await {self.__name__}(...)`"
 
 
 def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -177,6 +180,7 @@ class _Method:
     def __init__(self, function: Callable[..., Any], receiver: str = "runner") -> None:
         self.receiver = receiver
         self._function = function
+        self._returns_plainly = receiver.startswith("runner.sync") or function.__name__ == "run_sync"
         self._checks = ArgumentChecks(function) if receiver == "runner" else None
         code = function.__code__
         keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
@@ -199,6 +203,12 @@ class _Method:
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self._checks is not None:
             self._checks.check(args, kwargs)
+        if self._returns_plainly and _is_awaited(sys._getframe(1)):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            name = {"close": "aclose"}.get(self.__name__, self.__name__.removesuffix("_sync"))
+            raise MisusedVerb(
+                f"{self.receiver}.{self.__name__}(...) is not awaited, it waits itself: remove `await`, "
+                f"or write `await {_ASYNC[self.receiver]}.{name}(...)`"
+            )
         if self._of_scope and instance.scope is not None:
             kwargs = instance.scope.stamped(self.__name__, self._of_scope, args, kwargs)
         try:
@@ -214,6 +224,13 @@ class _Method:
 
 
 class _Verb(_Method):
+    def how(self, *, streams: bool) -> str:
+        name, receiver = self.__name__, self.receiver
+        stream = {"run": "run_stream", "run_step": "stream_step"}.get(name) if streams else None
+        return f"`await {receiver}.{name}(...)`, or `{_SYNC[receiver]}.{name}(...)` without asyncio" + (
+            f"; to see its events, `async with {receiver}.{stream}(...) as stream`" if stream else ""
+        )
+
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Awaited[Any]:
         try:
             if self._checks is not None:
@@ -228,6 +245,19 @@ class _Verb(_Method):
             if (problem := self._misfit(args, kwargs)) is not None:
                 raise problem from None
             raise
+
+
+_AWAIT: Final = opmap["GET_AWAITABLE"]
+_CACHE: Final = opmap.get("CACHE", 0)
+"""What stands after an instruction to speed it up."""
+
+
+def _is_awaited(frame: FrameType) -> bool:
+    """Whether the code of a frame awaits the result of the call that it is in."""
+    code, position = frame.f_code.co_code, frame.f_lasti + 2
+    while position < len(code) and code[position] == _CACHE:
+        position += 2
+    return position < len(code) and code[position] == _AWAIT
 
 
 async def _refused(refusal: TreadleError) -> Any:

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from treadle.core.events import Ephemeral, Event, RawChunk, TaskStood
+from treadle.core.refused_uses import refuses
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.errors import TaskNotFound
 from treadle.runner.shared_look import SharedLook, differs
 from treadle.runner.stored_events import StoredEvents
 from treadle.runner.subscription import Subscription
-from treadle.runner.verbs import refuses
 
 
 class _Place:

@@ -61,7 +61,9 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
-            raise AttributeError(f"treadle.server has no {name!r}")
+            from treadle.core.unknown_names import unknown_in_module
+
+            raise unknown_in_module(__name__, name, __all__)
         from importlib import import_module
 
         try:

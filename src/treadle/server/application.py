@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
+from treadle.core.unknown_names import explains_call, explains_names
 from treadle.drivers import arguments
 from treadle.drivers.adoption import Adoption, Tell, log
 from treadle.engine.options import RunOptions
@@ -33,6 +34,7 @@ STREAM_SECONDS: Final = 1.0
 """Seconds in which streams have to end when the server does."""
 
 
+@explains_names("Application")
 class Application(Starlette):
     """The ASGI application of a runner.
 
@@ -125,6 +127,7 @@ async def _refuse(request: Request, error: Exception) -> Any:
     raise Problem(404, "NoSuchOperation", "there is no operation of this path: see /v1/openapi.json")
 
 
+@explains_call
 def app(
     runner: TaskRunner,
     *,
@@ -159,13 +162,14 @@ def app(
     """
     if not isinstance(runner, TaskRunner):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"app: the runner comes first: app(Runner(...), auth=...), got {runner!r:.80}"
+            f"app: the runner comes first: app(Runner(agents=[agent]), auth=...), got {runner!r:.80}"
         )
     if auth is None:
         auth = OneToken(token_in(TOKEN_FILE))
     if not callable(auth):
         raise ConfigurationError(
-            "app: auth must be a function of a connection that returns a Principal or None"
+            "app: auth must be a function of a connection that returns a Principal or None; for one token, write "
+            "auth=OneToken('...')"
         )
     secrets: Any = getattr(auth, "secret_values", frozenset[str])
     driver_of(runner).vault.learn(secrets())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 from treadle.core.data import frozen
+from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 
+@explains_arguments
 @frozen
 class ServerLimits:
     """How much a server process accepts before it refuses, and how long it waits before it gives up.

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from starlette.requests import HTTPConnection
 
 from treadle.core.data import frozen
+from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
@@ -47,6 +48,7 @@ LEAST_TOKEN: Final = 32
 """Characters that a token in a file must have."""
 
 
+@explains_arguments
 @frozen
 class Principal:
     """The author of a request.
@@ -128,6 +130,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+@explains_arguments
 class OneToken:
     """Knows one token, such as that of `.treadle/server-token`.
 
@@ -154,6 +157,7 @@ class OneToken:
         return frozenset((self._token,))
 
 
+@explains_arguments
 class TokenFile:
     """Knows the tokens of a file, which holds their digests and is read again when it changes.
 

@@ -75,4 +75,6 @@ if not TYPE_CHECKING:  # for a type checker, a module with this function has eve
         module = _LATER.get(name)
         if module is not None:
             return getattr(import_module(f"treadle.tools.{module}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from treadle.core.unknown_names import unknown_in_module
+
+        raise unknown_in_module(__name__, name, __all__)

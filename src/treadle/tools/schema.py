@@ -98,6 +98,11 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
                 f"tool {name!r}: parameter {parameter.name!r} is a {other}, which tools are not passed: "
                 f"annotate it as ToolContext (`from treadle import ToolContext`)"
             )
+        if parameter.annotation is parameter.empty and parameter.name in _CALLED_CONTEXT:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameter {parameter.name!r} has no annotation, so the model would fill it in: "
+                f"annotate it as ToolContext (`from treadle import ToolContext`)"
+            )
         if _named(hint, _CONTEXT) is None:
             fields[parameter.name] = _field(hint, parameter.default)
         elif context is None:
@@ -204,6 +209,9 @@ class _Scope:
 
 
 _CONTEXT: Final = frozenset({"ToolContext"})
+_CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
+"""What people call the parameter that is the context of a call."""
+
 _OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
 
 

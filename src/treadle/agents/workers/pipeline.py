@@ -35,7 +35,7 @@ from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
 from treadle.core.codec import is_writable, storable
 from treadle.core.events import Join, NextStep
 from treadle.core.messages import Json, copied
-from treadle.core.unknown_names import explains_arguments
+from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
 
@@ -122,6 +122,7 @@ class Node:
 
 
 @explains_arguments
+@explains_names("Pipeline")
 class Pipeline:
     """A worker that runs the nodes of a graph, each as soon as the nodes it follows have ended.
 

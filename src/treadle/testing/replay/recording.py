@@ -19,6 +19,7 @@ from treadle.core.events import Event
 from treadle.core.messages import Json, Message
 from treadle.errors import ImportRefused
 from treadle.runner.runner import TaskRunner
+from treadle.runner.verbs import awaited
 from treadle.runner.views import driver_of
 from treadle.testing.replay.journals import journal_of
 from treadle.wiring import Runner
@@ -74,6 +75,7 @@ def _plain(value: Json) -> Json:
     return json.loads(json.dumps(value))
 
 
+@awaited
 async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = None) -> Recording:
     """Return a task of a runner's store as a recording.
 
@@ -96,6 +98,7 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
     return Recording(task_id, tuple(events), tuple(state.history), declared)
 
 
+@awaited
 async def save(runner: TaskRunner, recording: Recording, path: str | os.PathLike[str]) -> None:
     """Write a recording of a task of this runner as a file, for its owner only."""
     path = Path(path)
@@ -107,6 +110,7 @@ async def save(runner: TaskRunner, recording: Recording, path: str | os.PathLike
             out.write(json.dumps(head, sort_keys=True).encode() + b"\n" + exported.read_bytes())
 
 
+@awaited
 async def load(path: str | os.PathLike[str]) -> Recording:
     """Return the recording in a file; nothing in it is run.
 

@@ -23,12 +23,14 @@ from treadle.core.messages import Json, Text, copied
 from treadle.core.observation import as_text
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.tools import Unknown
+from treadle.drivers import arguments
 from treadle.engine.options import RunOptions, from_json
 from treadle.errors import AgentUnknown, StepFailed, TaskFinished, TaskParked, TreadleError
 from treadle.llm.default_layers import resolve
 from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
+from treadle.runner.verbs import awaited
 from treadle.runner.views import Role
 from treadle.testing.replay.decisions import (
     RecordedDecisions,
@@ -78,6 +80,7 @@ class ReplayReport:
         return f"task {self.task_id} of {self.agent} does not go as it was recorded ({counts}):\n{drifts}"
 
 
+@awaited
 async def replay(
     recording: Recording, agent: Agent[Any], *, context: Any = None, run_tools: bool = False
 ) -> ReplayReport:
@@ -172,6 +175,7 @@ def assert_replays(
         context: handed to its instructions and to tools that are run.
         run_tools: run the tools, instead of returning what was recorded.
     """
+    arguments.agent("assert_replays: agent", agent)
 
     async def work() -> ReplayReport:
         return await replay(await load(path), agent, context=context, run_tools=run_tools)

@@ -52,6 +52,8 @@ def is_inert() -> bool:
 _LEAST: Final = {"open_files": 8, "processes": 8}
 """What a process needs to run any function: with less it fails at each call."""
 
+_UNITS: Final = {"memory": " of bytes", "file_bytes": " of bytes", "answer_bytes": " of bytes"}
+
 _TOO_LARGE: Final = 1 << 63
 """What no limit of a system can be."""
 
@@ -121,10 +123,11 @@ class Subprocess:
             least = _LEAST.get(name, 1)
             if type(value) is not int or value < least or value >= _TOO_LARGE:
                 raise ConfigurationError(
-                    f"{kind}({name}=...) takes a whole number from {least} on, below 2**63, not {value!r:.80}"
+                    f"{kind}({name}=...) takes a whole number{_UNITS.get(name, '')} from {least} on, below 2**63, "
+                    f"not {value!r:.80}"
                 )
         env: Any = self.env
-        if not is_list(env) or not all(isinstance(name, str) for name in env):
+        if not is_list(env) or isinstance(env, dict) or not all(isinstance(name, str) for name in env):
             raise ConfigurationError(
                 f"{kind}(env=...) takes names of variables, such as ('PROXY',), not {env!r:.80}"
             )

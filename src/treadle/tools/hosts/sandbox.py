@@ -388,7 +388,9 @@ def _in_memory(data: bytes) -> int:
 def _declared(name: str, paths: Any) -> tuple[str, ...]:
     """Return declared paths where they lead, or raise `ConfigurationError`."""
     if not is_list(paths):
-        raise ConfigurationError(f"Sandbox({name}=...) takes a list of paths, not {paths!r:.80}")
+        raise ConfigurationError(
+            f"Sandbox({name}=...) takes a list of paths, such as {name}=['data'], not {paths!r:.80}"
+        )
     found: list[str] = []
     for each in paths:
         if (

@@ -65,6 +65,8 @@ class ServerDeclaration:
                 f"MCPServer: name must be at most 32 letters, digits, '-' and single '_', got {name!r:.200}"
             )
         self._check_target(command, args, url, headers, auth)
+        if cast("str", transport) == "stdio":
+            self._refuse("transport", "is for servers with a url; command= is run and spoken to over stdio")
         self.transport: Transport = self._choice("transport", transport, get_args(Transport))
         if url is None and transport != "http":
             self._refuse("transport", "is for servers with a url")
@@ -126,19 +128,30 @@ class ServerDeclaration:
 
     def _check_target(self, command: Any, args: Any, url: Any, headers: Any, auth: Any) -> None:
         if (command is None) == (url is None):
-            self._refuse("command", "or url must be given, and not both")
+            self._refuse(
+                "command",
+                "or url must be given, and not both: command='npx', args=[...], or url='https://...'",
+            )
         if url is None:
             if not isinstance(command, str) or not command:
                 advice = "; its arguments are args=[...]" if isinstance(command, (list, tuple)) else ""
                 self._refuse(
                     "command", f"must be the name or path of a program, got {command!r:.200}{advice}"
                 )
+            words = cast("str", command).split()
+            if len(words) > 1 and not Path(cast("str", command)).exists():
+                self._refuse(
+                    "command",
+                    f"must be the name or path of a program, got {command!r:.200}; "
+                    f"write command={words[0]!r}, args={words[1:]!r:.200}",
+                )
             if headers or auth:
                 self._refuse("headers" if headers else "auth", "is for servers with a url")
             return
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r:.200}")
+            advice = f"; did you mean 'http://{url}'?" if isinstance(url, str) and "://" not in url else ""
+            self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r:.200}{advice}")
         if args:
             self._refuse("args", "is for servers with a command")
 
