@@ -147,7 +147,7 @@ class Runner(TaskRunner):
 
     def __copy__(self) -> Self:
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        vars(made).update(vars(self))
         made.sync = SyncRunner(made)
         return made
 
