@@ -114,7 +114,7 @@ def public_methods() -> list[Any]:
             ("runner.sync.handle", SyncHandle(handle)),
         )
         for name in dir(each)
-        if not name.startswith("_") and callable(getattr(each, name))
+        if not name.startswith("_") and name != "sync" and callable(getattr(each, name))
     ]
 
 

@@ -445,7 +445,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
             ("serve", "run", "start", "Server"), "write `treadle serve MODULE:AGENT` in a terminal"
         ),
         **dict.fromkeys(
-            ("create_app", "make_app", "FastAPI", "Application", "router"),
+            ("create_app", "make_app", "FastAPI", "router"),
             "write `treadle.server.app(runner, auth=...)`",
         ),
     },
@@ -706,8 +706,8 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "CachePolicy": _CACHE,
         "get_stream_writer": "a tool reports by `ctx.progress(value)` of its ToolContext",
         "AgentWorkflow": "write `Agent(handoffs=[agent])`, or `Agent(worker=Pipeline([Node(...)]))`",
-        "QueryEngineTool": "write a function with `@tool` that asks the index (docs/how-to/retrieval.md)",
-        "VectorStoreIndex": "write a function with `@tool` that asks your index (docs/how-to/retrieval.md)",
+        "QueryEngineTool": "write a function with `@tool` that asks the index",
+        "VectorStoreIndex": "write a function with `@tool` that asks your index",
         "Settings": "write `Runner(options=RunOptions(...))` for all runs; a model is the agent's",
         "Context": "write `from treadle import ToolContext` for tools, RunContext for instructions",
         "TokenCountingHandler": "write `result.usage`, or `await runner.usage()` for sums",
@@ -1024,7 +1024,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "config": "write options=RunOptions(...)",
         "agent_worker": "the worker is the agent's: `Agent(model, worker=...)`",
         "default_tool_choice": "it is the agent's: `Agent(model_settings=ModelSettings(tool_choice=...))`",
-        "policy_engine": "write policy=Policy(Rule(...)), or Policy.strict(); see docs/guide/policy.md",
+        "policy_engine": "write policy=Policy(Rule(...)), or Policy.strict()",
         "interaction_mode": "write options=RunOptions(interaction='headless'), 'interactive' or 'external'",
         "interaction_provider": "write on_pending=function, an async function of a Pending and a handle on its task",
         **dict.fromkeys(
@@ -1074,8 +1074,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
     },
     "ToolIndex": dict.fromkeys(("k", "top_k", "limit"), "write top=..."),
     "RunOptions": {
-        "sanitize_tool_output": "results of tools are untrusted and framed as data: leave it out; see "
-        "docs/guide/untrusted-content.md",
+        "sanitize_tool_output": "results of tools are untrusted and framed as data: leave it out",
         "interaction_mode": "write interaction='headless', 'interactive' or 'external'",
         **dict.fromkeys(("tenant", "namespace"), _SCOPED),
         "client_tools": "write caller_tools=[CallerTool(...)]",
