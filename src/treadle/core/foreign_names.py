@@ -45,8 +45,7 @@ _RETRIES = "a layer around the model retries: `Retry(model, attempts=...)`, from
 _CACHE = "a layer around the model caches answers: `Cache(model)`, from treadle.models"
 _TRACING = "observers trace: `Runner(observers=[OpenTelemetry()])`, from treadle.telemetry"
 _SERVER = (
-    "`treadle serve` serves a store over HTTP; in another application, mount `treadle.server.app(runner)` "
-    "(docs/guide/serving.md)"
+    "`treadle serve` serves a store over HTTP; in another application, mount `treadle.server.app(runner)`"
 )
 _MCP = (
     "a server is listed like a tool, and the runner starts it: `Agent(tools=[MCPServer(name, command=...)])`"
