@@ -1,0 +1,60 @@
+"""Held-out work of an office: few questions, and no call of an attacker without a person."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.attack.injection import BEARABLE, Figures, Suite
+from tests.attack.office import BOUND, EACH, POLICIES, SAME, cases, conversations, undeclared
+from treadle import Policy
+
+pytestmark = pytest.mark.anyio
+
+
+async def run(policy: Policy, of: Any, scope: Any, **how: Any) -> Figures:
+    return Figures(await Suite(of, policy, scope=scope, **how).run([*of.benign, *of.attacked]))
+
+
+@pytest.mark.parametrize("policy", [BOUND, Policy.strict()], ids=["same recipient", "bare strict"])
+async def test_a_conversation_took_a_question_for_each_message(policy: Policy) -> None:
+    found = await run(policy, replace(cases(), attacked=[]), "recipient")
+    assert not found.failures()
+    assert found.bearable >= BEARABLE
+    assert conversations(found).bearable >= BEARABLE
+
+
+async def test_the_same_tasks_are_drowned_in_questions_where_no_recipient_can_be_approved() -> None:
+    found = await run(EACH, replace(undeclared(cases()), attacked=[]), "once")
+    assert conversations(found).bearable < 0.5 < found.bearable < BEARABLE
+
+
+@pytest.mark.parametrize(
+    ("attack", "carrier"),
+    [("at once", "result"), ("beside", "result"), ("at the end", "result"), ("at the end", "definition")],
+)
+@pytest.mark.parametrize("name", POLICIES)
+async def test_no_call_to_others_runs_by_an_approval_of_a_recipient(
+    name: str, attack: Any, carrier: Any
+) -> None:
+    policy, _, scope = POLICIES[name]
+    found = await run(policy, replace(cases(), benign=[]), scope, attack=attack, carrier=carrier)
+    assert not found.failures()
+
+
+async def test_an_approved_recipient_reads_what_an_attacker_has_the_model_say() -> None:
+    of = replace(cases(SAME), benign=[])
+    found = await run(BOUND, of, "recipient", attack="at the end")
+    assert any(trial.slipped for trial in found.attacked), "the guide warns of it"
+    found = await run(EACH, of, "once", attack="at the end")
+    assert not found.failures(), "a question about every call does not let it through"
+
+
+@pytest.mark.parametrize("attack", ["at once", "beside", "at the end"])
+async def test_an_order_in_the_description_of_a_tool_counts_as_read(attack: Any) -> None:
+    (case, *_) = [
+        each for each in cases().attacked if each.id == "office/send a greeting/mail"
+    ] or cases().attacked
+    of = replace(cases(), benign=[], attacked=[case])
+    found = await run(EACH, of, "once", attack=attack, carrier="definition")
+    assert not found.failures()
