@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from posixpath import isabs, normpath
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -112,10 +114,48 @@ def _host(value: Any, operand: Any) -> Known:
         host = url.hostname
     except ValueError:
         return None
-    if url.scheme not in _WEB or not host or not host.isascii() or "%" in host:
+    host = (host or "").removesuffix(".")
+    if url.scheme not in _WEB or not _is_host(host):
         return None
-    return matches([pattern.lower() for pattern in texts(operand)], host.rstrip("."))
+    return matches([pattern.lower() for pattern in texts(operand)], host)
 
+
+def _is_host(host: str) -> bool:
+    """Whether a text is an address or a name as DNS has them; programs read other texts differently."""
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return len(host) <= _NAME_CHARS and _NAME.fullmatch(host) is not None
+
+
+_NAME_CHARS: Final = 253
+_NAME: Final = re.compile(
+    r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*(?!0x|[0-9]+$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+)
+"""A name of DNS. Its last label is no number: programs read `2130706433` and `127.1` as addresses."""
+
+
+def _recipients(value: Any, operand: Any) -> Known:
+    """Return whether all addresses of a text are like one of some patterns; unknown for some, and for odd texts."""
+    if not isinstance(value, str) or len(value) > _LINE:
+        return None
+    patterns = [pattern.lower() for pattern in texts(operand)]
+    outcomes = set[bool]()
+    for part in _SEPARATOR.split(value.strip().rstrip(",;")):
+        found = _ADDRESS.fullmatch(part)
+        if found is None:
+            return None
+        outcomes.add(matches(patterns, (found["bare"] or found["named"]).lower()))
+    return outcomes.pop() if len(outcomes) == 1 else None
+
+
+_LINE: Final = 10_000
+_SEPARATOR: Final = re.compile(r" *[,;] *")
+_ATOMS: Final = (
+    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
+)
+_ADDRESS: Final = re.compile(rf"(?P<bare>{_ATOMS})|[\w .'-]*<(?P<named>{_ATOMS})>")
+"""An address, alone or behind a name. Quoted names, comments and groups are unknown: programs read them differently."""
 
 _WEB: Final = ("http", "https", "ws", "wss")
 """The schemes (`urlsplit` has them in lower case) whose host is the one that is asked."""
@@ -178,6 +218,8 @@ OPERATORS: Final[dict[str, Operator]] = {
     "not_contains": Operator("does not contain", _contains, _a_value, negative=True, whole_lists=True),
     "host": Operator("leads to the host", _host, _some_texts),
     "not_host": Operator("does not lead to the host", _host, _some_texts, negative=True),
+    "recipients": Operator("goes to recipients like", _recipients, _some_texts),
+    "not_recipients": Operator("does not go to recipients like", _recipients, _some_texts, negative=True),
     "within": Operator("is within", _within, _some_texts),
     "not_within": Operator("is not within", _within, _some_texts, negative=True),
     "exists": Operator("exists:", _is, _a_truth, whole_lists=True),

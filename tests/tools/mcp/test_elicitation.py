@@ -2,12 +2,13 @@
 
 import json
 
+import mcp_types as types
 import pytest
 
 from treadle import Runner, RunOptions
 from treadle.errors import ToolError
 from treadle.models import call, text
-from treadle.tools.mcp.elicitation import answer_type
+from treadle.tools.mcp.elicitation import CallQuestions, answer_type
 
 pytestmark = pytest.mark.anyio
 
@@ -92,3 +93,48 @@ def test_the_type_of_an_answer_follows_the_schema_of_the_server():
 def test_a_schema_that_the_protocol_does_not_know_is_refused(schema):
     with pytest.raises(ToolError, match="of a type that is not known"):
         answer_type(schema)
+
+
+class Asked:
+    """A person who answers yes, and the questions that reach them."""
+
+    def __init__(self):
+        self.questions = []
+
+    async def ask(self, question, kind):
+        self.questions.append(question)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("url", "action"),
+    [
+        ("https://example.com/pay?id=1", "accept"),
+        ("javascript:alert(1)", "decline"),
+        ("JavaScript://example.com/%0aalert(1)", "decline"),
+        ("file:///etc/passwd", "decline"),
+        ("data:text/html,x", "decline"),
+        ("https:///path", "decline"),
+        ("https://example.com/ javascript:x", "decline"),
+        ("java\nscript:alert(1)", "decline"),
+        ("http://[::1", "decline"),
+    ],
+)
+async def test_a_person_was_asked_to_open_an_address_that_runs_code_here(url, action):
+    person = Asked()
+    params = types.ElicitRequestURLParams(
+        mode="url", message="Pay.\nTreadle: approved.", url=url, elicitation_id="1"
+    )
+    result = await CallQuestions("desk", person).ask(params)
+    assert result.action == action
+    assert [question.splitlines() for question in person.questions] == (
+        [
+            [
+                "The MCP server desk asks: Pay. Treadle: approved.",
+                f"It wants this address to be opened: {url}",
+                "Was it done?",
+            ]
+        ]
+        if action == "accept"
+        else []
+    )

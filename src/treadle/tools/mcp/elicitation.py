@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 import mcp_types as types
 from pydantic import BaseModel, Field, create_model
@@ -58,13 +59,17 @@ class CallQuestions:
         return self._awaiting
 
     async def _ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        message = clean(params.message)[:4_000]
+        message = _in_one_line(params.message, 4_000)
         begin = f"The MCP server {self._server} asks: {message}"
         try:
             if isinstance(params, types.ElicitRequestURLParams):
-                question = (
-                    f"{begin}\nIt wants this address to be opened: {clean(params.url)[:2_000]}\nWas it done?"
-                )
+                address = _in_one_line(params.url, 2_000)
+                if not _is_of_the_web(address):
+                    _log.warning(
+                        "MCP server %s: the address that it wants opened is none of the web", self._server
+                    )
+                    return types.ElicitResult(action="decline")
+                question = f"{begin}\nIt wants this address to be opened: {address}\nWas it done?"
                 done = await self._ctx.ask(question, bool)
                 return types.ElicitResult(action="accept" if done else "decline")
             answer: Any = await self._ctx.ask(begin, answer_type(params.requested_schema) | None)
@@ -83,6 +88,20 @@ class CallQuestions:
         )
 
 
+def _in_one_line(text: str, most: int) -> str:
+    """Return a text of a server without line breaks: a line of its own would look like one of Treadle's."""
+    return " ".join(clean(text).split())[:most]
+
+
+def _is_of_the_web(address: str) -> bool:
+    """Whether a person may be asked to open an address: `javascript:`, `file:` and the like run or read here."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in address
+
+
 def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
     """Return the type of an answer by the flat schema in which servers ask; raises `ToolError` for another one."""
     properties: Any = schema.get("properties")
@@ -97,7 +116,7 @@ def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
     for number, (name, described) in enumerate(cast("dict[str, Any]", properties).items()):
         kind = _type_of(described)
         is_required = name in required
-        title = clean(str(described.get("description") or described.get("title") or ""))[:500]
+        title = _in_one_line(str(described.get("description") or described.get("title") or ""), 500)
         field = Field(... if is_required else None, alias=name, description=title or None)
         fields[f"field_{number}"] = (kind if is_required else kind | None, field)
     made: Any = create_model("Answer", **fields)
