@@ -92,10 +92,32 @@ def test_how_a_task_stands_is_always_told() -> None:
 
 def test_names_of_tools_come_in_pieces_of_no_length() -> None:
     seen = Seen(2)
-    name = [e.Delta(STEP, "arguments", "", 2, tool="pri"), e.Delta(STEP, "arguments", "", 2, tool="ce")]
+    name = [
+        e.Delta(STEP, "arguments", "", 2, tool="pri"),
+        e.Delta(STEP, "arguments", "", 2, tool="ce", tool_at=3),
+    ]
     assert told(seen, *name, e.Delta(STEP, "arguments", "{}", 2)) == ["", "", "{}"]
     seen.begin_again()
     assert told(seen, *name, e.Delta(STEP, "arguments", "{}", 2)) == []
+
+
+def test_a_name_that_comes_whole_after_a_part_of_it_was_told_is_completed() -> None:
+    seen = Seen(2)
+    whole = e.Delta(STEP, "arguments", '{"a"', 2, tool="price")
+    seen.new_part(e.Delta(STEP, "arguments", "", 2, tool="pri"), "")
+    seen.begin_again()
+    new = seen.new_part(whole, "")
+    assert isinstance(new, e.Delta)
+    assert (new.tool, new.tool_at, new.text, new.at) == ("ce", 3, '{"a"', 0)
+
+
+def test_another_attempt_at_one_answer_leaves_those_beside_it_as_they_are() -> None:
+    seen = Seen(2)
+    told(seen, delta("Hello", 0, call="s1.a"), delta("Good", 0, call="s1.b"))
+    started = e.ModelStarted(STEP, "m", call="s1.a", seq=3)
+    seen.begin_again()
+    again = [delta("He", 0, after=3, call="s1.a"), delta("Good bye", 0, after=3, call="s1.b")]
+    assert told(seen, started, *again) == [started, "He", " bye"]
 
 
 def test_unknown_ephemeral_events_are_left_out_and_unknown_stored_events_are_not() -> None:

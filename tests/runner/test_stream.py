@@ -271,13 +271,13 @@ async def test_a_stream_yields_deltas_before_their_answer_even_of_a_quick_task()
     assert items.index("Hello.") < items.index("model_returned")
 
 
-async def test_a_stream_yields_no_delta_after_a_later_event():
-    """It was held back for events that the watcher then read from the journal, with those that followed."""
+async def test_a_stream_yields_no_delta_after_the_end_of_its_answer():
+    """It was held back for events that the watcher then read from the journal, with the end of its answer."""
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
         head = (await runner.get_task(task_id)).head
         watcher = runner._driver.owned.channels.subscribe(task_id)
-        for after in (head - 2, head):
+        for after in (head - 3, head):
             runner._driver.owned.channels.of(task_id).tell_watchers(Delta("s1", "draft", f"{after}", after))
         watcher.missed = True
 
@@ -304,7 +304,7 @@ async def test_a_stream_yields_no_delta_of_an_answer_it_read_from_the_journal():
             nonlocal looks
             looks += 1
             if looks == 2:
-                for after in (head - 2, head):
+                for after in (head - 3, head):
                     runner._driver.owned.channels.of(task_id).tell_watchers(
                         Delta("s1", "draft", f"{after}", after)
                     )

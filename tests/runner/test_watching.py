@@ -173,14 +173,17 @@ class Dictated:
                 return
 
 
-async def test_a_late_watcher_learns_from_a_delta_how_much_it_missed(runner: Runner) -> None:
+async def test_a_watcher_that_joins_in_the_middle_of_an_answer_gets_it_from_its_first_letter(
+    runner: Runner,
+) -> None:
     model = Dictated()
     handle = await runner.start(Agent(model), "Hi")
     for item in (
         ReasoningDelta("Hmm."),
         TextDelta("Good "),
         TextDelta("morn"),
-        ToolCallDelta(0, "add", '{"a"'),
+        ToolCallDelta(0, "ad"),
+        ToolCallDelta(0, "d", '{"a"'),
     ):
         model.items.put_nowait(item)
     await until(model.items.empty)
@@ -193,19 +196,26 @@ async def test_a_late_watcher_learns_from_a_delta_how_much_it_missed(runner: Run
             TextDelta("you."),
         ):
             model.items.put_nowait(item)
-        deltas: list[Delta] = []
+        items: list[Any] = []
         async for event in events:
-            deltas += [event] if isinstance(event, Delta) else []
-            if len(deltas) == 5:
+            items.append(event)
+            if isinstance(event, Delta) and event.text == "you.":
                 break
     await handle.cancel()
-    assert [(d.channel, d.text, d.at, d.call_id) for d in deltas] == [
-        ("final", "ing, ", 9, None),
-        ("reasoning", " Well.", 4, None),
-        ("arguments", ": 1}", 4, "s1-0"),
-        ("arguments", "{}", 0, "s1-1"),
-        ("final", "you.", 14, None),
+    deltas = [item for item in items if isinstance(item, Delta)]
+    assert [(d.channel, d.text, d.at, d.tool, d.call_id) for d in deltas] == [
+        ("reasoning", "Hmm.", 0, "", None),
+        ("final", "Good morn", 0, "", None),
+        ("arguments", '{"a"', 0, "add", "s1-0"),
+        ("final", "ing, ", 9, "", None),
+        ("reasoning", " Well.", 4, "", None),
+        ("arguments", ": 1}", 4, "", "s1-0"),
+        ("arguments", "{}", 0, "add", "s1-1"),
+        ("final", "you.", 14, "", None),
     ]
+    assert {d.agent_path for d in deltas} == {("agent",)}
+    started = next(index for index, item in enumerate(items) if item.kind == "model_started")
+    assert started < items.index(deltas[0]), "the events come before the answer so far"
 
 
 async def test_the_places_of_deltas_join_to_the_answer_and_calls_have_the_ids_of_the_journal(

@@ -255,7 +255,7 @@ async def test_a_reader_that_fell_out_of_the_ring_is_given_the_rest_from_the_jou
     await handle.result()
     end = (await runner.get_task(handle.task_id)).head
     await until(lambda: followed.newest == end)
-    assert followed.take(place, deltas=True) is None or followed.base <= head
+    assert followed.take(place, "all") is None or followed.base <= head
     async with site(runner) as server:
         told = await server.all(handle.task_id, until="rest")
     assert numbers(told) == list(range(1, end + 1))

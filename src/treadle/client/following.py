@@ -5,7 +5,8 @@
         |  pause 0.25 to 10 seconds                  v
         +--------------------------------- lost, `leaving`, or silent for 45 seconds
 
-Each event comes once and in order. Deltas are not stored: those told while no connection was there are missed.
+Each event comes once and in order. Deltas are not stored. A new connection begins with each answer that is being
+written, so far, and of that only the part that was not seen before is yielded.
 
 A task may be deleted, and another one made with its id, while no connection is there. So a new connection begins one
 event early, and that event tells whether the task is the same: it has the time that it had. Else the stream ends.
@@ -19,12 +20,12 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from treadle.client.connection import Attempts, Connection, Refusal, path_segment
+from treadle.core.deltas import DeltaPlaces, ended_by
 from treadle.core.events import (
     Delta,
     Ephemeral,
     Event,
     ModelRestarted,
-    ModelStarted,
     Occurrence,
     TaskStood,
     UnknownEvent,
@@ -53,12 +54,9 @@ class Seen:
         self._time: int | None = None
         """the time of the last event; None if this stream did not yield it"""
 
-        self._written: dict[tuple[Any, ...], int] = {}
-        """how many characters of each channel of an answer were seen"""
-
+        self._places = DeltaPlaces()
         self._others: dict[str, None] = {}
         self._before: dict[str, None] = {}
-        self._written_before: dict[tuple[Any, ...], int] = {}
 
     @property
     def start(self) -> int:
@@ -73,7 +71,7 @@ class Seen:
     def begin_again(self) -> None:
         """Take what was seen so far for what a new connection may repeat."""
         self.is_same = self.is_empty
-        self._before, self._written_before = dict(self._others), dict(self._written)
+        self._before = dict(self._others)
 
     def new_part(self, event: Event | Ephemeral, data: str) -> Event | Ephemeral | None:
         """Return what of an event was not seen before; None if all was.
@@ -89,9 +87,9 @@ class Seen:
         if event.after < self.last:
             return None  # what it announced has come
         if isinstance(event, Delta):
-            return self._delta(event)
+            return self._places.new_part(event)
         if isinstance(event, ModelRestarted):
-            self._forget(event.step)
+            self._places.forget((event.step, event.call))
         if data in self._before:
             del self._before[data]
             return None
@@ -112,28 +110,9 @@ class Seen:
         self.last, self._time = event.seq, event.time
         self._others.clear()
         self._before.clear()
-        if isinstance(event, ModelStarted):
-            self._forget(event.step)
+        if (answer := ended_by(event)) is not None:
+            self._places.forget(answer)
         return event
-
-    def _delta(self, delta: Delta) -> Delta | None:
-        place = (delta.step, delta.channel, delta.index, delta.call)
-        end = delta.at + len(delta.text)
-        before = self._written_before.get(place)
-        if before is not None:
-            if end < before or (end == before and (delta.text or delta.at == 0)):
-                return None
-            del self._written_before[place]
-            if delta.at < before:
-                delta.text, delta.at = delta.text[before - delta.at :], before
-        self._written[place] = end
-        return delta
-
-    def _forget(self, step: str) -> None:
-        """Forget the answer of a step: another attempt at it begins."""
-        for written in (self._written, self._written_before):
-            for place in [each for each in written if each[0] == step]:
-                del written[place]
 
 
 class Gap(Exception):

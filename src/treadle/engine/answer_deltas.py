@@ -1,6 +1,9 @@
-"""The deltas of one attempt at an answer, as watchers see them: each says where in the answer it stands."""
+"""The deltas of one attempt at an answer, as watchers see them: each says where in the answer it belongs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
 
 from treadle.core import events as e
 from treadle.core.ids import call_id
@@ -10,7 +13,9 @@ ModelItem = TextDelta | ReasoningDelta | ToolCallDelta | RawDelta
 
 
 class AnswerDeltas:
-    """Counts what a model has written in one attempt, also while no watcher listens, and makes deltas of it.
+    """Keeps what a model has written in one attempt, also while no watcher listens, and makes deltas of it.
+
+    The driver writes; a watcher that joins may read `so_far` in another thread at the same time.
 
     Args:
         step: the step that asks.
@@ -19,7 +24,7 @@ class AnswerDeltas:
         text_label: the channel of text, unless the model marks it final.
     """
 
-    __slots__ = ("_asked_by", "_call", "_first", "_step", "_text_label", "_written")
+    __slots__ = ("_asked_by", "_call", "_first", "_names", "_step", "_text_label", "_written")
 
     def __init__(self, step: str, call: str | None, first: int, text_label: e.Channel) -> None:
         self._step = step
@@ -27,11 +32,14 @@ class AnswerDeltas:
         self._asked_by = step if call is None else call
         self._first = first if call is None else 0
         self._text_label: e.Channel = text_label
-        self._written: dict[e.Channel | int, int] = {}
-        """characters so far: of a channel, and of the arguments of a call by its index"""
+        self._written: dict[e.Channel | int, StringIO] = {}
+        """what was written so far: of a channel, and of the arguments of a call by its index"""
 
-    def count(self, item: ModelItem) -> int:
-        """Count an item that is shown to no watcher; return how many characters stood before it."""
+        self._names: dict[int, str] = {}
+        """the names of called tools so far"""
+
+    def keep(self, item: ModelItem) -> None:
+        """Keep an item of the answer."""
         key: e.Channel | int
         if isinstance(item, TextDelta):
             key, text = "final" if item.final and self._call is None else self._text_label, item.text
@@ -39,26 +47,46 @@ class AnswerDeltas:
             key, text = "reasoning", item.text
         elif isinstance(item, ToolCallDelta):
             key, text = item.index, item.arguments
+            if item.name:
+                self._names[key] = self._names.get(key, "") + item.name
         else:
-            return 0
-        before = self._written.get(key, 0)
-        self._written[key] = before + len(text)
-        return before
+            return
+        written = self._written.get(key)
+        if written is None:
+            written = self._written[key] = StringIO()
+        written.write(text)
 
     def delta(self, item: ModelItem, after: int) -> e.Delta | e.RawChunk:
-        """Return an item as watchers see it, and count it.
+        """Return the item that was kept last as watchers see it.
 
         Args:
             item: what the model yielded.
             after: sequence number of the task's last event.
         """
-        at, call = self.count(item), self._call
         if isinstance(item, TextDelta):
-            label = "final" if item.final and call is None else self._text_label
-            return e.Delta(self._step, label, item.text, after, 0, "", call, at)
+            label = "final" if item.final and self._call is None else self._text_label
+            return self._delta(label, item.text, after)
         if isinstance(item, ReasoningDelta):
-            return e.Delta(self._step, "reasoning", item.text, after, 0, "", call, at)
+            return self._delta("reasoning", item.text, after)
         if isinstance(item, RawDelta):
-            return e.RawChunk(self._step, item.data, call, after)
-        made = call_id(self._asked_by, self._first + item.index)
-        return e.Delta(self._step, "arguments", item.arguments, after, item.index, item.name, call, at, made)
+            return e.RawChunk(self._step, item.data, self._call, after)
+        at = self._written[item.index].tell() - len(item.arguments)
+        delta = self._arguments(item.index, item.arguments, item.name, after, at)
+        delta.tool_at = len(self._names.get(item.index, "")) - len(item.name)
+        return delta
+
+    def so_far(self) -> Iterator[e.Delta]:
+        """Yield all that was written so far: one delta for each channel and each call."""
+        for key, written in list(self._written.items()):
+            if isinstance(key, int):
+                yield self._arguments(key, written.getvalue(), self._names.get(key, ""), 0, 0)
+            else:
+                yield e.Delta(self._step, key, written.getvalue(), call=self._call)
+
+    def _delta(self, channel: e.Channel, text: str, after: int) -> e.Delta:
+        at = self._written[channel].tell() - len(text)
+        return e.Delta(self._step, channel, text, after, 0, "", self._call, at)
+
+    def _arguments(self, index: int, text: str, name: str, after: int, at: int) -> e.Delta:
+        made = call_id(self._asked_by, self._first + index)
+        return e.Delta(self._step, "arguments", text, after, index, name, self._call, at, made)

@@ -2,19 +2,33 @@
 
 All watchers of a task read one log, each from its own position, and those of one event loop that wait are woken
 together. So the cost of publishing does not depend on the number of watchers, and a watcher that stalls costs nothing.
-The log is bounded. A watcher that falls behind it loses deltas, and reads the events it missed from the journal:
-watching never slows or stops a task.
+The log is bounded. A watcher that falls behind it reads the events it missed from the journal: watching never slows or
+stops a task.
+
+Deltas are not stored, so a channel refers to the answers that are being written, as far as watchers may see them. A
+watcher that joins in the middle of an answer, or has fallen behind, first takes each answer so far. A driver keeps a
+piece of an answer before it looks whether watchers listen, and a watcher joins before it takes the answers so far. So
+every piece reaches it at least once, also from another thread, and the place in each delta shows a piece that comes
+twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
-from treadle.core.events import AgentChanged, Ephemeral, Event, EventOrigin, Rewound, explain_names
+from treadle.core.events import (
+    AgentChanged,
+    Delta,
+    Ephemeral,
+    Event,
+    EventOrigin,
+    Rewound,
+    explain_names,
+)
 from treadle.core.state import TaskState
 from treadle.core.withheld import for_watchers
 
@@ -86,15 +100,21 @@ class Wakeup:
 
 
 class Watcher:
-    """One consumer of a task's events, in the event loop it was made in; it sees what is published from then on."""
+    """One consumer of a task's events, in the event loop it was made in.
 
-    __slots__ = ("_position", "channel", "look", "missed", "raw", "shares_look", "wakeup")
+    It sees what is published from then on, and before that the answers so far.
+    """
+
+    __slots__ = ("_first", "_position", "channel", "look", "missed", "raw", "shares_look", "wakeup")
 
     def __init__(self, channel: Channel, wakeup: Wakeup, *, raw: bool = False) -> None:
         self.wakeup = wakeup
         self.raw = raw
         self.channel = channel
         self._position = channel.end
+        self._first: Sequence[Item] = ()
+        """the answers so far, which it takes before what is published"""
+
         self.look = True
         """whether the consumer is to read the state of the task anew"""
 
@@ -105,12 +125,19 @@ class Watcher:
         """whether the store is read for it by one of `Channel.looks`"""
 
     def take(self) -> Sequence[Item]:
-        """Return what was published since the last time; nothing, and set `missed`, if the log does not hold all."""
+        """Return what was published since the last time; only the answers so far, and set `missed`, if some is gone."""
         items, self._position = self.channel.since(self._position)
         if items is None:
             self.missed = self.look = True
-            return ()
-        return items
+            self.take_answers()
+            items = ()
+        first, self._first = self._first, ()
+        return (*first, *items) if first else items
+
+    def take_answers(self) -> None:
+        """Take the answers so far next."""
+        if self.wakeup.deltas:
+            self._first = self.channel.so_far()
 
     def next_seq(self) -> int | None:
         """Return the number of the first event that `take` will return; None if there is none yet."""
@@ -120,6 +147,7 @@ class Watcher:
     def skip(self) -> None:
         """Pass over what was published until now."""
         self.look = self.missed = False
+        self._first = ()
         self._position = self.channel.end
 
     def look_again(self) -> None:
@@ -139,7 +167,7 @@ class Watcher:
         waiting[self] = woken = loop.create_future()
         timer = loop.call_later(at_most, self.look_again) if at_most is not None else None
         try:
-            if self._position == self.channel.end and not self.look:
+            if self._position == self.channel.end and not self.look and not self._first:
                 await woken
         finally:
             self.wakeup.waiting.pop(self, None)
@@ -160,6 +188,14 @@ class Sink(Protocol):
         """Receive a delta; from any thread."""
 
 
+class Answer(Protocol):
+    """What watchers may see of an answer that a model is writing."""
+
+    def so_far(self) -> Iterable[Delta]:
+        """Return all of it so far, one delta for each of its parts; from any thread."""
+        ...
+
+
 class Look(Protocol):
     """Looks at a task in its store, for all its watchers in one event loop."""
 
@@ -178,6 +214,7 @@ class Channel:
         "_published",
         "_wakeups",
         "above",
+        "answers",
         "driven",
         "end",
         "listeners",
@@ -221,6 +258,9 @@ class Channel:
         self.state: TaskState | None = None
         """the state of the task, while it is driven here"""
 
+        self.answers: dict[str, Answer] = {}
+        """the answers that models are writing now, by the step or the function's request"""
+
         self.above: Channel | None = None
         """the channel of its parent, while both are driven here"""
 
@@ -244,6 +284,7 @@ class Channel:
     def belongs_to(self, state: TaskState) -> None:
         """Note which task this process drives."""
         self.state, self.above, self._origin = state, None, None
+        self.answers.clear()
         self._published = self._origin_of(state, state.agent) if state.agent else None
 
     def publish(self, items: Sequence[Event | Stopped]) -> None:
@@ -290,6 +331,19 @@ class Channel:
                 if type(item) is Rewound:
                     origin = self._origin_of(state, state.agent)
         self._published = origin
+
+    def so_far(self) -> list[Delta]:
+        """Return all answers so far, one delta for each of their parts; from any thread."""
+        if not self.answers:
+            return []
+        deltas = [delta for answer in list(self.answers.values()) for delta in answer.so_far()]
+        after = self.state.seq if self.state is not None else 0
+        origin = self.origin
+        for delta in deltas:
+            delta.after = after
+            if origin is not None:
+                delta.origin = origin
+        return deltas
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to the watchers and observers that want deltas; from any thread."""
@@ -340,6 +394,7 @@ class Channel:
         watcher = Watcher(self, wakeup, raw=raw)
         self.watchers[watcher] = None
         self._update_listeners()
+        watcher.take_answers()
         return watcher
 
     def look_again(self, *, missed: bool = False) -> None:
@@ -417,6 +472,7 @@ class Channels:
             channel = self._channels.get(task_id)
             if channel is not None:
                 channel.driven = False
+                channel.answers.clear()
                 self._forget_unused(task_id, channel)
 
     def _forget_unused(self, task_id: str, channel: Channel) -> None:

@@ -138,6 +138,7 @@ class Guarding:
         model = held.model or context.state.model
         restarted = e.ModelRestarted(step.id, model, call.attempt, call.id, context.state.seq)
         stream.finish(message, typed, changed=changed, restarted=restarted)
+        context.channel.answers.pop(key, None)
         return e.ModelReturned(
             step.id, message, held.finish, held.usage, typed, call.id, held.model, held.also, held.cost
         )

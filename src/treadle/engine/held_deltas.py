@@ -13,10 +13,11 @@ held until the whole answer has passed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from treadle.core import events as e
+from treadle.core.deltas import DeltasSoFar
 from treadle.core.messages import Message
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
@@ -63,6 +64,9 @@ class HeldDeltas:
         self._shown = ""
         """the text that watchers were shown"""
 
+        self._all_shown = DeltasSoFar()
+        """all that watchers were shown"""
+
         self._judged = 0
         """how many characters of `text` were judged"""
 
@@ -83,15 +87,17 @@ class HeldDeltas:
             is_text = True
             self.text += delta.text
             self._label = replace(delta, text="")
-        if not self._channel.listeners:
-            self._stopped = self._stopped or is_text  # a watcher that comes later is shown the whole
-            return
-        self._held.append(delta)
+        if isinstance(delta, e.Delta) or self._channel.raw:
+            self._held.append(delta)
         if self._judge is None:
             if not self._stopped and not self._awaits_input():
                 self._tell_held()
-        elif is_text:
+        elif is_text and self._channel.listeners:  # judging has a price: not for watchers that are not there
             self._judge_soon()
+
+    def so_far(self) -> Iterator[e.Delta]:
+        """Yield all that watchers were shown of the answer: one delta for each of its parts."""
+        return self._all_shown.deltas()
 
     def close(self) -> None:
         """Stop judging: the answer is whole, or there will be none."""
@@ -122,6 +128,7 @@ class HeldDeltas:
                 text = as_text(typed.output)
             if not text.startswith(self._shown):
                 self._channel.tell(restarted)
+                self._all_shown.clear()
                 self._shown = ""
             for delta in self._held:
                 if not changed and not (isinstance(delta, e.Delta) and delta.is_text):
@@ -172,7 +179,8 @@ class HeldDeltas:
     def _show(self, text: str) -> None:
         """Show text that has passed, as far as watchers were not shown it."""
         if len(text) > len(self._shown):
-            self._tell(replace(self._label, text=text[len(self._shown) :], at=len(self._shown)))
+            at = self._all_shown.chars(self._label)
+            self._tell(replace(self._label, text=text[len(self._shown) :], at=at))
             self._shown = text
 
     def _tell_held(self) -> None:
@@ -185,4 +193,6 @@ class HeldDeltas:
     def _tell(self, delta: e.Delta | e.RawChunk) -> None:
         delta.after = self._state.seq
         self._streamed.add(self._key)
+        if isinstance(delta, e.Delta):
+            self._all_shown.add(delta)
         self._channel.tell(delta)

@@ -126,8 +126,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                 elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
                 else:
-                    deltas = deltas or AnswerDeltas(step.id, call_id, len(step.calls), text_label)
-                    self._tell(key, deltas, item)
+                    deltas = deltas or self._begun(key, text_label)
+                    self._tell(deltas, item)
             if answer is not None:
                 check_answer(answer)
                 if is_empty(answer) and self._asks_again_for_nothing:
@@ -142,6 +142,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         except _RefusedPiece:
             return await self._refused(stream, request)
         finally:
+            channel.answers.pop(call_id or step.id, None)
             if self.held is not None:
                 self.held.close()
         if answer is None:
@@ -227,18 +228,25 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
         )
 
-    def _tell(self, key: str, deltas: AnswerDeltas, item: ModelItem) -> None:
+    def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:
+        """Return what keeps the answer, as the model begins to write it; watchers may see it from now on."""
+        context, step = self.context, self.effect.step
+        deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
+        if self.held is None:
+            context.streamed.add(key)
+        context.channel.answers[key] = self.held or deltas
+        return deltas
+
+    def _tell(self, deltas: AnswerDeltas, item: ModelItem) -> None:
         """Tell watchers of a piece, or hold it back until guardrails let it pass; raise for one that they refuse."""
         context, held = self.context, self.held
+        deltas.keep(item)
         if held is not None:
             held.feed(deltas.delta(item, context.state.seq))
             if held.refusal is not None:
                 raise _RefusedPiece
-        elif context.channel.listeners:
-            context.streamed.add(key)
+        elif context.channel.listeners:  # looked at after the item was kept, see `broadcast`
             context.channel.tell(deltas.delta(item, context.state.seq))
-        else:
-            deltas.count(item)
 
     def _passed(self, guarding: Guards, returned: e.ModelReturned) -> e.ModelReturned | e.AnswerHeld:
         """Return an answer, or that it is held: guardrails have not let it, or its input, pass."""
@@ -246,6 +254,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             if self.held is not None:
                 self.held.tell_rest()
             return returned
+        if self.held is not None:
+            self.context.channel.answers[returned.call or returned.step] = self.held
         return e.AnswerHeld(
             returned.step,
             returned.message,

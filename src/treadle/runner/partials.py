@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from treadle.core import events as e
-from treadle.core.messages import Json
+from treadle.core.deltas import AnswerKey
+from treadle.core.messages import Json, Message
+from treadle.core.observation import as_text
 from treadle.engine.typed_answers import TypedAnswers
 
 
@@ -19,28 +20,37 @@ async def partials(
 ) -> AsyncGenerator[Any, None]:
     """Yield the answer that is being written, each time that there is more of it, as JSON data or as text.
 
-    Nothing in it is checked, and a later answer of the task begins anew. `typed_of` returns how the answers of an agent
-    are read, without a name those of the agent that the task begins with. With `checked`, what is not of the agent's
-    output type is left out, and the rest is of that type.
+    Nothing in it is checked, and a later answer of the task begins anew. An answer of which no delta came is yielded
+    once, whole. `typed_of` returns how the answers of an agent are read, without a name those of the agent that the
+    task begins with. With `checked`, what is not of the agent's output type is left out, and the rest is of that type.
     """
     typed = typed_of(None)
-    answer: _PartialAnswer = _PartialAnswer(typed)
-    seen: Any = None
+    answers: dict[AnswerKey, _PartialAnswer] = {}
     async for event in events:
         if isinstance(event, e.AgentChanged):
             typed = typed_of(event.agent)
-        elif isinstance(event, e.ModelStarted):
-            answer, seen = _PartialAnswer(typed), None
-        elif isinstance(event, e.Delta) and answer.add(event):
-            value = answer.value()
-            if checked and typed is not None and value is not None:
-                try:
-                    value = typed.output.partial(value)
-                except ValueError:
-                    continue  # it may be, once there is more of it
-            if value is not None and value != seen:
-                seen = value
-                yield value
+            continue
+        if not isinstance(event, (e.ModelStarted, e.ModelRestarted, e.ModelReturned, e.Delta)):
+            continue
+        key = (event.step, event.call)
+        answer = answers.get(key)
+        if answer is None or isinstance(event, (e.ModelStarted, e.ModelRestarted)):
+            answer = answers[key] = _PartialAnswer(typed)
+        if isinstance(event, e.ModelReturned):
+            del answers[key]
+            if event.call is not None or answer.has_begun or not answer.add_message(event.message):
+                continue
+        elif not isinstance(event, e.Delta) or not answer.add(event):
+            continue
+        value = answer.value()
+        if checked and typed is not None and value is not None:
+            try:
+                value = typed.output.partial(value)
+            except ValueError:
+                continue  # it may be, once there is more of it
+        if value is not None and value != answer.yielded:
+            answer.yielded = value
+            yield value
 
 
 class _PartialAnswer:
@@ -49,36 +59,55 @@ class _PartialAnswer:
     def __init__(self, typed: TypedAnswers | None) -> None:
         self._typed = typed
         self._tool = typed.tool.name if typed is not None and typed.tool is not None else None
-        self._names: defaultdict[int, str] = defaultdict(str)
-        self._text = ""
+        self._names: dict[int, str] = {}
+        self._texts: dict[e.Channel, str] = {}
         self._answer_call: int | None = None
+        self.has_begun = False
+        """whether a delta of it came"""
+
+        self.yielded: Any = None
+        """the value that was yielded last"""
 
     def add(self, delta: e.Delta) -> bool:
         """Add a delta; return whether there is more of the answer now."""
+        self.has_begun = True
         if self._tool is None:
-            if delta.is_text:
-                self._text += delta.text
-            return delta.is_text
+            return delta.is_text and self._add_text(delta)
         if delta.channel != "arguments":
             return False
-        self._names[delta.index] += delta.tool
-        if self._answer_call is None and self._names[delta.index] == self._tool:
+        name = self._names[delta.index] = self._names.get(delta.index, "")[: delta.tool_at] + delta.tool
+        if self._answer_call is None and name == self._tool:
             self._answer_call = delta.index
-        if delta.index != self._answer_call:
-            return False
-        self._text += delta.text
+        return delta.index == self._answer_call and self._add_text(delta)
+
+    def _add_text(self, delta: e.Delta) -> bool:
+        text = self._texts.get(delta.channel, "")
+        if delta.at > len(text):
+            return False  # text before it is missing
+        self._texts[delta.channel] = text[: delta.at] + delta.text
         return True
+
+    def add_message(self, message: Message) -> bool:
+        """Add a whole answer; return whether it holds an answer of the task."""
+        if self._tool is None:
+            text = message.text
+        else:
+            calls = [call for call in message.tool_calls if call.name == self._tool]
+            text = (calls[0].raw or as_text(calls[0].arguments)) if calls else ""
+        self._texts["final"] = text
+        return bool(text)
 
     def value(self) -> Json:
         """Return the answer as far as it can be read; None while there is nothing."""
+        text = "".join(self._texts.values())
         if self._typed is None:
-            return self._text
+            return text
         from pydantic_core import from_json
 
         from treadle.agents.dialects.lenient_json import NotOneObject, object_in_text, without_thinking
 
         try:
-            text = without_thinking(self._text)
+            text = without_thinking(text)
         except NotOneObject:
             return None
         text = text[max(text.find("{"), 0) :]

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import replace
 
-from treadle.core.events import Ephemeral, Event, RawChunk, TaskStood
+from treadle.core.deltas import AnswerKey, DeltaPlaces, ended_by, part_of
+from treadle.core.events import Delta, Ephemeral, Event, ModelRestarted, RawChunk, TaskStood
 from treadle.core.refused_uses import refuses
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
@@ -19,8 +20,9 @@ from treadle.runner.subscription import Subscription
 class _Place:
     """How far a watcher has read the events of a task, and what follows.
 
-    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher is
-    not shown is read from the journal.
+    What is not stored is held back until the events before it were yielded. A delta is left out once the end of its
+    answer was yielded, anything else once later events were. Of a delta that comes twice, only the new part is yielded.
+    What the watcher is not shown is read from the journal, and answers of which it was not shown a part are taken anew.
 
     Args:
         tasks: have the channel of the task.
@@ -37,6 +39,13 @@ class _Place:
         self._deltas = deltas
         self._held: deque[Ephemeral] = deque()
         self._stored = StoredEvents(tasks.store, task_id)
+        self._places = DeltaPlaces()
+        self._ended: dict[AnswerKey, int] = {}
+        """answers that have ended in what was read from the journal, ahead of the channel, each with its last event"""
+
+        self._has_gap = False
+        """whether a delta was left out since text before it is missing"""
+
         self.last = after
         self.is_behind = False
         """whether the journal holds events that the channel does not show"""
@@ -49,24 +58,64 @@ class _Place:
 
     def take(self) -> Iterator[Event | Ephemeral]:
         """Yield what the channel shows, as far as all before it was yielded."""
+        yield from self._shown()
+        if self._has_gap:
+            self._has_gap = False
+            self._watcher.take_answers()
+            yield from self._shown()
+
+    def _shown(self) -> Iterator[Event | Ephemeral]:
         for item in self._watcher.take():
             if isinstance(item, Ephemeral):
-                if not self._watcher.raw and isinstance(item, RawChunk):
+                if not self._deltas or (not self._watcher.raw and isinstance(item, RawChunk)):
                     continue
-                if self._deltas and item.after == self.last:
-                    yield item
-                elif self._deltas and item.after > self.last:
+                if item.after > self.last:
                     self._held.append(item)
-                continue  # of a delta before `last`, what it announced was read from the journal already
+                elif (new := self._new_part(item)) is not None:
+                    yield new
+                continue
             if isinstance(item, Stopped):
                 self.stopped, self.final = True, item.seq
-            elif item.seq == self.last + 1:
+                continue
+            if item.seq >= self.last:
+                self._ended.clear()  # the channel shows nothing of them any more
+            if item.seq == self.last + 1:
                 self.last = item.seq
+                self._forget_ended(item)
                 yield item
             elif item.seq > self.last:
                 self.is_behind = True
-            while self._held and self._held[0].after <= self.last:
-                yield self._held.popleft()
+            yield from self._released()
+
+    def _released(self) -> Iterator[Ephemeral]:
+        """Yield what was held back, as far as all before it was yielded."""
+        while self._held and self._held[0].after <= self.last:
+            new = self._new_part(self._held.popleft())
+            if new is not None:
+                yield new
+
+    def _new_part(self, item: Ephemeral) -> Ephemeral | None:
+        """Return what of an item is to be yielded now; None if nothing."""
+        if not isinstance(item, Delta):
+            if isinstance(item, ModelRestarted):
+                self._places.forget((item.step, item.call))
+            return item if item.after == self.last else None  # what it announced was yielded already
+        if item.after < self._ended.get((item.step, item.call), 0):
+            return None
+        if self._places.is_gap(item):
+            self._has_gap = True
+            return None
+        new = self._places.new_part(item)
+        if new is not None and new.after < self.last:
+            new = part_of(new, text=new.text, at=new.at, tool=new.tool)
+            new.after = self.last
+        return new
+
+    def _forget_ended(self, event: Event) -> AnswerKey | None:
+        answer = ended_by(event)
+        if answer is not None:
+            self._places.forget(answer)
+        return answer
 
     async def located(self, stood: TaskStood) -> TaskStood:
         """Return how the task stands, with the task and the agents it tells of, for this watcher alone."""
@@ -81,11 +130,11 @@ class _Place:
         upto = None if shown is None else shown - 1
         for event in await self._stored.after(self.last, upto) if upto is None or upto > self.last else ():
             self.last = event.seq
+            if (answer := self._forget_ended(event)) is not None:
+                self._ended[answer] = event.seq
             yield event
-        while self._held and self._held[0].after <= self.last:
-            delta = self._held.popleft()
-            if delta.after == self.last:  # the events that earlier deltas announced were yielded
-                yield delta
+        for item in self._released():
+            yield item
 
 
 async def watch(

@@ -13,8 +13,12 @@ number of the last event that was read. Readers hold no events, so a reader that
     reader                        last = 7, at the first item after it
 
     reader.last < base     what it needs is not in the ring: a *page* of the journal is read, shared by all that ask
-    reader.last >= base    it enters the ring behind the event `last`, and takes what is there
-    fell out of the ring   it reads pages again, from `last` on; the deltas in between are lost to it
+    reader.last >= base    it enters the ring behind the event `last`, and takes the events that are there
+    end of the ring        it takes the answers that are being written, each so far, and from then on all that comes
+    fell out of the ring   it reads pages again, from `last` on, and enters the ring again
+
+The feed joins the deltas of running answers (`DeltasSoFar`), so a reader that enters the ring leaves out the deltas in
+it until it has read all events, and then takes each answer so far as one delta for each channel.
 
 Invariant: the ring holds every event with a number above `base`, in order, and each ephemeral item stands behind the
 event that it came after. So a reader is given every event after its first place once and in order, however often it
@@ -41,7 +45,17 @@ from contextlib import aclosing
 from typing import Final, Literal
 
 from treadle.core.data import frozen
-from treadle.core.events import Ephemeral, Event, TaskStood
+from treadle.core.deltas import DeltasSoFar, cut_delta, ended_by
+from treadle.core.events import (
+    Delta,
+    Ephemeral,
+    Event,
+    ModelRestarted,
+    Rewound,
+    StepCompleted,
+    StepFailed,
+    TaskStood,
+)
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
@@ -89,6 +103,10 @@ def tenant_of(runner: TaskRunner) -> str:
 def rests(row: TaskRow, now: int) -> bool:
     """Whether a task rests: no driver has it, none that has crashed had it last, and none is to adopt it now."""
     return row.driver is None and not 0 < row.wanted <= now
+
+
+Part = Literal["all", "events", "other than deltas", "answers"]
+"""What a reader takes of the ring; `answers` are the answers so far, which are not in the ring."""
 
 
 class Entry:
@@ -151,7 +169,11 @@ class Feed:
         self._bytes = 0
         self._pages: OrderedDict[int, Page] = OrderedDict()
         self._reading: dict[int, asyncio.Task[Page]] = {}
-        self._joined: tuple[tuple[int, int, int | None, bool], bytes] | None = None
+        self._joined: tuple[tuple[int, int, int | None, Part], bytes] | None = None
+        self._answers = DeltasSoFar()
+        self._so_far: dict[int | None, Sequence[Entry]] = {}
+        """the entries of the answers so far, by the size from which texts are cut; emptied when there is more"""
+
         self.audience = Audience()
         self._loop = asyncio.get_running_loop()
         self._settings = settings
@@ -195,10 +217,14 @@ class Feed:
 
     def _add(self, item: Event | Ephemeral) -> None:
         if isinstance(item, TaskStood):
+            if self.stood is None or (item.driven, item.live) != (self.stood.driven, self.stood.live):
+                self._so_far.clear()
+                self._answers.clear()  # of the driver before
             self.stood = item
             self._set_began()
             self.audience.wake_soon(urgent=True)
             return
+        self._join(item)
         entry = Entry(item, self._settings.hide())
         if entry.seq is not None:
             self.newest = entry.seq
@@ -210,6 +236,30 @@ class Feed:
         self.audience.wake_soon(urgent=entry.seq is not None)
         if len(self._entries) > RING_ENTRIES or self._bytes > RING_BYTES:
             self._drop_older_half()
+
+    def _join(self, item: Event | Ephemeral) -> None:
+        """Join a delta to its answer, or forget an answer that has ended."""
+        if isinstance(item, Delta):
+            self._answers.add(item)
+        elif isinstance(item, Rewound):
+            self._answers.clear()
+        elif isinstance(item, (StepCompleted, StepFailed)):
+            self._answers.forget_step(item.step)
+        elif isinstance(item, (Event, ModelRestarted)) and (answer := ended_by(item)) is not None:
+            self._answers.forget(answer)
+        self._so_far.clear()
+
+    def so_far(self, cut: int | None) -> Sequence[Entry]:
+        """Return the answers that are being written, as one delta for each of their channels."""
+        entries = self._so_far.get(cut)
+        if entries is None:
+            hide = self._settings.hide()
+            deltas = list(self._answers.deltas())
+            for delta in deltas:
+                delta.after = self.newest
+            pieces = deltas if cut is None else [piece for each in deltas for piece in cut_delta(each, cut)]
+            entries = self._so_far[cut] = [Entry(delta, hide) for delta in pieces]
+        return entries
 
     def _drop_older_half(self) -> None:
         gone = len(self._entries) // 2
@@ -247,7 +297,12 @@ class Feed:
             low, high = (middle + 1, high) if came_before else (low, middle)
         return self._first + low
 
-    def take(self, place: int, *, deltas: bool) -> tuple[Sequence[Entry], int] | None:
+    @property
+    def end(self) -> int:
+        """The place behind the ring."""
+        return self._first + len(self._entries)
+
+    def take(self, place: int, part: Part) -> tuple[Sequence[Entry], int] | None:
         """Return entries from a place on, and the place behind them; None if that place has left the ring."""
         if place < self._first:
             return None
@@ -256,19 +311,24 @@ class Feed:
         while index < end and size < CHUNK_BYTES:
             entry = self._entries[index]
             index += 1
-            if deltas or entry.seq is not None:
+            if (
+                part == "all"
+                or entry.seq is not None
+                or (part == "other than deltas" and not isinstance(entry.event, Delta))
+            ):
                 taken.append(entry)
                 size += entry.size or 1
         return taken, self._first + index
 
-    def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, *, deltas: bool) -> bytes:
+    def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, part: Part) -> bytes:
         """Return the frames of entries that were taken up to a place; the last result serves all readers there."""
-        key = (place, len(entries), cut, deltas)
+        key = (place, len(entries), cut, part)
         if self._joined is not None and self._joined[0] == key:
             return self._joined[1]
         before = sum(entry.size for entry in entries)
         joined = b"".join([entry.frame(cut) for entry in entries])
-        self._bytes += sum(entry.size for entry in entries) - before
+        if part != "answers":  # those are not in the ring
+            self._bytes += sum(entry.size for entry in entries) - before
         self._joined = (key, joined)
         return joined
 
@@ -307,7 +367,7 @@ class Reader:
         cut: from how many characters on texts are cut.
     """
 
-    __slots__ = ("_place", "_told", "cut", "deltas", "feed", "last")
+    __slots__ = ("_part", "_place", "_taken", "_told", "cut", "deltas", "feed", "last")
 
     def __init__(self, feed: Feed, last: int, *, deltas: bool, cut: int | None) -> None:
         self.feed = feed
@@ -315,6 +375,12 @@ class Reader:
         self.deltas = deltas
         self.cut = cut
         self._place: int | None = None
+        self._part: Part = "events"
+        """what it takes of the ring now"""
+
+        self._taken: Part = "events"
+        """what it took last"""
+
         self._told: TaskStood | None = None
 
     def new_stood(self) -> TaskStood | None:
@@ -336,13 +402,17 @@ class Reader:
         """Return what the ring holds for this reader; nothing if it does not stand in the ring."""
         if self._place is None:
             self._place = self.feed.place_after(self.last)
+            self._part = "other than deltas" if self.deltas else "events"
         if self._place is None:
             return ()
-        taken = self.feed.take(self._place, deltas=self.deltas)
+        taken = self.feed.take(self._place, self._part)
         if taken is None:  # it fell out of the ring
             self._place = None
             return ()
-        entries, self._place = taken
+        (entries, self._place), self._taken = taken, self._part
+        if not entries and self._part == "other than deltas" and self._place == self.feed.end:
+            self._part, self._taken = "all", "answers"
+            entries = self.feed.so_far(self.cut)
         if entries:
             self.last = max(self.last, entries[-1].after)
         return entries
@@ -350,7 +420,7 @@ class Reader:
     def joined(self, entries: Sequence[Entry]) -> bytes:
         """Return the frames of what `ready` returned just now."""
         assert self._place is not None, "it stands in the ring"
-        return self.feed.join_frames(entries, self._place, self.cut, deltas=self.deltas)
+        return self.feed.join_frames(entries, self._place, self.cut, self._taken)
 
     async def stored(self) -> Page | None:
         """Return a page of the journal; None if the ring holds what follows."""

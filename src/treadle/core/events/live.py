@@ -44,6 +44,9 @@ class Delta(OfTask):
     call_id: str | None = None
     """of `arguments`: the id of the call"""
 
+    tool_at: int = 0
+    """of `arguments`: how many characters of the called tool's name the attempt had written before"""
+
     @property
     def is_text(self) -> bool:
         """Whether this is text for people, draft or final."""

@@ -1,0 +1,146 @@
+"""Deltas joined to the answer so far, and how far a reader has read it.
+
+A delta says where it belongs: `at` counts the characters of its channel before it, `tool_at` those of the call's name.
+So a delta can be repeated and joined without loss: the answer is `text[:delta.at] + delta.text`. A reader that comes
+late, or has fallen behind, first gets one delta for each channel with `at=0`, which holds all that was written so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from typing import TypeAlias
+
+from treadle.core.events import (
+    Delta,
+    Event,
+    ModelFailed,
+    ModelRestarted,
+    ModelReturned,
+    ModelStarted,
+    ModelStopped,
+)
+
+AnswerKey: TypeAlias = tuple[str, str | None]
+"""Which answer of a task: that of a step, or of a function's request within it."""
+
+Place: TypeAlias = tuple[str, int]
+"""Which part of an answer: a channel, and the index of the call whose arguments are written."""
+
+_BOUNDS = (ModelStarted, ModelReturned, ModelFailed, ModelStopped, ModelRestarted)
+
+
+def ended_by(event: Event | ModelRestarted) -> AnswerKey | None:
+    """Return the answer whose deltas until now are void, or whole in the journal, after an event; None if of none."""
+    return (event.step, event.call) if isinstance(event, _BOUNDS) else None
+
+
+class DeltaPlaces:
+    """How far a reader has read the answers that are being written."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read: dict[AnswerKey, dict[Place, tuple[int, int]]] = {}
+        """the characters read of each part of each answer, and of the name of its call"""
+
+    def forget(self, answer: AnswerKey) -> None:
+        """Forget an answer: it has ended, or another attempt at it begins."""
+        self._read.pop(answer, None)
+
+    def is_gap(self, delta: Delta) -> bool:
+        """Whether text before a delta was not read."""
+        chars, name = self._chars(delta)
+        return delta.at > chars or delta.tool_at > name
+
+    def new_part(self, delta: Delta) -> Delta | None:
+        """Return the part of a delta that was not read before, and note it as read; None if all was read."""
+        chars, name = self._chars(delta)
+        end, name_end = delta.at + len(delta.text), delta.tool_at + len(delta.tool)
+        if delta.at < chars or delta.tool_at < name:
+            if end <= chars and name_end <= name:
+                return None
+            at, tool_at = max(delta.at, min(chars, end)), max(delta.tool_at, min(name, name_end))
+            delta = part_of(
+                delta, text=delta.text[at - delta.at :], at=at, tool=delta.tool[tool_at - delta.tool_at :]
+            )
+            delta.tool_at = tool_at
+        parts = self._read.setdefault((delta.step, delta.call), {})
+        parts[(delta.channel, delta.index)] = max(end, chars), max(name_end, name)
+        return delta
+
+    def _chars(self, delta: Delta) -> tuple[int, int]:
+        parts = self._read.get((delta.step, delta.call))
+        return parts.get((delta.channel, delta.index), (0, 0)) if parts is not None else (0, 0)
+
+
+class DeltasSoFar:
+    """The deltas of answers that are being written, joined: one for each part of each answer."""
+
+    __slots__ = ("_answers",)
+
+    def __init__(self) -> None:
+        self._answers: dict[AnswerKey, dict[Place, tuple[Delta, StringIO, StringIO]]] = {}
+
+    def add(self, delta: Delta) -> None:
+        """Join a delta to those before it; nothing if those are missing."""
+        answer = self._answers.setdefault((delta.step, delta.call), {})
+        place = (delta.channel, delta.index)
+        part = answer.get(place)
+        if part is None:
+            part = answer[place] = delta, StringIO(), StringIO()
+        _, text, name = part
+        if delta.at == text.tell() and delta.tool_at == name.tell():
+            text.write(delta.text)
+            name.write(delta.tool)
+
+    def chars(self, delta: Delta) -> int:
+        """Return how many characters there are of the part of the answer that a delta continues."""
+        answer = self._answers.get((delta.step, delta.call), {})
+        part = answer.get((delta.channel, delta.index))
+        return part[1].tell() if part is not None else 0
+
+    def forget(self, answer: AnswerKey) -> None:
+        """Forget an answer: it has ended, or another attempt at it begins."""
+        self._answers.pop(answer, None)
+
+    def forget_step(self, step: str) -> None:
+        """Forget all answers of a step."""
+        for key in [key for key in self._answers if key[0] == step]:
+            del self._answers[key]
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._answers.clear()
+
+    def deltas(self) -> Iterator[Delta]:
+        """Yield one delta for each part: all that was written of it so far."""
+        for answer in list(self._answers.values()):
+            for first, text, name in list(answer.values()):
+                if text.tell() or name.tell():
+                    whole = part_of(first, text=text.getvalue(), at=0, tool=name.getvalue())
+                    whole.tool_at = 0
+                    yield whole
+
+
+def part_of(delta: Delta, *, text: str, at: int, tool: str) -> Delta:
+    """Return a copy of a delta with another text and place; it comes from the same agent."""
+    part = replace(delta, text=text, at=at, tool=tool)
+    origin = getattr(delta, "origin", None)
+    if origin is not None:
+        part.origin = origin
+    return part
+
+
+def cut_delta(delta: Delta, size: int) -> list[Delta]:
+    """Return a delta as several, each with a text of at most so many characters."""
+    if len(delta.text) <= size:
+        return [delta]
+    pieces: list[Delta] = []
+    for begin in range(0, len(delta.text), size):
+        name = delta.tool if begin == 0 else ""
+        piece = part_of(delta, text=delta.text[begin : begin + size], at=delta.at + begin, tool=name)
+        piece.tool_at = delta.tool_at if begin == 0 else delta.tool_at + len(delta.tool)
+        pieces.append(piece)
+    return pieces
