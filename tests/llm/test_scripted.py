@@ -98,8 +98,8 @@ async def test_several_calls_joined_in_any_way_are_one_turn():
     assert deltas == [
         ReasoningDelta("hm"),
         TextDelta("thinking"),
-        ToolCallDelta(0, "add"),
-        ToolCallDelta(1, "add"),
+        ToolCallDelta(0, "add", '{"a": 1}'),
+        ToolCallDelta(1, "add", '{"a": 2}'),
     ]
 
 
@@ -180,3 +180,12 @@ def test_a_script_with_an_item_of_another_type_is_refused():
         ScriptedModel([1])
     with pytest.raises(ConfigurationError, match="must be an item of the script itself"):
         ScriptedModel([[text("a"), fail(500)]])
+
+
+@pytest.mark.anyio
+async def test_arguments_of_a_scripted_call_are_streamed_in_chunks_as_a_provider_streams_them():
+    model = ScriptedModel([turn("", [call("final_answer", text="Eighty degrees", n=3)], chunk=9)])
+    deltas = [delta for delta in await drained(model, 0) if isinstance(delta, ToolCallDelta)]
+    assert [(delta.index, delta.name) for delta in deltas] == [(0, "final_answer"), *[(0, "")] * 3]
+    assert "".join(delta.arguments for delta in deltas) == '{"text": "Eighty degrees", "n": 3}'
+    assert max(len(delta.arguments) for delta in deltas) == 9

@@ -29,7 +29,8 @@ class RemoteHandle(RunHandle[OutputT_co], Generic[OutputT_co]):
     ) -> AsyncGenerator[Event | Ephemeral, None]:
         """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
 
-        The stream goes on after lost connections and killed servers. Deltas are those from when it is connected.
+        The stream goes on after lost connections and killed servers. In the middle of an answer, all of
+        it so far comes first, as from a runner.
 
         Args:
             after: sequence number of the last event already seen.

@@ -131,16 +131,3 @@ def part_of(delta: Delta, *, text: str, at: int, tool: str) -> Delta:
     if origin is not None:
         part.origin = origin
     return part
-
-
-def cut_delta(delta: Delta, size: int) -> list[Delta]:
-    """Return a delta as several, each with a text of at most so many characters."""
-    if len(delta.text) <= size:
-        return [delta]
-    pieces: list[Delta] = []
-    for begin in range(0, len(delta.text), size):
-        name = delta.tool if begin == 0 else ""
-        piece = part_of(delta, text=delta.text[begin : begin + size], at=delta.at + begin, tool=name)
-        piece.tool_at = delta.tool_at if begin == 0 else delta.tool_at + len(delta.tool)
-        pieces.append(piece)
-    return pieces

@@ -27,7 +27,11 @@ def deltas_of(message: Message) -> list[ModelDelta]:
         elif isinstance(part, Reasoning):
             deltas.append(ReasoningDelta(part.text))
         elif isinstance(part, ToolCall):
-            arguments = json.dumps(part.arguments) if part.raw is None else part.raw
-            deltas.append(ToolCallDelta(index, part.name, arguments))
+            deltas.append(ToolCallDelta(index, part.name, arguments_text(part)))
             index += 1
     return deltas
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as a model writes them."""
+    return json.dumps(call.arguments) if call.raw is None else call.raw

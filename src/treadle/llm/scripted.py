@@ -27,7 +27,7 @@ from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WrongArguments
 from treadle.llm.arguments import parsed_call
 from treadle.llm.errors import kind_of_status
-from treadle.llm.recorded_answer import own_copy
+from treadle.llm.recorded_answer import arguments_text, own_copy
 
 CHUNK = 160
 """Characters of a streamed chunk, unless a turn sets another number."""
@@ -115,7 +115,7 @@ def turn(
         usage: tokens; by default 10 of input and one of output for each four characters.
         finish: why the answer ends; its calls count as truncated unless it is `stop` or `tool_calls`.
         delay: seconds before the first chunk.
-        chunk: characters of a streamed chunk, cut at spaces.
+        chunk: characters of a streamed chunk; text is cut at spaces.
         pause: seconds between two chunks.
     """
     parts: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
@@ -289,7 +289,10 @@ def _deltas(item: Turn) -> list[ModelDelta]:
         elif isinstance(part, Reasoning):
             deltas += map(ReasoningDelta, _chunks(part.text, item.chunk))
         elif isinstance(part, ToolCall):
-            deltas.append(ToolCallDelta(index, part.name, part.raw or ""))
+            written = arguments_text(part)
+            deltas.append(ToolCallDelta(index, part.name, written[: item.chunk]))
+            for begin in range(item.chunk, len(written), item.chunk):
+                deltas.append(ToolCallDelta(index, "", written[begin : begin + item.chunk]))
             index += 1
     return deltas
 

@@ -72,7 +72,8 @@ class RunHandle(Generic[OutputT_co]):
     ) -> AsyncGenerator[Event | Ephemeral, None]:
         """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
 
-        Deltas are those from now on, also if the first event is asked for later.
+        It takes part from now on, also if the first event is asked for later. In the middle of an answer, all of it so
+        far comes first, after the events: one `Delta` for each channel and call, with `at=0`.
 
         Args:
             after: sequence number of the last event already seen.

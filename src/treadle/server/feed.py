@@ -45,7 +45,7 @@ from contextlib import aclosing
 from typing import Final, Literal
 
 from treadle.core.data import frozen
-from treadle.core.deltas import DeltasSoFar, cut_delta, ended_by
+from treadle.core.deltas import DeltasSoFar, ended_by
 from treadle.core.events import (
     Delta,
     Ephemeral,
@@ -127,7 +127,7 @@ class Entry:
         self._frames: dict[int | None, bytes] = {}
 
     def frame(self, cut: int | None = None) -> bytes:
-        """Return the frame, with its id if it is stored."""
+        """Return the frame, with its id if it is stored; of a delta several, if its text is too long for one."""
         made = self._frames.get(cut)
         if made is None:
             made = event_frame(self.event, cut, self._hide)
@@ -171,8 +171,8 @@ class Feed:
         self._reading: dict[int, asyncio.Task[Page]] = {}
         self._joined: tuple[tuple[int, int, int | None, Part], bytes] | None = None
         self._answers = DeltasSoFar()
-        self._so_far: dict[int | None, Sequence[Entry]] = {}
-        """the entries of the answers so far, by the size from which texts are cut; emptied when there is more"""
+        self._so_far: Sequence[Entry] | None = None
+        """the entries of the answers so far; None if there is more"""
 
         self.audience = Audience()
         self._loop = asyncio.get_running_loop()
@@ -218,7 +218,7 @@ class Feed:
     def _add(self, item: Event | Ephemeral) -> None:
         if isinstance(item, TaskStood):
             if self.stood is None or (item.driven, item.live) != (self.stood.driven, self.stood.live):
-                self._so_far.clear()
+                self._so_far = None
                 self._answers.clear()  # of the driver before
             self.stood = item
             self._set_began()
@@ -247,19 +247,16 @@ class Feed:
             self._answers.forget_step(item.step)
         elif isinstance(item, (Event, ModelRestarted)) and (answer := ended_by(item)) is not None:
             self._answers.forget(answer)
-        self._so_far.clear()
+        self._so_far = None
 
-    def so_far(self, cut: int | None) -> Sequence[Entry]:
+    def so_far(self) -> Sequence[Entry]:
         """Return the answers that are being written, as one delta for each of their channels."""
-        entries = self._so_far.get(cut)
-        if entries is None:
-            hide = self._settings.hide()
+        if self._so_far is None:
             deltas = list(self._answers.deltas())
             for delta in deltas:
                 delta.after = self.newest
-            pieces = deltas if cut is None else [piece for each in deltas for piece in cut_delta(each, cut)]
-            entries = self._so_far[cut] = [Entry(delta, hide) for delta in pieces]
-        return entries
+            self._so_far = [Entry(delta, self._settings.hide()) for delta in deltas]
+        return self._so_far
 
     def _drop_older_half(self) -> None:
         gone = len(self._entries) // 2
@@ -412,7 +409,7 @@ class Reader:
         (entries, self._place), self._taken = taken, self._part
         if not entries and self._part == "other than deltas" and self._place == self.feed.end:
             self._part, self._taken = "all", "answers"
-            entries = self.feed.so_far(self.cut)
+            entries = self.feed.so_far()
         if entries:
             self.last = max(self.last, entries[-1].after)
         return entries

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote, unquote
 
-from treadle.core.events import Ephemeral, Event, UnknownEvent
+from treadle.core.events import Delta, Ephemeral, Event, UnknownEvent
 from treadle.core.messages import Json
 from treadle.core.wire import plain_wire, wire_bytes
 from treadle.errors import ConfigurationError
@@ -85,7 +85,7 @@ def event_document(event: Event | Ephemeral, cut: int | None, hide: Hide | None 
 
 
 def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | None = None) -> bytes:
-    """Return the frame of an event, without an id.
+    """Return the frame of an event, without an id; of a delta several, if its text is to be cut.
 
     Args:
         event: the event.
@@ -95,9 +95,28 @@ def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | N
     kind = event.tag if isinstance(event, UnknownEvent) else event.kind
     if not _PLAIN_KIND.fullmatch(kind):  # of a journal that others wrote: it must not break out of its line
         kind = UnknownEvent.kind
+    if cut is not None and isinstance(event, Delta):
+        pieces = _pieces(event_document(event, None, hide), cut)
+        return b"".join([b"event: delta\ndata: %b\n\n" % wire_bytes(piece) for piece in pieces])
     plain = cut is None and hide is None
     data = wire_bytes(event if plain else event_document(event, cut, hide))
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+
+def _pieces(document: Any, size: int) -> list[Json]:
+    """Return the document of a delta as several, each with a text of at most `size` characters."""
+    text: str = document["text"]
+    if len(text) <= size:
+        return [document]
+    at, tool, tool_at = document.get("at", 0), document.get("tool", ""), document.get("tool_at", 0)
+    rest = {**document, "tool": "", "tool_at": tool_at + len(tool)}
+    return [
+        {**document, "text": text[:size]},
+        *[
+            {**rest, "text": text[begin : begin + size], "at": at + begin}
+            for begin in range(size, len(text), size)
+        ],
+    ]
 
 
 def frame(kind: str, value: Any, hide: Hide | None = None) -> bytes:
