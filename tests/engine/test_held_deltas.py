@@ -1,21 +1,28 @@
 """What watchers are shown of answers that guardrails check: nothing that has not passed, in pieces or whole."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.runner.acts import until
 from treadle import (
     Agent,
     AskPerson,
     Deny,
     Guardrail,
     GuardrailRequest,
+    Message,
+    ModelAnswer,
+    ModelRequest,
     Rewrite,
     Runner,
     ScriptedModel,
+    Text,
+    TextDelta,
 )
 from treadle.events import Delta, ModelRestarted
 from treadle.llm.scripted import call, text, turn
@@ -136,6 +143,54 @@ async def test_answers_to_input_that_has_not_passed_are_not_shown() -> None:
     async with Runner("memory:") as runner, runner.run_stream(agent, "Go.") as stream:
         shown = [len(passed) async for event in stream if isinstance(event, Delta)]
     assert (set(shown), stream.result.final_text) == ({1}, "one two")
+
+
+async def test_a_watcher_that_joins_in_the_middle_of_a_checked_answer_gets_it_from_its_first_letter() -> None:
+    """Nothing was judged before: no watcher was there."""
+    agent = agent_of(
+        text("one two three four five six", chunk=4, pause=0.01),
+        guardrails=[Guardrail(clean, on="output", piece=4)],
+    )
+    async with Runner("memory:") as runner:
+        handle = await runner.start(agent, "Go.")
+        channel = runner._driver.owned.channels.of(handle.task_id)
+        await until(lambda: bool(channel.answers))
+        events = [event async for event in handle.events()]
+        result = await handle.result()
+    deltas = [event for event in events if isinstance(event, Delta)]
+    places = [0]
+    for delta in deltas:
+        places.append(places[-1] + len(delta.text))
+    assert [delta.at for delta in deltas] == places[:-1]
+    assert shown_text(events) == result.final_text == "one two three four five six"
+
+
+async def test_a_watcher_that_joins_while_the_input_is_checked_gets_the_answer_from_its_first_letter() -> (
+    None
+):
+    passes, written = asyncio.Event(), asyncio.Event()
+
+    async def late(request: GuardrailRequest) -> None:
+        await passes.wait()
+
+    class Dictated:
+        name = "test:dictated"
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+            yield TextDelta("one ")
+            written.set()
+            await passes.wait()
+            yield TextDelta("two")
+            yield ModelAnswer(Message("assistant", (Text("one two"),)))
+
+    agent = Agent(Dictated(), name="desk", guardrails=[Guardrail(late, on="input")])
+    async with Runner("memory:") as runner:
+        handle = await runner.start(agent, "Go.")
+        await asyncio.wait_for(written.wait(), 20)
+        watched = handle.events()
+        passes.set()
+        events = [event async for event in watched]
+    assert shown_text(events) == "one two"
 
 
 BAD = "!"
