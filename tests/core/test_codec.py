@@ -305,13 +305,30 @@ HOSTILE = [
     *[b"", b"[]", b"null", b'"x"', b"{}", b"\xff\xfe", b"[" * 100_000],
     *[record(version=version) for version in ("x", None, 0, -1, True, 1.5)],
     *[record(document) for document in (5, None, [], {"k": []}, {"k": "step_started"}, {"k": "x", "d": "1"})],
-    record({"k": "step_started", "step": "s1", "index": 1, "__class__": "os.system"}),
     record({"k": "input_received", "parts": [7]}),
     record({"k": "input_received", "parts": [{"p": []}]}),
     b'{"v":1,"t":0,"e":5}',
     b'{"v":1,"e":[]}',
     b'{"v":1,"t":0,"b":1,"e":[{"k":"x","y":{"$blob":[1]}}]}',
 ]
+
+
+def test_what_a_newer_version_may_have_added_to_a_known_kind_is_kept_and_written_again() -> None:
+    documents = [
+        {"k": "step_started", "step": "s1", "index": 1, "__class__": "os.system"},
+        {"k": "tool_ended", "step": "s1", "call": "c", "outcome": "partial"},
+    ]
+    data = record(*documents)
+    events = codec.decode(data, {}, 2)
+    assert [(type(event), event.data) for event in events if isinstance(event, e.UnknownEvent)] == [
+        (e.UnknownEvent, {name: value for name, value in document.items() if name != "k"})
+        for document in documents
+    ]
+    known = [event.known for event in events if isinstance(event, e.UnknownEvent)]
+    assert known == [e.StepStarted("s1", 1), e.ToolEnded("s1", "c", "partial")]  # type: ignore[arg-type]
+    assert [event.seq for event in known if event is not None] == [1, 2]
+    again, _ = codec.encode(events)
+    assert json.loads(again) == json.loads(data)
 
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))

@@ -97,16 +97,23 @@ class _Plan:
 
 
 @cache
-def _plan(cls: type) -> _Plan:
-    """Compile both directions of a class: a statement or two for each field."""
+def _plan(cls: type, lenient: bool = False) -> _Plan:
+    """Compile both directions of a class: a statement or two for each field.
+
+    A lenient one reads what a newer version may have written: fields that are not known are left out, and any text is
+    taken for one of several.
+    """
     hints = typing.get_type_hints(cls)
     namespace: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
     writing, reading, checks = ["def encode(made, document):"], ["def decode(document):"], list[str]()
+    if lenient:
+        namespace["_names"] = frozenset([item.name for item in fields(cls)])
+        reading.append(" for name in [name for name in document if name not in _names]: del document[name]")
     for item in fields(cls):
         name = item.name
         if cls in EVENTS.values() and name in ("seq", "time"):
             continue
-        write, read = _directions(hints[name])
+        write, read = _directions(hints[name], lenient)
         value = f"made.{name}"
         if write is not _same:
             namespace[f"_write_{name}"] = write
@@ -116,7 +123,7 @@ def _plan(cls: type) -> _Plan:
         if read is not _same:
             namespace[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
-        elif fits := _condition(hints[name], name, namespace):
+        elif fits := _condition(hints[name], name, namespace, lenient):
             namespace[f"_hint_{name}"] = hints[name]
             differs = f"value is not _default_{name} and " if f"_default_{name}" in namespace else ""
             checks.append(f" value = made.{name}")
@@ -126,16 +133,16 @@ def _plan(cls: type) -> _Plan:
     return _Plan(namespace["encode"], namespace["decode"])
 
 
-def _condition(hint: Any, name: str, namespace: dict[str, Any]) -> str:
+def _condition(hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False) -> str:
     """Return the condition under which a `value`, read as it was written, is of a type; empty if any value is."""
     origin = get_origin(hint)
     if hint is Any:
         return ""
     if origin in (Union, types.UnionType):
-        return " or ".join([f"({_condition(option, name, namespace)})" for option in get_args(hint)])
+        return " or ".join([f"({_condition(option, name, namespace, lenient)})" for option in get_args(hint)])
     if origin is Literal:
         namespace[f"_words_{name}"] = frozenset(get_args(hint))
-        return f"value in _words_{name}"
+        return "type(value) is str" if lenient else f"value in _words_{name}"
     if hint is type(None):
         return "value is None"
     if hint is int:
@@ -182,28 +189,28 @@ def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> str:
     return f"if {made} is not {default} and ({made} != {default} or type({made}) is not type({default})): "
 
 
-def _directions(hint: Any) -> tuple[_Step, _Step]:
+def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
     """Return how to write and read a value of a type that an event may hold."""
     origin = get_origin(hint)
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
         if all(option in PARTS.values() for option in options):
-            return encode_part, _part_of(hint)
+            return encode_part, _part_of(hint, lenient)
         if len(options) == 1:
-            encode, decode = _directions(options[0])
+            encode, decode = _directions(options[0], lenient)
             if encode is _same:
                 return _same, _same
             return (lambda v: None if v is None else encode(v)), (lambda v: None if v is None else decode(v))
         return _same, _same
     if origin is tuple:
-        encode, decode = _directions(options[0])
+        encode, decode = _directions(options[0], lenient)
         if encode is _same:
-            return list, _tuple_of(options[0])
+            return list, _tuple_of(options[0], lenient)
         return (lambda v: [encode(x) for x in v]), _tuple_read_by(decode)
     if hint is bytes:
         return _encode_bytes, _decode_bytes
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        plan = _plan(hint)
+        plan = _plan(hint, lenient)
         return (lambda v: plan.encode(v, {})), plan.decode
     if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
         return _same, _same
@@ -219,10 +226,10 @@ def _tuple_read_by(decode: _Step) -> _Step:
     return read
 
 
-def _tuple_of(hint: Any) -> _Step:
+def _tuple_of(hint: Any, lenient: bool = False) -> _Step:
     """Return how to read a list of values that are read as they were written."""
     namespace: dict[str, Any] = {}
-    condition = _condition(hint, "item", namespace)
+    condition = _condition(hint, "item", namespace, lenient)
     if not condition:
         return _tuple_read_by(_same)
     is_tuple_of: Callable[[Any], bool] = eval(f"lambda value: {condition}", namespace)  # noqa: S307  made of a type alone
@@ -235,14 +242,14 @@ def _tuple_of(hint: Any) -> _Step:
     return _tuple_read_by(item)
 
 
-def _part_of(hint: Any) -> _Step:
+def _part_of(hint: Any, lenient: bool = False) -> _Step:
     """Return how to read a message part of one of several kinds; text is among them everywhere."""
     kinds = frozenset(get_args(hint))
 
     def read(document: Any) -> Any:
         if type(document) is str:
             return Text(document)
-        part = decode_part(document)
+        part = decode_part(document, lenient)
         if type(part) not in kinds:
             raise UnreadableRecord(f"a {PART_TAGS[type(part)]} does not belong here")
         return part
@@ -263,8 +270,8 @@ def encode_part(part: Any) -> Any:
     return _plan(kind).encode(part, {"p": PART_TAGS[kind]})
 
 
-def decode_part(document: Any) -> Any:
-    """Return the message part that `encode_part` made into the data, which is used up."""
+def decode_part(document: Any, lenient: bool = False) -> Any:
+    """Return the message part that `encode_part` made into the data, which is used up; `lenient` as in `_plan`."""
     if isinstance(document, str):
         return Text(document)
     if type(document) is not dict:
@@ -272,7 +279,7 @@ def decode_part(document: Any) -> Any:
     cls = PARTS.get(cast("dict[str, Any]", document).pop("p", ""))
     if cls is None:
         return Text("", meta={"unknown_part": document})
-    return _plan(cls).decode(cast("dict[str, Any]", document))
+    return _plan(cls, lenient).decode(cast("dict[str, Any]", document))
 
 
 # ------------------------------------------------------------------------------------------- records
@@ -471,7 +478,13 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
             raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
         if "b" in record:
             documents = _put_back(documents, blobs)
-        return _numbered(documents, version, last_seq, _later(time, 0))
+        try:
+            return _numbered(documents, version, last_seq, _later(time, 0))
+        except _MisfitEvent:
+            documents = _parsed(data)["e"]  # reading has used them up
+            if "b" in record:
+                documents = _put_back(documents, blobs)
+            return _numbered(documents, version, last_seq, _later(time, 0), lenient=True)
     except UnreadableRecord:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
@@ -493,8 +506,17 @@ def _parsed(data: bytes) -> Any:
         return value
 
 
-def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> list[Event]:
-    """Return the events of a record's documents, each brought up to this version."""
+class _MisfitEvent(UnreadableRecord):
+    """A document of a known kind does not fit the kind: it may be one of a newer version."""
+
+
+def _numbered(
+    documents: list[Any], version: int, last_seq: int, time: int, *, lenient: bool = False
+) -> list[Event]:
+    """Return the events of a record's documents, each brought up to this version.
+
+    With `lenient`, an event that has more than this version knows of its kind is an `UnknownEvent` with what is known.
+    """
     for older in range(version, VERSION):
         documents = [UPCASTERS[older](document) for document in documents]
     seq = last_seq - len(documents)
@@ -507,12 +529,32 @@ def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> l
         inert = document.pop("i", 0) == 1
         read = _READERS.get(tag) or _reader(tag)
         try:
-            event: Event = UnknownEvent(tag, document, inert) if read is None else read(document)
+            event: Event = (
+                UnknownEvent(tag, document, inert)
+                if read is None
+                else _read_leniently(tag, document, inert)
+                if lenient
+                else read(document)
+            )
         except (TypeError, ValueError, AttributeError) as error:
-            raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
+            raise _MisfitEvent(f"a {tag} event cannot be read: {error}") from error
         event.seq, event.time = seq, time
+        if type(event) is UnknownEvent and event.known is not None:
+            event.known.seq, event.known.time = seq, time
         events.append(event)
     return events
+
+
+def _read_leniently(tag: str, document: dict[str, Any], inert: bool) -> Event:
+    """Return the event of a known kind; if it has more than is known of the kind, as an unknown one with that part."""
+    try:
+        return _READERS[tag](copied(document))
+    except (TypeError, ValueError, AttributeError) as error:
+        try:
+            known = _plan(EVENTS[tag], True).decode(copied(document))
+        except (TypeError, ValueError, AttributeError):
+            raise error from None
+    return UnknownEvent(tag, document, inert, known=known)
 
 
 _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {}

@@ -100,6 +100,14 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
         _RULES[kind](state, event)
 
 
+def _change(state: TaskState, event: e.Event) -> None:
+    """Change the state by what is known of an event."""
+    if state.graph is not None and (rule := schedule.RULES.get(type(event))) is not None:
+        rule(state, state.graph, event)
+    else:
+        _RULES[type(event)](state, event)
+
+
 def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskState:
     """Apply events in order and return the state."""
     for event in events:
@@ -886,6 +894,8 @@ def _illegal(state: TaskState, event: Any, status: str) -> IllegalEvent:
 def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:
     if state.unknown is None and not event.inert:
         state.unknown = event
+    if event.known is not None:
+        _change(state, event.known)
 
 
 def _undone(state: TaskState, call_id: str) -> CallState:

@@ -128,6 +128,8 @@ def check_known(state: TaskState) -> None:
     unknown = state.unknown
     if unknown is not None:
         why = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"
+        if unknown.known is not None:
+            why = f"event {unknown.seq}, of the kind {unknown.tag!r}, has fields or values that are not known here"
         check_format(state.task_id, unknown.format, why)
 
 

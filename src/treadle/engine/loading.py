@@ -21,16 +21,21 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     Raises:
         JournalCorrupt: the event cannot follow those before it, or the options in it are none.
     """
-    if (state.seq == 0) is not (type(event) is e.TaskCreated):
+    known = e.known_part(event)
+    if (state.seq == 0) is not (type(known) is e.TaskCreated):
         message = (
             f"task {state.task_id}, event {event.seq}: a journal begins with task_created, and has no other"
         )
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
-    if type(event) is e.TaskEnded and state.in_flight():
+    if type(known) is e.TaskEnded and state.in_flight():
         message = f"task {state.task_id}, event {event.seq}: it ended while a call was under way"
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
     apply_stored(state, event, epoch)
-    if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)) and event.options:
+    if (
+        known is event
+        and isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged))
+        and event.options
+    ):
         _check_options(state.task_id, event, event.options)
 
 

@@ -7,6 +7,7 @@ events: they tell watchers what is being written just now and are never journall
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TypeAlias, get_args
 
 from treadle.core.data import mutable
@@ -240,14 +241,17 @@ __all__ = [
     "VersionChanged",
     "WorkerFailed",
     "explain_names",
+    "known_part",
 ]
 
 
 @mutable
 class UnknownEvent(Event):
-    """An event of a kind that this version does not know, kept as inert data.
+    """An event that this version does not know, kept as inert data: of an unknown kind, or with unknown content.
 
     A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
+    `known` is what this version knows of an event of a known kind that has further fields, or other values. Views go by
+    it, and `data` keeps all.
     """
 
     says = "an event of the unknown kind {it.tag}"
@@ -255,11 +259,17 @@ class UnknownEvent(Event):
     tag: str
     data: Json
     inert: bool = False
+    known: Event | None = field(default=None, repr=False, compare=False, kw_only=True)
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: one that this version does not, unless the event is inert."""
         return 1 if self.inert else JOURNAL_FORMAT + 1
+
+
+def known_part(event: Event) -> Event:
+    """Return what this version knows of an event: the event itself, unless it has unknown fields or values."""
+    return event if type(event) is not UnknownEvent or event.known is None else event.known
 
 
 TaskEvent: TypeAlias = (

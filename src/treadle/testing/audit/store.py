@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from treadle.core.data import mutable
+from treadle.core.events import known_part
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Message
 from treadle.core.state import TaskState
@@ -184,7 +185,10 @@ async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
 
 async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) -> JournalOf:
     journal = JournalOf(
-        row.task_id, [*events_with_epochs(row.task_id, records)], parent=row.base, shared=row.base_seq
+        row.task_id,
+        [(epoch, known_part(event)) for epoch, event in events_with_epochs(row.task_id, records)],
+        parent=row.base,
+        shared=row.base_seq,
     )
     thread, base = began_with(journal.events)
     if base:
