@@ -4,16 +4,30 @@ import asyncio
 import copy
 import logging
 import pickle
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
-from treadle import Agent, FailurePolicy, Node, Pipeline, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle import (
+    Agent,
+    FailurePolicy,
+    Handoff,
+    Node,
+    Pipeline,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolContext,
+    tool,
+)
 from treadle.engine import user_errors
 from treadle.engine.user_errors import cause_of, kept
 from treadle.errors import ContextFailed, StepFailed, StoredTraceback, TaskFailed, ToolError
 from treadle.llm.scripted import call
+from treadle.tools import Subprocess
 
 pytestmark = pytest.mark.anyio
 
@@ -232,3 +246,54 @@ async def test_a_reconciliation_that_raises_tells_where(tmp_path: Path) -> None:
     assert unresolved.error is not None
     assert unresolved.error.message == "reconcile= of pay failed: the tool raised Left: no ledger"
     assert "in reconciled" in unresolved.error.traceback
+
+
+async def test_a_filter_of_a_handoff_tells_where_it_raised() -> None:
+    def seen(messages: Any) -> Any:
+        raise LookupError("no such message")
+
+    helper = Agent(ScriptedModel(["Done."]), name="helper")
+    desk = Agent(
+        ScriptedModel([call("transfer_to_helper")]), name="desk", handoffs=[Handoff(helper, filter=seen)]
+    )
+    async with Runner("memory:") as runner:
+        result = await runner.run(desk, "go")
+    assert result.error is not None
+    assert result.state == "failed"
+    assert "in seen" in result.error.traceback
+
+
+@tool(read_only=True, host=Subprocess())
+def hosted(name: str) -> str:
+    """Look in a process of its own."""
+    return {"tea": "green"}[name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes of tools are for Linux")
+async def test_a_tool_in_a_process_of_its_own_tells_where_it_raised(caplog: Any) -> None:
+    agent = agent_of(hosted, name="cake")
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "go", options=STRICT)
+    assert result.error is not None
+    assert "in hosted" in result.error.traceback, result.error
+    assert "/src/treadle/" not in result.error.traceback
+    assert isinstance(cause_of(result.error), StoredTraceback)
+    assert "in hosted" in caplog.text
+
+
+def dated(value: str) -> str:
+    return {"2026": "now"}[value]
+
+
+async def test_a_validator_of_arguments_that_raises_tells_where() -> None:
+    @tool(read_only=True)
+    def book(day: Annotated[str, AfterValidator(dated)]) -> str:
+        """Book a day."""
+        return day
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(book, day="1999"), "go")
+    (execution,) = result.tool_executions
+    assert execution.error is not None
+    assert (result.state, execution.outcome) == ("completed", "invalid")
+    assert "in dated" in execution.error.traceback

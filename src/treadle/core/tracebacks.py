@@ -11,12 +11,12 @@ An error that none but Treadle's own frames raised has no traceback here: its te
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from os import sep
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from treadle.core.observation import bounded, scrubbed
 
@@ -53,16 +53,21 @@ class UserError(NamedTuple):
 
 
 def user_error(error: BaseException) -> UserError | None:
-    """Return the error of the user's code that an error is or stands for; None if no code of the user raised it."""
+    """Return the error of the user's code that an error is, or was made of; None if no code of the user raised it."""
     while isinstance(error, StandsForCause) and error.__cause__ is not None:
         error = error.__cause__
     elsewhere = error.__cause__
     if isinstance(elsewhere, RaisedElsewhere):
         return UserError(elsewhere, _bounded(elsewhere.pieces))
+    if not _is_raised_outside(error):
+        cause = error.__cause__
+        while cause is not None and not any(map(_is_users, _files_of(cause))):
+            cause = cause.__cause__
+        if cause is None:
+            return None
+        error = cause
     _leave_out_ours(error)
     trace = TracebackException.from_exception(error, compact=True)
-    if not _frames(trace) and not any(_frames(inner) for inner in trace.exceptions or ()):
-        return None
     _strip(trace)
     return UserError(error, _bounded(list(trace.format())))
 
@@ -82,6 +87,28 @@ def traceback_text(pieces: Iterable[str]) -> str:
 
 def _bounded(pieces: Sequence[str]) -> list[str]:
     return [bounded(scrubbed(piece), _SEARCHED * _PIECE_CHARS) for piece in pieces[-_MOST_PIECES:]]
+
+
+def _is_raised_outside(error: BaseException) -> bool:
+    """Whether a frame of an error, or of an error of its group, is none of Treadle's."""
+    if any(not name.startswith(_folders().ours) for name in _files_of(error)):
+        return True
+    return isinstance(error, BaseExceptionGroup) and any(
+        map(_is_raised_outside, cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    )
+
+
+def _files_of(error: BaseException) -> Iterator[str]:
+    """Yield the file of each frame of an error."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+
+
+def _is_users(name: str) -> bool:
+    folders = _folders()
+    return not name.startswith((folders.ours, *folders.installed)) and not _is_standard(name)
 
 
 def _leave_out_ours(error: BaseException) -> None:

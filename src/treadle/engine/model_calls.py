@@ -291,7 +291,10 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         text = str(error)
         if context.vault.hide_in is not None:
             text = context.vault.known.hide(text, deep=True)
-        failure = e.Failure("model", error.kind, text, None, error.status, error.retry_after, asked)
+        traceback = self.traceback_of(error)  # such as of a filter of the user
+        failure = e.Failure(
+            "model", error.kind, text, None, error.status, error.retry_after, asked, traceback=traceback
+        )
         also = paid(context.price, error.also, request) if error.also and request is not None else ()
         failed = e.ModelFailed(
             self.effect.step.id, failure, self.effect.call.id, None, error.model, error.route, also=also

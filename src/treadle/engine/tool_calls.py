@@ -22,7 +22,7 @@ from treadle.core.ids import base_call_id
 from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import Content, File, Image, Json, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
-from treadle.core.observation import as_text, error_text, not_offered_text, unknown_tool_text
+from treadle.core.observation import as_text, not_offered_text, unknown_tool_text
 from treadle.core.permits import digest_of
 from treadle.core.questions import AwaitingAnswer
 from treadle.core.state import TaskState
@@ -464,7 +464,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     """Return the arguments of a call as its tool wants them; None when they are invalid, and the call has ended."""
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
     tool = tools.get(call.name)
-    is_tools = False
+    is_tools, raised = False, None
     if call.problem is not None and call.problem.startswith(SURPLUS):
         text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     elif call.problem is not None and dialect is not None:
@@ -481,13 +481,23 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
             # A tool may change its arguments; the journal keeps what the model asked for.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
-            text, is_tools = f"{not_begun(call)}: {error}", error.is_tools
-        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
-            text, is_tools = (
-                f"{not_begun(call)}: its arguments could not be checked: {error_text(error)}",
+            text, is_tools, raised = f"{not_begun(call)}: {error}", error.is_tools, error
+        except BaseException as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
+            why = context.vault.error_text(error)
+            text, is_tools, raised = (
+                f"{not_begun(call)}: its arguments could not be checked: {why}",
                 True,
+                error,
             )
-    end = withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id))
+    traceback = ""
+    if raised is not None:
+        from treadle.engine.user_errors import kept
+
+        function = f"the check of the arguments of {call.name}"
+        traceback = kept(
+            raised, context.state, context.vault, function=function, step=call.step, call=call.id
+        )
+    end = withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id, traceback=traceback))
     if is_tools and tool is not None:
         end.label = tool.spec.label or Label(f"tool:{call.name}", "untrusted")
     elif tool is not None and tool.spec.defined_by:  # the message may quote its schema
