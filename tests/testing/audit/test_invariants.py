@@ -30,6 +30,7 @@ from treadle.testing.ledger import Ledger, LedgerLine
 
 STARTED = LedgerEntry("s1-0", "t/s1-0", "write", "start", "t", 1, "100", 50)
 ASKED = Message("assistant", (ToolCall("s1-0", "save", {}),))
+TRACE = "Traceback (most recent call last):\n  File 'shop.py', line 3, in price\nKeyError: 'tea'"
 Case = tuple[Sequence[tuple[int, e.Event]], Evidence]
 
 
@@ -211,6 +212,20 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
         "well_formed",
         0,
         seen(requests={"t": [[user("go"), ASKED, user("and?")]]}),
+    ),
+    "a model is sent a traceback": (
+        "I5",
+        "tracebacks",
+        6,
+        with_events(
+            lambda events: events.__setitem__(
+                5,
+                e.ToolEnded(
+                    "s1", "s1-0", "error", error=e.Failure("tool", "error", "lost", "s1-0", traceback=TRACE)
+                ),
+            ),
+            requests={"t": [[user(f"it said {TRACE}")]]},
+        ),
     ),
     "an epoch falls": ("I6", "epochs_grow", 3, (under(2, 2, 1), Evidence())),
     "two processes write under one epoch": (

@@ -63,6 +63,7 @@ Invariant = Literal[
     "children",
     "threads",
     "labels",
+    "tracebacks",
 ]
 """The name of a check; `NUMBERS` maps it to its numbered invariant."""
 
@@ -84,6 +85,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "offers_stay": "I4",
     "handed_over": "I4",
     "well_formed": "I5",
+    "tracebacks": "I5",
     "epochs_grow": "I6",
     "one_writer": "I6",
     "stopped": "I7",

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.messages import Message
+from treadle.core.wire import to_wire
 from treadle.ports import Record, TaskRow
 from treadle.testing.audit.events import LedgerEntry, Violation
 
@@ -138,6 +140,22 @@ def unchanged(before: Kept, after: Kept, touched: Iterable[str]) -> Iterator[Vio
         if task not in may_change and (new_row.head, new_row.state) != (row.head, row.state):
             text = f"it was {row.state} at event {row.head} and is {new_row.state} at {new_row.head}"
             yield Violation("untouched", task, row.head, text)
+
+
+def tracebacks_in(
+    task: str, events: Sequence[e.Event], requests: Iterable[Sequence[Message]]
+) -> Iterator[Violation]:
+    """No model was sent a traceback that the journal keeps for people, whole or without its first line."""
+    kept = dict[str, int]()
+    for event in events:
+        error: e.Failure | None = getattr(event, "error", None)
+        text: str = error.traceback if type(error) is e.Failure else getattr(event, "traceback", "")
+        if text:
+            kept.setdefault(text.partition("\n")[2] or text, event.seq)
+    sent = json.dumps(to_wire([list(request) for request in requests])) if kept else ""
+    for text, seq in kept.items():
+        if json.dumps(text)[1:-1] in sent:
+            yield Violation("tracebacks", task, seq, "a model was sent the traceback of this event")
 
 
 def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> Iterator[Violation]:

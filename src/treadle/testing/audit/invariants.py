@@ -47,7 +47,7 @@ RULES: Final = (
         "what was acknowledged is in the journal, and what was written never changes",
         "acknowledged, before",
     ),
-    Rule("I5", "every history a model was sent is well-formed", "requests"),
+    Rule("I5", "every history a model was sent is well-formed, and has no traceback", "requests"),
     Rule("I6", "epochs never fall, and each has one writer", "ledger"),
     Rule(
         "I7",

@@ -56,6 +56,7 @@ from treadle.testing.audit.external_evidence import (
     secrets_in,
     stopped_for_good,
     stream,
+    tracebacks_in,
     unchanged,
 )
 from treadle.testing.audit.folds import JournalOf, fork_equals_parent, prefixes, refold
@@ -157,8 +158,10 @@ def audit(
     ]
     if evidence.ended:
         violations += ended(task, events)
-    for request in evidence.requests.get(task, ()):
+    requests = list(evidence.requests.get(task, ()))
+    for request in requests:
         violations += well_formed(task, request, request=True)
+    violations += tracebacks_in(task, events, requests)
     if live is not None:
         violations += refold(journal, live)
     if parent is not None:
