@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,16 @@ def test_each_command_is_one_of_treadle_with_options_that_it_has(arguments: list
     group: Any = typer.main.get_command(app())
     command = group.commands[arguments[0]]
     assert command.make_context(arguments[0], list(arguments[1:])).params  # raises for what it does not know
+
+
+def test_the_image_was_built_of_packages_without_hashes():
+    text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
+    commands = [command.strip() for command in re.findall(r"^RUN (.*)$", text, re.MULTILINE)[0].split("&&")]
+    installing = [command for command in commands if "install" in command or "uv " in command]
+    pinned = next(command for command in installing if command.startswith("pip install"))
+    assert "--require-hashes -r /opt/treadle/build-requirements.txt" in pinned
+    assert [command for command in installing if command != pinned and " --locked " not in command] == []
+    named = set(re.findall(r"--extra (\S+)", text))
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert named <= project["optional-dependencies"].keys()
+    assert named == {"server", "postgres", "openai"}
