@@ -242,7 +242,7 @@ class TaskFinished(TaskStateError):
 
 
 class TaskUnfinished(TaskStateError):
-    """The task has not answered yet, so it has nothing to finalize."""
+    """The task has not answered yet, so it has no answer, and nothing to finalize."""
 
 
 class TaskParked(TaskStateError):

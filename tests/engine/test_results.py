@@ -1,7 +1,10 @@
 """Results and steps as callers see them."""
 
 import asyncio
+import json
+import re
 import time
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,8 @@ from tests.runner.cases import (
     sayer,
     step_to_answer,
 )
-from treadle import Agent, FailurePolicy, Runner, RunOptions, ScriptedModel
+from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle.errors import TaskEndedBadly, TaskFailed, TaskUnfinished
 from treadle.llm.scripted import call, fail, text
 
 pytestmark = pytest.mark.anyio
@@ -95,9 +99,75 @@ async def test_a_running_task_that_no_process_drives_is_between_steps(runner: Ru
         (await runner.list_tasks()).items[0],
     ):
         assert (view.state, view.driven, view.state_text) == ("running", False, "between steps")
-    assert str(await runner.result(task)) == "between steps"
+    assert str(await runner.result(task)) == "between steps. Next: `resume` or `run_step` goes on"
     result = await runner.resume(task, agent=gate_agent(gate))
     assert (result.state, result.driven, result.state_text) == ("completed", False, "completed")
+
+
+@tool(needs_approval=True)
+def pay(cents: int) -> str:
+    """Pay an amount."""
+    return "paid"
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "printed"),
+    [
+        (
+            [call("pay", cents=1)],
+            RunOptions(),
+            "waiting: pay waits for an approval: its tool asks for it. Next: `approve` or `deny` decides it",
+        ),
+        (
+            [call("add", a=1, b=2)],
+            RunOptions(break_on=[Breakpoint(tool="add")]),
+            "paused: before the tool add. Next: `resume` goes on",
+        ),
+        (
+            [call("add", a=1, b=2), call("add", a=1, b=3)],
+            RunOptions(limits=Limits(steps=1), on_limit="pause"),
+            "paused: limit reached: steps. Next: `resume` goes on",
+        ),
+        (
+            [call("add", a=1, b=2), call("add", a=1, b=3)],
+            RunOptions(limits=Limits(steps=1)),
+            "degraded: limit reached: steps. Next: `fork` or `undo_step` tries again, with other limits",
+        ),
+        ([fail(400, message="no such model")], RunOptions(), "failed: no such model"),
+        (["Done."], RunOptions(), "Done."),
+    ],
+)
+async def test_a_result_without_an_answer_is_printed_with_its_reason_and_the_next_verb(
+    runner: Runner, script: Any, options: RunOptions, printed: str
+) -> None:
+    result = await runner.run(Agent(ScriptedModel(script), tools=[pay, add]), "Go.", options=options)
+    assert str(result) == printed
+    if result.final_text:
+        assert result.answer == printed
+    else:
+        with pytest.raises((TaskEndedBadly, TaskUnfinished), match=re.escape(printed)) as raised:
+            _ = result.answer
+        assert type(raised.value) is {"failed": TaskFailed, "degraded": TaskEndedBadly}.get(
+            result.state, TaskUnfinished
+        )
+
+
+async def test_a_paused_task_is_printed_with_the_reason_that_a_person_gave(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    handle = await runner.start(gate_agent(gate), "go")
+    await gate.entered.wait()
+    pausing = asyncio.ensure_future(handle.pause(reason="lunch"))
+    gate.let_go.set()
+    result = await pausing
+    assert (str(result), result.stop_reason) == ("paused: lunch. Next: `resume` goes on", "lunch")
+    assert str(await runner.resume(handle.task_id)) == "The end."
+
+
+@pytest.mark.parametrize("falsy", [0, False, None, []])
+async def test_a_falsy_answer_is_an_answer(runner: Runner, falsy: Any) -> None:
+    agent = Agent(ScriptedModel([json.dumps({"answer": falsy})]), output_type=int | bool | list[int] | None)
+    agent = agent.replace(output_mode="native")
+    assert (await runner.run(agent, "Go.")).answer == falsy
 
 
 async def test_a_result_and_its_steps_have_times(runner: Runner) -> None:

@@ -295,6 +295,7 @@ async def results(runner: Runner) -> None:
     result = await runner.run(typed, "Go.", context=Customer("Ada"), options=RunOptions(break_on=()))
     assert_type(result, RunResult[Invoice])
     assert_type(result.final_text, str)
+    assert_type(result.answer, Invoice)
     assert_type(result.output, Invoice | None)
     if result.output is not None:
         assert_type(result.output.number, int)

@@ -27,7 +27,14 @@ from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.engine.caller_tools import names_of
 from treadle.engine.user_errors import cause_of
-from treadle.errors import GuardrailStopped, TaskCancelled, TaskFailed, TaskInterrupted
+from treadle.errors import (
+    GuardrailStopped,
+    TaskCancelled,
+    TaskEndedBadly,
+    TaskFailed,
+    TaskInterrupted,
+    TaskUnfinished,
+)
 from treadle.policy.budget import own_spending
 from treadle.ports import BETWEEN_STEPS, Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 
@@ -746,7 +753,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
     was driven, over all its attempts. `extra_state` is the JSON object kept with the task, as its calls left it; None
     if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
     `untrusted` holds the origins of the untrusted content that the task has read, or that led to it, such as
-    `tool:read_mail`: the first sixteen. It is empty if there was none.
+    `tool:read_mail`: the first sixteen. It is empty if there was none. `stop_reason` says why the task was paused or
+    interrupted, if a reason is known.
     """
 
     task_id: str
@@ -773,6 +781,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     extra_state: Json = None
     agent: str = ""
     untrusted: tuple[str, ...] = ()
+    stop_reason: str = ""
 
     @property
     def state_text(self) -> str:
@@ -782,7 +791,42 @@ class RunResult(Displayed, Generic[OutputT_co]):
     def __str__(self) -> str:
         if self.final_text:
             return self.final_text
-        return f"{self.state}: {self.error.message}" if self.error is not None else self.state_text
+        reason, verbs = self._reason(), self._next_verbs()
+        text = f"{self.state_text}: {reason}" if reason else self.state_text
+        return f"{text}. Next: {verbs}" if verbs else text
+
+    def _reason(self) -> str:
+        """Return why there is no answer; empty if no reason is known."""
+        if self.error is not None:
+            return self.error.message
+        return "; ".join([item.text for item in self.pending] or self.degraded_reasons) or self.stop_reason
+
+    def _next_verbs(self) -> str:
+        """Return the verbs that go on with a task without an answer; empty if none does."""
+        if self.error is not None:
+            return ""
+        if self.driven:
+            return "wait: a driver process works on it"
+        if self.state == "waiting":
+            return " or ".join(dict.fromkeys(_DECIDING_VERBS[item.kind] for item in self.pending))
+        return _NEXT_VERBS.get(self.state, "")
+
+    @property
+    def answer(self) -> OutputT_co:
+        """The answer of the task, of its output type.
+
+        Raises:
+            TaskEndedBadly: the task ended without an answer: a `TaskFailed`, `TaskCancelled` or `TaskInterrupted`, as
+                `raise_for_state` raises it.
+            TaskUnfinished: the task has not answered yet; the message says what it waits for.
+        """
+        self.raise_for_state()
+        if self.state in ("completed", "answered") or (self.state == "degraded" and self.final_text):
+            return cast("OutputT_co", self.output)
+        text = f"task {self.task_id} has no answer: it is {self}"
+        if self.state == "degraded":
+            raise TaskEndedBadly(text, self)
+        raise TaskUnfinished(text, task_id=self.task_id, state=self.state)
 
     def raise_for_state(self) -> RunResult[OutputT_co]:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it.
@@ -822,6 +866,29 @@ class RunResult(Displayed, Generic[OutputT_co]):
                 ("artifacts", [artifact.name for artifact in self.artifacts]),
             ),
         )
+
+
+_NEXT_VERBS: Final = {
+    "created": "`resume` begins it",
+    "running": "`resume` or `run_step` goes on",
+    "paused": "`resume` goes on",
+    "interrupted": "`resume` goes on",
+    "answered": "`resume` ends it",
+    "degraded": "`fork` or `undo_step` tries again, with other limits",
+}
+"""The verbs that go on with a task without an answer, by its state."""
+
+_DECIDING_VERBS: Final = {
+    "approval": "`approve` or `deny` decides it",
+    "question": "`answer` answers it",
+    "settlement": "`settle` says what happened",
+    "timer": "`resume` goes on then",
+    "subagent": "decide what the subagent waits for, `list_pending` shows it",
+    "request": "`resume` lets the request go out, `cancel` does not",
+    "background": "`complete` or `fail` brings the result",
+    "call": "`complete` or `fail` brings the result",
+}
+"""The verbs that decide what a task waits for, by the kind of `Pending`."""
 
 
 class StepOutputs(Displayed, tuple[TaskStepOutput[OutputT_co], ...], Generic[OutputT_co]):
@@ -1427,7 +1494,15 @@ def run_result(
         state_value(state) if state.extra_state is not None else None,
         state.agent,
         origins.of_task(state),
+        _stop_reason(state, word),
     )
+
+
+def _stop_reason(state: TaskState, word: StateWord) -> str:
+    """Return why a task was paused or interrupted; empty if it was not, or no reason is known."""
+    if word not in ("paused", "interrupted"):
+        return ""
+    return state.stop_reason or state.limit_detail or ""
 
 
 def _started_at(state: TaskState, steps: Iterable[StepState]) -> int | None:
