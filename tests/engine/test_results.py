@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent
+from tests.runner.acts import Gate, gate_agent, happened
 from tests.runner.cases import (
     Ledger,
     add,
@@ -157,6 +157,7 @@ async def test_a_paused_task_is_printed_with_the_reason_that_a_person_gave(runne
     handle = await runner.start(gate_agent(gate), "go")
     await gate.entered.wait()
     pausing = asyncio.ensure_future(handle.pause(reason="lunch"))
+    await happened(handle, "pause_requested")
     gate.let_go.set()
     result = await pausing
     assert (str(result), result.stop_reason) == ("paused: lunch. Next: `resume` goes on", "lunch")
