@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from tests.docs.public_names import public_names, undescribed
+from tests.docs.search import lost
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "dist" / "site"
@@ -95,6 +96,6 @@ def problems(site: Path = SITE) -> Iterator[str]:
 
 if __name__ == "__main__":
     build()
-    found = list(problems())
+    found = [*problems(), *lost(SITE)]
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(1 if found else 0)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File, Files
 
+from tests.docs.search import WORDS
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
@@ -33,6 +35,7 @@ def pages_outside_of_docs() -> dict[str, Path]:
     return {
         **{f"examples/{path.stem}.md": path for path in examples},
         **{f"project/{path.stem.lower()}.md": path for path in project},
+        "project/license.md": ROOT / "LICENSE",
     }
 
 
@@ -70,6 +73,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = path.read_text(encoding="utf-8")
         is_code = path.suffix == ".py"
         page = page_of_example(text, f"examples/{path.name}") if is_code else text
+        page = (
+            page
+            if path.suffix
+            else f"# License\n\nTreadle is licensed under Apache-2.0.\n\n```text\n{text}```\n"
+        )
         files.append(File.generated(config, uri, content=page))
     files.append(File.generated(config, "decisions/index.md", content=list_of_decisions()))
     return files
@@ -80,6 +88,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     if uri in pages_outside_of_docs() or uri.startswith("decisions/"):
         page.meta["search"] = {"boost": 0.2}  # the guide and the reference come first
+    if uri in WORDS:
+        page.meta["tags"] = WORDS[uri]
     source = pages_outside_of_docs().get(uri, DOCS / uri)
     titled = WRITTEN.sub(r'\1```\3 title="\2"', markdown)
     parts: list[str] = []

@@ -1,0 +1,123 @@
+"""What people search for on the site, which page they should find, and the words that lead there.
+
+`WORDS` are further words of a page, of those who know other libraries: the site's search finds a page by them (see
+`site_hooks`). `QUERIES` are what people type, with the page that has to be among the first three.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+WORDS = {
+    "guide/approvals.md": ["human in the loop", "approval", "HITL", "permission", "confirm"],
+    "guide/questions.md": ["human in the loop", "ask a person", "elicitation"],
+    "guide/teams.md": ["handoff", "handoffs", "swarm", "multi-agent"],
+    "guide/agents-and-tools.md": [
+        "structured output",
+        "structured outputs",
+        "output_type",
+        "system prompt",
+        "instructions",
+        "deps",
+        "ModelRetry",
+        "dependency injection",
+    ],
+    "guide/first-run.md": ["install", "quickstart", "run_sync", "Windows", "getting started"],
+    "guide/upgrading.md": ["upgrade", "migration", "version", "compatibility", "Windows", "macOS"],
+    "guide/model-layers.md": ["rate limit", "retry", "fallback", "cache"],
+    "guide/limits-and-failures.md": [
+        "cost",
+        "budget",
+        "token usage",
+        "timeouts",
+        "timeout",
+        "retry",
+        "tokens",
+    ],
+    "guide/threads.md": [
+        "memory",
+        "conversation history",
+        "session",
+        "thread_id",
+        "chat history",
+        "checkpointer",
+    ],
+    "how-to/retrieval.md": ["vector store", "embeddings", "RAG", "vector database"],
+    "guide/events.md": ["streaming", "SSE", "stream", "server-sent events"],
+    "guide/serving.md": ["SSE", "HTTP API", "REST", "serve"],
+    "how-to/web-app.md": ["FastAPI", "streaming", "web app"],
+    "how-to/langfuse.md": ["Langfuse", "tracing", "observability", "Logfire"],
+    "guide/telemetry.md": ["logging", "OpenTelemetry", "observability", "token usage", "callbacks"],
+    "guide/deployment.md": ["docker", "deploy", "container", "kubernetes", "production"],
+    "how-to/long-jobs.md": ["cron", "schedule", "scheduler", "periodic"],
+    "how-to/reminders.md": ["reminder", "timer", "delay", "schedule"],
+    "guide/untrusted-content.md": ["prompt injection", "injection", "jailbreak"],
+    "project/security.md": ["security", "vulnerability"],
+    "guide/secrets.md": ["security", "API key", "credentials"],
+    "project/license.md": ["license", "licence", "Apache"],
+    "how-to/evaluate.md": ["evaluation", "evals", "evaluate"],
+    "guide/drivers.md": ["celery", "worker", "queue", "temporal"],
+    "guide/without-asyncio.md": ["run_sync", "sync", "synchronous"],
+    "coming-from/pydantic-ai.md": ["Pydantic AI", "pydantic", "ModelRetry", "deps", "output_type"],
+    "coming-from/langgraph.md": ["LangGraph", "LangChain", "thread_id", "checkpointer"],
+}
+"""Words by page."""
+
+QUERIES = {
+    "approval": "guide/approvals",
+    "handoff": "guide/teams",
+    "human in the loop": "guide/approvals",
+    "structured output": "guide/agents-and-tools",
+    "structured outputs": "guide/agents-and-tools",
+    "system prompt": "guide/agents-and-tools",
+    "deps": "coming-from/pydantic-ai",
+    "rate limit": "guide/model-layers",
+    "memory": "guide/threads",
+    "vector store": "how-to/retrieval",
+    "streaming": "guide/events",
+    "SSE": "guide/serving",
+    "FastAPI": "how-to/web-app",
+    "retry": "guide/model-layers",
+    "cost": "guide/limits-and-failures",
+    "Langfuse": "how-to/langfuse",
+    "docker": "guide/deployment",
+    "cron": "how-to/long-jobs",
+    "schedule": "how-to/long-jobs",
+    "reminder": "how-to/reminders",
+    "conversation history": "guide/threads",
+    "session": "guide/threads",
+    "prompt injection": "guide/untrusted-content",
+    "upgrade": "guide/upgrading",
+    "migration": "guide/upgrading",
+    "version": "guide/upgrading",
+    "security": "project/security",
+    "license": "project/license",
+    "Windows": "guide/upgrading",
+    "embeddings": "how-to/retrieval",
+    "evaluation": "how-to/evaluate",
+    "logging": "guide/telemetry",
+    "ModelRetry": "coming-from/pydantic-ai",
+    "output_type": "guide/agents-and-tools",
+    "run_sync": "guide/without-asyncio",
+    "thread_id": "guide/threads",
+    "deploy": "guide/deployment",
+    "celery": "guide/drivers",
+    "timeouts": "guide/limits-and-failures",
+    "token usage": "guide/limits-and-failures",
+}
+"""The page that each query has to find."""
+
+
+def lost(site: Path) -> Iterator[str]:
+    """Yield the queries that do not find their page, by the search of the built site; none without Node."""
+    if (node := shutil.which("node")) is None:
+        return
+    script = Path(__file__).with_name("search.js")
+    answer = subprocess.run([node, script, site, *QUERIES], check=True, capture_output=True, text=True).stdout
+    for (query, page), found in zip(QUERIES.items(), json.loads(answer), strict=True):
+        if f"{page}.html" not in found[:3]:
+            yield f"search: {query!r} finds {', '.join(found[:3]) or 'nothing'}, and not {page}.html"
