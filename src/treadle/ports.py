@@ -5,6 +5,7 @@ This module holds no behaviour. An adapter of a port passes that port's conforma
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
@@ -1028,6 +1029,7 @@ class JournalReader(Protocol):
     of one, which takes these names away again. The names of the tenant "" have nothing before them.
     """
 
+    @abstractmethod
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`, in order, with blobs.
 
@@ -1037,6 +1039,7 @@ class JournalReader(Protocol):
         """
         ...
 
+    @abstractmethod
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
         """Return a task's row; with `deleted` also that of a deleted task whose records are kept for forks or a thread.
 
@@ -1044,10 +1047,12 @@ class JournalReader(Protocol):
         """
         ...
 
+    @abstractmethod
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest first: by `created`, and of the same time by id, descending."""
         ...
 
+    @abstractmethod
     async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
         """Return how many rows match and what they spent, by `word`; `limit` and `cursor` are ignored.
 
@@ -1055,6 +1060,7 @@ class JournalReader(Protocol):
         """
         ...
 
+    @abstractmethod
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
         """Return how many rows match and what they spent, by `agent`, by `day` or by `label:NAME`.
 
@@ -1064,10 +1070,12 @@ class JournalReader(Protocol):
         """
         ...
 
+    @abstractmethod
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
         ...
 
+    @abstractmethod
     async def thread(
         self, thread_id: str, *, version: int | None = None, since: int = 0
     ) -> tuple[int, list[ThreadMember]]:
@@ -1077,10 +1085,12 @@ class JournalReader(Protocol):
         """
         ...
 
+    @abstractmethod
     async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
         """Return the threads of a tenant that have a version, by ascending id, beginning behind `after`."""
         ...
 
+    @abstractmethod
     async def grants(
         self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
     ) -> list[StandingGrant]:
@@ -1101,23 +1111,28 @@ class JournalStore(JournalReader, Protocol):
     """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The address of this store, without secrets."""
         ...
 
     @property
+    @abstractmethod
     def fenced(self) -> int:
         """How many commits of this process were refused with `Fenced` since the store was made."""
         ...
 
+    @abstractmethod
     async def open(self) -> None:
         """Make the store usable; idempotent. Raises `StoreUnavailable` or `StoreFormatError`."""
         ...
 
+    @abstractmethod
     async def close(self) -> None:
         """Write what is queued and close; idempotent. Tasks owned through this store are orphans from then on."""
         ...
 
+    @abstractmethod
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit and return at once; needs an open store and a running event loop.
 
@@ -1127,6 +1142,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner: epoch + 1, in one transaction with reading the head.
 
@@ -1142,6 +1158,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def orphans(
         self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
@@ -1155,6 +1172,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return orphans without a parent that a process may drive now, in the order in which it should.
 
@@ -1163,6 +1181,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return the oldest orphan of each agent that the process does not have, or that needs a newer format.
 
@@ -1170,6 +1189,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def delete(self, task_id: str) -> None:
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
@@ -1180,6 +1200,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks, each as `delete` does, in one transaction.
 
@@ -1190,6 +1211,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
         """Note that an approval for later calls holds no more; False if that was noted before, which stays.
 
@@ -1197,6 +1219,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task as it stood in another store, with its own records, in one transaction or not at all.
 
@@ -1206,6 +1229,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread that has no version yet, in one transaction: `members` are also those taken out again.
 
@@ -1213,10 +1237,12 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox, durably; False when its id was used before. Raises `TaskNotFound`."""
         ...
 
+    @abstractmethod
     def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
         """Return a reader of the store as it is now, for the length of a block: one read-only transaction.
 
@@ -1226,6 +1252,7 @@ class JournalStore(JournalReader, Protocol):
         """
         ...
 
+    @abstractmethod
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
 
@@ -1240,10 +1267,12 @@ class JournalStore(JournalReader, Protocol):
 class TenantStores(Protocol):
     """The tenants of a store, each of which sees a store of its own."""
 
+    @abstractmethod
     def of(self, tenant: str) -> JournalStore:
         """Return the store as a tenant sees it: no name leads to what another tenant has."""
         ...
 
+    @abstractmethod
     async def orphans(
         self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
@@ -1253,10 +1282,12 @@ class TenantStores(Protocol):
         """
         ...
 
+    @abstractmethod
     async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return what `JournalStore.adoptable` returns, of all tenants."""
         ...
 
+    @abstractmethod
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return what `JournalStore.unadoptable` returns, of all tenants."""
         ...

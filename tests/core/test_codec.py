@@ -313,6 +313,14 @@ HOSTILE = [
 ]
 
 
+def test_an_event_that_no_reader_would_know_is_not_written() -> None:
+    class ForgottenInTheUnion(e.Event):
+        pass
+
+    with pytest.raises(TypeError, match="ForgottenInTheUnion is no kind of event"):
+        codec.encode([ForgottenInTheUnion()])
+
+
 def test_what_a_newer_version_may_have_added_to_a_known_kind_is_kept_and_written_again() -> None:
     documents = [
         {"k": "step_started", "step": "s1", "index": 1, "__class__": "os.system"},

@@ -327,6 +327,10 @@ class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
     """For each class of event the function that writes one, compiled at its first use, its kind, and `ignorable`."""
 
     def __missing__(self, cls: type[Event]) -> tuple[_Writer, str, bool]:
+        if EVENTS.get(cls.kind) is not cls:
+            raise TypeError(
+                f"{cls.__name__} is no kind of event that journals have, and could not be read back: add it to TaskEvent"
+            )
         found = self[cls] = (_plan(cls).encode, cls.kind, cls.ignorable)
         return found
 
