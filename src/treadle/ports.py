@@ -899,6 +899,9 @@ class Claim:
     wanted: int = 0
     """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver crashed, 0 for not at all"""
 
+    is_taken_over: bool = False
+    """whether its last driver did not release it: it crashed, or let its lease pass"""
+
 
 @mutable
 class InboxItem:

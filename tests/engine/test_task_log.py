@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.races.acts import leave_behind
-from treadle import Agent, Limits, Runner, ScriptedModel, tool
+from treadle import Agent, Breakpoint, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.engine import task_log
 from treadle.llm.layers.retry import Retry
 from treadle.models import call, fail, text
@@ -87,10 +86,21 @@ async def test_a_takeover_is_told(caplog: Any) -> None:
     store = MemoryStore()
     async with Runner(store) as runner:
         task = await runner.create_task(agent(text("Hello.")), "Hi")
-        await leave_behind(store, task.task_id)
+        await store.claim(task.task_id)  # and it goes without releasing it
     async with Runner(store, agents=[agent(text("Hello."))]) as runner:
         await runner.resume(task)
-    assert ("WARNING", "is taken over under epoch 3: its driver crashed or released it") in said(caplog)
+    assert ("WARNING", "is taken over under epoch 3: its driver crashed or stalled") in said(caplog)
+
+
+async def test_no_takeover_is_told_of_a_task_that_its_driver_released(caplog: Any, store: Any) -> None:
+    asking = agent(call("broken", word="open"), text("Done."))
+    options = RunOptions(break_on=[Breakpoint(after_step=1)])
+    async with Runner(store, agents=[asking]) as runner:
+        await runner.submit(asking, "Go", task_id="t", options=options)
+        await runner.resume("t")
+        await runner.resume("t", drive=False)
+        assert (await runner.resume("t", options=RunOptions(break_on=[]))).state == "completed"
+    assert [line for line in said(caplog) if "taken over" in line[1]] == []
 
 
 async def test_nothing_is_made_where_no_handler_would_get_it(monkeypatch: Any, store: Any) -> None:

@@ -1,6 +1,7 @@
 """A store that can be lost in the middle: what was committed stays, what comes after the death is never written."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from treadle.core.permits import StandingGrant
@@ -11,10 +12,12 @@ from treadle.ports import (
     Commit,
     CommitDone,
     InboxItem,
+    JournalReader,
     JournalStore,
     Record,
     TaskFilter,
     TaskRow,
+    TaskSums,
     ThreadMember,
     ThreadRow,
 )
@@ -111,6 +114,21 @@ class MortalStore(JournalStore):
 
     async def thread(self, thread_id: str, **options: Any) -> tuple[int, list[ThreadMember]]:
         return await self._alive().thread(thread_id, **options)
+
+    async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
+        return await self._alive().sums(wanted)
+
+    async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+        return await self._alive().usage(wanted, by)
+
+    async def restore(self, *arguments: Any) -> None:
+        await self._alive().restore(*arguments)
+
+    async def restore_thread(self, *arguments: Any) -> None:
+        await self._alive().restore_thread(*arguments)
+
+    def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
+        return self._alive().snapshot()
 
     def watch(self, wake: Callable[..., Any]) -> Callable[[], None]:
         return self._alive().watch(wake)

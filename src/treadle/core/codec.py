@@ -329,7 +329,7 @@ class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
     def __missing__(self, cls: type[Event]) -> tuple[_Writer, str, bool]:
         if EVENTS.get(cls.kind) is not cls:
             raise TypeError(
-                f"{cls.__name__} is no kind of event that journals have, and could not be read back: add it to TaskEvent"
+                f"{cls.__name__} is no kind of event that journals have: it could not be read back; add it to TaskEvent"
             )
         found = self[cls] = (_plan(cls).encode, cls.kind, cls.ignorable)
         return found

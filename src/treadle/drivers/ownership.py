@@ -168,7 +168,7 @@ class TaskOwnership:
             raise
         owned.position, owned.wanted, owned.window = claim.place, claim.wanted, loaded.window
         owned.head = owned.state.seq
-        if claim.wanted == AT_ONCE and (owned.state.began or claim.epoch > 2):  # else it was submitted
+        if claim.is_taken_over:
             tell_taken_over(owned.state, claim.epoch)
         recover(owned)
         return owned

@@ -79,13 +79,13 @@ def tell_stopped(state: TaskState, word: str) -> None:
 
 
 def tell_taken_over(state: TaskState, epoch: int) -> None:
-    """Log that this process goes on with a task whose driver crashed or, as it ended, released it: a claim is alike."""
+    """Log that this process goes on with a task whose driver is gone: it crashed, or let its lease pass."""
     if is_heard():
         _tell(
             state,
             logging.WARNING,
             "taken_over",
-            f"is taken over under epoch {epoch}: its driver crashed or released it",
+            f"is taken over under epoch {epoch}: its driver crashed or stalled",
         )
 
 

@@ -71,6 +71,9 @@ class _Task:
     epoch: int
     base: _Task | None
     owned: bool = True
+    left: bool = False
+    """whether its last owner did not release it"""
+
     wanted: int = 0
     deleted: bool = False
     turn: int | None = None
@@ -171,6 +174,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._closed = True
             for task in self._tasks.values():
+                task.left = task.left or task.owned
                 task.owned, task.turn, task.wanted = False, None, AT_ONCE if task.owned else task.wanted
 
     # ------------------------------------------------------------------------------------------ writing
@@ -306,7 +310,8 @@ class MemoryStore(JournalStore):
             task.epoch += 1
             task.owned, task.mark = True, end
             position = _assign_place(task, self._entry(task, "enqueue" if enter else None))
-            claim = Claim(task.epoch, end.seq, end.digest, position, task.wanted)
+            claim = Claim(task.epoch, end.seq, end.digest, position, task.wanted, task.left)
+            task.left = False
         if len(self._watchers) > 1:
             self._tell_of(task_id, owners=True)
         return claim

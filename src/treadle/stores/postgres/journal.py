@@ -464,14 +464,15 @@ class Group:
         end = JournalEnd(head.seq, self._digest(head))
         mark = None if head.mark is None else JournalEnd(head.mark, head.mark_digest or b"")
         rules.check_claim(key, head.format, end, mark)
-        head.wanted = AT_ONCE if head.driver is not None else head.wanted
+        is_taken_over = head.driver is not None
+        head.wanted = AT_ONCE if is_taken_over else head.wanted
         head.driver, head.turn = self._driver_row(), None
         self._turns[head.thread].pop(head.row, None)
         head.epoch += 1
         position = self._enter(head, key, policy)
         self._set_row(head, key)
         self._ownership_changes.append((key, True))
-        return Claim(head.epoch, end.seq, end.digest, position, head.wanted)
+        return Claim(head.epoch, end.seq, end.digest, position, head.wanted, is_taken_over)
 
     def _disown(self, key: str, epoch: int) -> None:
         """Give back a claim that no caller waits for."""

@@ -390,7 +390,8 @@ class Journal:
         end = JournalEnd(head.seq, self._digest(head))
         mark = None if head.mark is None else JournalEnd(head.mark, head.mark_digest or b"")
         rules.check_claim(key, head.format, end, mark)
-        (wanted,) = (AT_ONCE,) if head.driver is not None else self._one(_WANTED, head.row)
+        is_taken_over = head.driver is not None
+        (wanted,) = (AT_ONCE,) if is_taken_over else self._one(_WANTED, head.row)
         head.driver = self._driver_row()
         head.epoch += 1
         head.mark, head.mark_digest = end.seq, end.digest
@@ -401,7 +402,7 @@ class Journal:
             position, turn = self._depose(entry), entry.turn
         self._run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
         self._ownership_changes.append((key, True))
-        return Claim(head.epoch, end.seq, end.digest, position, wanted)
+        return Claim(head.epoch, end.seq, end.digest, position, wanted, is_taken_over)
 
     def disown(self, unwanted: tuple[str, int]) -> None:
         """Give back a claim that no caller waits for; `unwanted` is the task and its epoch."""
