@@ -250,6 +250,11 @@ def open_store(
 
         return PostgresStore(text, lease_seconds=lease_seconds)
     if separator and scheme != "sqlite":
+        if text.lower().startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"store {_without_secrets(text)!r} is a server: write Client(url, token=...) in place of Runner(url), "
+                "or --url in place of --store"
+            )
         known = "a path, sqlite:///path, postgresql://... and memory:"
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
     from treadle.stores.processes import LEASE_SECONDS

@@ -133,6 +133,8 @@ def test_a_server_on_a_unix_socket_takes_it_away_when_it_ends(tmp_path: Path):
         (["--host", "::", "--auth", "shop:who"], "encrypt it"),
         (["--tls-cert", "cert.pem"], "come together"),
         (["--behind-proxy", "10.0.0.0/99"], "--behind-proxy"),
+        (["--behind-proxy", "0.0.0.0/0"], "name the network of the proxy alone"),
+        (["--behind-proxy", "::/0"], "name the network of the proxy alone"),
         (["--auth", "shop:who", "--new-token"], "takes the place"),
         (["--auth", "shop:agent"], "is not a function"),
         (["--port", "70000"], "--port"),

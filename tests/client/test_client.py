@@ -535,3 +535,29 @@ async def test_a_tool_of_the_caller_is_answered_over_http() -> None:
             await runner.complete(item.request_id, {"city": "Bonn"}, task=waiting.task_id)
             done = await runner.resume(waiting.task_id)
             assert (done.state, done.final_text) == ("completed", "You are in Bonn.")
+
+
+async def test_a_closed_client_worked_on(remote: Client) -> None:
+    await remote.get_agents()
+    await remote.aclose()
+    for work in (remote.get_agents(), remote.list_tasks(), anext(aiter(remote.changes()))):
+        with pytest.raises(
+            ServerUnavailable, match="is closed: make another one, or open it again by `async with"
+        ):
+            await work
+    async with remote:
+        await remote.get_agents()
+
+
+def test_an_unknown_name_of_a_client_is_explained_as_one_of_a_client() -> None:
+    with pytest.raises(
+        AttributeError, match=r"^Client has no 'invoke': write `await client\.run\(agent, text\)`"
+    ):
+        _ = Client("http://127.0.0.1:1").invoke  # type: ignore[attr-defined]
+
+
+def test_a_runner_of_the_address_of_a_server_is_told_of_the_client() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"is a server: write Client\(url, token=...\) in place of Runner"
+    ):
+        Runner("http://127.0.0.1:8700")

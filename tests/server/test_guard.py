@@ -465,3 +465,11 @@ def test_a_debt_is_paid_before_the_next_request_and_small_requests_take_one_toke
         rates.check("ann")
     assert int(refused.value.headers["Retry-After"]) > 100_000
     rates.check("ben")
+
+
+@pytest.mark.parametrize("length", [33_000, 70_000])
+async def test_a_head_over_its_bound_is_refused_and_its_connection_closed(length: int):
+    async with serving() as api, Client(api) as client:
+        for headers, query in (({"X-Padding": "x" * length}, ""), ({}, "?" + "x" * min(length, 60_000))):
+            response = await client.get(f"/v1/me{query}", headers=headers)
+            assert (response.status_code, response.headers["connection"]) == (431, "close")

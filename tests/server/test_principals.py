@@ -1,5 +1,6 @@
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -184,4 +185,25 @@ def test_a_token_file_of_bytes_that_are_no_text_was_a_bug_of_the_library(tmp_pat
     file.write_bytes(b"\xff\xfe" * 40)
     file.chmod(0o600)
     with pytest.raises(ConfigurationError, match="holds no token"):
+        token_in(file)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users and modes are those of POSIX")
+def test_the_folder_of_a_token_could_be_entered_by_others(tmp_path: Path):
+    mask = os.umask(0o022)
+    try:
+        token_in(tmp_path / ".treadle" / "server-token")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / ".treadle").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / ".treadle" / "server-token").stat().st_mode) == 0o600
+    assert (tmp_path / ".treadle" / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="root alone can give a file away")
+def test_the_token_of_another_user_was_taken(tmp_path: Path):
+    file = tmp_path / "token"
+    token_in(file)
+    os.chown(file, 12_345, -1)
+    with pytest.raises(ConfigurationError, match=r"belongs to another user \(uid 12345\)"):
         token_in(file)

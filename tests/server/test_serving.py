@@ -347,3 +347,33 @@ async def test_a_peer_that_does_not_come_to_terms_on_tls_kept_its_connection_for
 def test_a_certificate_of_no_use_is_reported_with_its_file(certificate: tuple[Path, Path]):
     with pytest.raises(ConfigurationError, match=r"cert\.pem.*PEM"):
         config(hello, tls=(certificate[1], certificate[0]))
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[int]:
+    """The port of a server with the whole application."""
+    api = app(Runner("memory:", agents=[]), auth=lambda _: Principal("ann"), hosts=["x"], drive=False)
+    async with served(api) as (_, port):
+        yield port
+
+
+HEAD = b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+NEXT = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_a_request_with_two_lengths_kept_its_connection(guarded: int):
+    """A proxy that takes the other length would read the rest of the body as a request of another client."""
+    both = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    reader, writer = await ask(guarded, HEAD + both + NEXT)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1, "the connection is closed, and the next request is not served"
+    writer.close()
+
+
+async def test_a_head_that_came_at_once_was_not_bounded(guarded: int):
+    padding = b"".join([b"X-Padding-%d: %s\r\n" % (number, b"x" * 7_000) for number in range(10)])
+    reader, writer = await ask(guarded, b"GET /health HTTP/1.1\r\nHost: x\r\n" + padding + b"\r\n")
+    status = (await asyncio.wait_for(reader.readline(), 10)).split()[1]
+    assert status in (b"400", b"431"), "by h11 if it came in pieces, else by the application"
+    writer.close()

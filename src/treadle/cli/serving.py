@@ -83,9 +83,15 @@ class ListenOptions:
             raise ConfigurationError(f"--port must be from 0 to 65535, got {self.port}")
         for network in self.behind_proxy or ():
             try:
-                ip_network(network)
+                wide = ip_network(network).prefixlen < (8 if "." in network else 16)
             except ValueError as error:
                 raise ConfigurationError(f"--behind-proxy: {error}") from None
+            if (
+                wide
+            ):  # the headers of any client would count, and its connection be taken for an encrypted one
+                raise ConfigurationError(
+                    f"--behind-proxy {network}: name the network of the proxy alone, such as 10.0.0.0/8 or smaller"
+                )
 
     @property
     def is_local(self) -> bool:

@@ -90,6 +90,7 @@ class Client(TaskRunner):
         return f"Client({self._remote.connection.url!r})"
 
     async def __aenter__(self) -> Self:
+        self._remote.connection.open()
         return self
 
     async def __aexit__(
@@ -98,7 +99,7 @@ class Client(TaskRunner):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. Tasks go on, and a later verb opens new connections."""
+        """Close the connections of this event loop. Tasks go on, and a later verb raises `ServerUnavailable`."""
         await self._remote.connection.close()
 
 

@@ -76,6 +76,7 @@ class Connection:
         self._token = token
         self._tenant = tenant
         self._reached = False
+        self._is_closed = False
         self._clients = PerLoop[Any](self._client, lambda client: client.aclose())
 
     def _client(self) -> Any:
@@ -93,8 +94,20 @@ class Connection:
         """Return a connection whose requests act in a tenant: a token of the scope `admin` may name any."""
         return Connection(self.url, self._token, self.patience, tenant)
 
+    def open(self) -> None:
+        """Let a closed connection be used again."""
+        self._is_closed = False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ServerUnavailable(
+                f"the client of {self.url} is closed: make another one, or open it again by `async with client` "
+                "(`with client.sync` without asyncio)"
+            )
+
     async def close(self) -> None:
-        """Close the connections of this event loop."""
+        """Close the connections of this event loop, and refuse requests from now on."""
+        self._is_closed = True
         await (await self._clients.get()).aclose()
         self._clients = PerLoop[Any](self._client, lambda client: client.aclose())
 
@@ -124,6 +137,7 @@ class Connection:
             ServerUnavailable: no server answered in time.
             TreadleError: the error that the server answered with, of its class.
         """
+        self._check_open()
         sent = dict(headers or {})
         content = None
         if body is not None:
@@ -174,6 +188,7 @@ class Connection:
         self, path: str, query: Sequence[tuple[str, str]], last_event_id: int | None = None
     ) -> AsyncGenerator[Any]:
         """Open an event stream and yield its frames; raises what `request` does, and the errors of the HTTP library."""
+        self._check_open()
         httpx2 = _httpx2()
         client = await self._clients.get()
         headers = {"Accept": "text/event-stream"}

@@ -1,4 +1,4 @@
-"""JSON objects as models write them: complete ones only, and nothing in them is ever guessed."""
+"""JSON taken strictly: objects as models write them, complete and with nothing guessed, and the equality of values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def parse_object(raw: str) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  (one error type for all that is not an object)
     return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def is_same_json(a: Json, b: Json) -> bool:
+    """Whether two values are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

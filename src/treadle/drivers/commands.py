@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -11,6 +10,7 @@ from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Content, Json
+from treadle.core.strict_json import is_same_json
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.random_ids import new_id
@@ -214,7 +214,7 @@ class TaskCommands:
             recorded: the content that the event holds, as JSON data.
             content: that of the repeated command.
         """
-        if not _is_same(recorded, self.without_secrets(content)):
+        if not is_same_json(recorded, self.without_secrets(content)):
             raise of_another(task_id, command_id, event)
 
     def without_secrets(self, data: Any) -> Any:
@@ -341,9 +341,6 @@ def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
     if NOTED in (unread.kind, item.kind):
         return True
     content = (unread.data.keys() & item.data.keys()) - NOT_CONTENT
-    return unread.kind == item.kind and all(_is_same(unread.data[name], item.data[name]) for name in content)
-
-
-def _is_same(a: Json, b: Json) -> bool:
-    """Whether two values are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
-    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+    return unread.kind == item.kind and all(
+        is_same_json(unread.data[name], item.data[name]) for name in content
+    )

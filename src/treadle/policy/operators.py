@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from posixpath import isabs, normpath
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from treadle.core.data import frozen
+from treadle.core.host_names import is_host
 from treadle.policy.patterns import matches, texts
 
 Known: TypeAlias = bool | None
@@ -114,25 +114,9 @@ def _host(value: Any, operand: Any) -> Known:
         host = url.hostname
     except ValueError:
         return None
-    host = (host or "").removesuffix(".")
-    if url.scheme not in _WEB or not _is_host(host):
+    if url.scheme not in _WEB or not host or not is_host(host):
         return None
-    return matches([pattern.lower() for pattern in texts(operand)], host)
-
-
-def _is_host(host: str) -> bool:
-    """Whether a text is an address or a name as DNS has them; programs read other texts differently."""
-    try:
-        return bool(ip_address(host))
-    except ValueError:
-        return len(host) <= _NAME_CHARS and _NAME.fullmatch(host) is not None
-
-
-_NAME_CHARS: Final = 253
-_NAME: Final = re.compile(
-    r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*(?!0x|[0-9]+$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-)
-"""A name of DNS. Its last label is no number: programs read `2130706433` and `127.1` as addresses."""
+    return matches([pattern.lower() for pattern in texts(operand)], host.removesuffix("."))
 
 
 def _recipients(value: Any, operand: Any) -> Known:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import reprlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from treadle.core.messages import Json
 from treadle.core.permits import ABSENT, STANDING, StandingGrant, argument_at
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
+from treadle.core.strict_json import is_same_json
 from treadle.drivers.arguments import page as check_page
 from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
@@ -90,12 +90,12 @@ class _Verdict:
     def is_that_of(self, answer: Answer) -> bool:
         """Whether an answer says the same; its reason and the name of the approver do not matter."""
         if isinstance(answer, e.QuestionAnswered):
-            return _exactly(self.value) == _exactly(answer.value)
+            return is_same_json(self.value, answer.value)
         if isinstance(answer, e.ApprovalDenied):
             return self.kind == "deny"
         if self.kind == "answer":  # of an approval for which a rule wants an argument: that has the value
             values = () if answer.arguments is None else answer.arguments.values()
-            return _exactly(self.value) in [_exactly(value) for value in values]
+            return any(is_same_json(self.value, value) for value in values)
         same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
         bound = set(self.same) == set(answer.same)
         return self.kind == "approve" and same and self.scope == answer.scope and bound
@@ -570,11 +570,6 @@ _HOW: Final[dict[type, str]] = {
 
 def _request_of(event: Any) -> str:
     return approval_id(event.call, event.number) if isinstance(event, _APPROVALS) else event.request_id
-
-
-def _exactly(value: Json) -> str:
-    """Return a text that two values share if they are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
-    return json.dumps(value, sort_keys=True)
 
 
 def _as_json(value: Any) -> Json:

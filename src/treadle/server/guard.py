@@ -25,6 +25,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from treadle.core.host_names import is_host
 from treadle.core.observation import error_text
 from treadle.core.tracebacks import traceback_text, user_error
 from treadle.errors import ConfigurationError
@@ -45,6 +46,9 @@ ALLOWED: Final = (
 EXPOSED: Final = "etag, link, location, retry-after, preference-applied"
 AT_ONCE: Final = 2
 """How many times the requests of a second may come at once."""
+
+HEAD_BYTES: Final = 32 << 10
+"""Bytes that the head of a request may have."""
 
 AUTH_SECONDS: Final = 10.0
 """Seconds that `auth` may take: without a bound, requests without a principal could hold all connections."""
@@ -225,6 +229,7 @@ class Guard:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         """Serve a request that passes all checks; raises a `Problem` for a request that fails a check."""
+        _check_head(scope, headers)
         self._doors.check_host(headers)
         self._doors.check_origin(scope.get("scheme", "http"), headers)
         if scope["method"] == "OPTIONS" and "origin" in headers:
@@ -279,6 +284,21 @@ async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(status_code=204, headers=headers)(scope, receive, send)
 
 
+def _check_head(scope: Scope, headers: Headers) -> None:
+    """Raise a `Problem`, after which the connection is closed, for a head that is too large or has two lengths.
+
+    h11 bounds a head only while it is incomplete, and takes one of the two lengths (RFC 9112, 6.1).
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+    size += sum([len(name) + len(value) for name, value in headers.raw])
+    if size > HEAD_BYTES:
+        detail = f"the head of the request has more than {HEAD_BYTES:,} bytes"
+        raise Problem(431, "HeadTooLarge", detail, {"Connection": "close"})
+    if "transfer-encoding" in headers and "content-length" in headers:
+        detail = "a request must not have both `Content-Length` and `Transfer-Encoding`"
+        raise Problem(400, "HeaderRefused", detail, {"Connection": "close"})
+
+
 def _check_media(scope: Scope, headers: Headers) -> None:
     """Raise a `Problem` for a body that is not declared as JSON: the form of any page can send such ones."""
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
@@ -308,7 +328,8 @@ def _with_quoted_slashes(scope: Scope) -> str:
 
 
 def _checked_host(host: Any) -> str:
-    if not isinstance(host, str) or _HOST.fullmatch(host) is None:
+    parts = _HOST.fullmatch(host) if isinstance(host, str) else None
+    if parts is None or not is_host(parts[1].strip("[]")):
         raise ConfigurationError(f"hosts: a host is a name such as 'agents.example', got {host!r:.80}")
     return host.lower()
 

@@ -34,7 +34,7 @@ _REFS: Final = "#/components/schemas/"
 _PAIRS: Final[Schema] = {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}}
 """Of an argument that maps text to text, as a query says it."""
 
-REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 500, 503)
+REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 431, 500, 503)
 """The statuses of problems."""
 
 

@@ -26,6 +26,7 @@ from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
+from treadle.stores.private_files import make_folder
 
 Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
 
@@ -281,12 +282,12 @@ def token_in(path: str | os.PathLike[str], *, new: bool = False) -> str:
         new: replace the token of a file that is there.
 
     Raises:
-        ConfigurationError: other users may read the file, or it holds no token.
+        ConfigurationError: other users may read the file, it belongs to another user, or it holds no token.
     """
     file = Path(path)
     if new:
         file.unlink(missing_ok=True)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -298,7 +299,12 @@ def token_in(path: str | os.PathLike[str], *, new: bool = False) -> str:
 
 
 def _kept_token(file: Path) -> str:
-    mode = stat.S_IMODE(file.stat().st_mode)
+    status = file.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if os.name == "posix" and status.st_uid != os.geteuid():
+        raise ConfigurationError(
+            f"the token in {file} belongs to another user (uid {status.st_uid}): name another file, or delete it"
+        )
     if os.name == "posix" and mode & 0o077:
         raise ConfigurationError(
             f"other users may read the token in {file} (mode {mode:o}): chmod 600 it, and make a new token"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -45,14 +45,23 @@ def routes(service: Service) -> list[Route]:
     """Return the routes of all operations; of two that fit a path, that with fewer parameters comes first."""
     rates = Rates(service.limits.requests_per_second)
     bodies = Bodies(rates)
-    rows = sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path))
-    return [_route(row, _endpoint(service, rates, bodies, row)) for row in rows]
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for operation in sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path)):
+        endpoints = paths.setdefault(operation.path, {})
+        endpoints[operation.method] = _endpoint(service, rates, bodies, operation)
+        if operation.method == "GET" and not operation.streams:  # of a stream HEAD would send nothing
+            endpoints["HEAD"] = endpoints["GET"]
+    return [_route(path, endpoints) for path, endpoints in paths.items()]
 
 
-def _route(operation: Operation, endpoint: Endpoint) -> Route:
-    route = Route(operation.path, endpoint, methods=[operation.method], name=operation.name)
-    if operation.streams and route.methods is not None:
-        route.methods.discard("HEAD")  # it would open a stream of which nothing is sent
+def _route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
+    """Return the route of a path with all its methods, which `Allow` names."""
+
+    async def endpoint(request: Request) -> Response:
+        return await endpoints[request.method](request)
+
+    route = Route(path, endpoint, methods=list(endpoints))
+    route.methods = set(endpoints)  # Starlette adds HEAD to GET
     return route
 
 

@@ -30,11 +30,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from treadle.errors import ConfigurationError
+from treadle.server.guard import HEAD_BYTES
 from treadle.server.limits import ServerLimits
 from treadle.server.principals import PEER
-
-HEAD_BYTES: Final = 32 << 10
-"""How many bytes the head of a request may have."""
 
 BACKLOG: Final = 2_048
 KEEP_ALIVE_SECONDS: Final = 30

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import apsw
 
 from treadle.errors import StoreFormatError, StoreUnavailable
+from treadle.stores.private_files import make_folder
 
 APPLICATION_ID = 0x54524A4C  # "TRJL", at a fixed place of the file's header
 BUSY_MS = 10_000
@@ -127,10 +128,7 @@ def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
 def _make_file(path: Path) -> None:
     """Create what is missing, for the owner only; an existing file is never opened here (that would drop its locks)."""
     try:
-        if not path.parent.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.parent.name == ".treadle":
-                (path.parent / ".gitignore").write_text("*\n")
+        make_folder(path.parent)
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
