@@ -257,7 +257,6 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "get": "a client has the verbs of a runner: `await client.get_task(task)`",
     },
     "Runner": _RUNNER,
-    "Client": {name: text.replace("runner.", "client.") for name, text in _RUNNER.items()},
     "runner.sync": {
         **{
             name: text.replace("await runner.", "runner.sync.")
