@@ -24,18 +24,18 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopting, "PAUSE_SECONDS", 0.01)
 
 
-class Instructions:
-    """Instructions of an agent that can be made to work."""
+class Sessions:
+    """A function of the user that can be made to work."""
 
     def __init__(self) -> None:
         self.work = False
         self.asked = 0
 
-    def tell(self, ctx: Any) -> str:
+    def open(self, task: Any) -> str:
         self.asked += 1
         if not self.work:
-            raise ValueError("no such template: greeting")
-        return "Be kind."
+            raise ValueError("no such session")
+        return "a session"
 
 
 async def made(store: Any, agent: Agent[Any]) -> str:
@@ -45,24 +45,43 @@ async def made(store: Any, agent: Agent[Any]) -> str:
     return task.task_id
 
 
-async def test_a_task_whose_instructions_raise_is_paused_and_can_be_resumed_when_they_work() -> None:
-    store, instructions, adoptions = MemoryStore(), Instructions(), list[Adoption]()
-    agent = Agent(ScriptedModel(["Hello."]), name="greeter", instructions=instructions.tell)
+async def test_a_task_whose_instructions_raise_fails_and_is_not_retried() -> None:
+    store, sessions = MemoryStore(), Sessions()
+    agent = Agent(ScriptedModel(["Hello."]), name="greeter", instructions=sessions.open)
     task = await made(store, agent)
     async with Runner(store, agents=[agent]) as runner:
+        runner.begin_adopting()
+        async with asyncio.timeout(20):
+            while (await store.row(task)).state != "failed":  # noqa: ASYNC110  the adopter looks by itself
+                await asyncio.sleep(0.02)
+        result = await runner.result(task)
+        assert result.error is not None
+        assert "ValueError: no such session" in result.error.traceback
+        sessions.work = True
+        assert (await runner.resume(task)).state == "completed"
+        assert sessions.asked == 2
+        assert await audit_store(store) == []
+
+
+async def test_a_task_whose_context_cannot_be_made_is_paused_and_can_be_resumed_when_it_can() -> None:
+    store, sessions, adoptions = MemoryStore(), Sessions(), list[Adoption]()
+    agent = Agent(ScriptedModel(["Hello."]), name="greeter")
+    task = await made(store, agent)
+    async with Runner(store, agents=[agent], context_factory=sessions.open) as runner:
         runner.begin_adopting(tell=adoptions.append)
         async with asyncio.timeout(20):
             while (await store.row(task)).state != "paused":  # noqa: ASYNC110  the adopter looks by itself
                 await asyncio.sleep(0.02)
-        times_asked = instructions.asked
+        times_asked = sessions.asked
         await asyncio.sleep(0.3)
-        assert instructions.asked == times_asked == 5, "it is let be"
+        assert sessions.asked == times_asked == 5, "it is let be"
         kinds = [adoption.kind for adoption in adoptions if adoption.kind in ("failed", "given_up")]
         assert kinds == ["failed"] * 4 + ["given_up"]
-        assert "5 times in a row: ValueError: no such template: greeting" in adoptions[-1].text
+        assert "5 times in a row: " in adoptions[-1].text
+        assert "ValueError: no such session" in adoptions[-1].text
         result = await runner.result(task)
         assert (result.state, (await runner.get_task(task)).state) == ("paused", "paused")
-        instructions.work = True
+        sessions.work = True
         assert (await runner.resume(task)).state == "completed"
         assert await audit_store(store) == []
 
