@@ -1,6 +1,6 @@
 """Processes that are killed at any moment, in the middle of what a tool does elsewhere too: random histories of tasks.
 
-    python -m tests.crash.random_kills [--host HOST]... [--store URL] [--tasks N] [--seed N]
+    python -m tests.crash.random_kills [--host HOST]... [--store postgresql | URL] [--tasks N] [--seed N]
 
 A boundary of the journal is no moment in which a server or a process of a tool is at work. So the processes of a task
 are killed here after a random time, up to three of them, and then one brings it to its end. Then the audit has to find
@@ -20,7 +20,8 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from treadle.testing.audit.store import journal_of, kept_of
 from treadle.testing.crash.child import shown_events
 from treadle.testing.crash.fork_server import KILLED, ForkServer, output_of
 from treadle.testing.ledger import Ledger
+from treadle.testing.postgres import PostgresServer
 from treadle.wiring import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -195,6 +197,16 @@ def kill_at_random(host: str, folder: Path, *, tasks: int, seed: int, url: str |
     return asyncio.run(Trials(host, url, folder, seed).run(tasks))
 
 
+@contextmanager
+def lent(store: str | None) -> Iterator[str | None]:
+    """Lend the URL of a store: that of a server made for it for `postgresql`, else what is given."""
+    if store != "postgresql":
+        yield store
+        return
+    with PostgresServer() as server:
+        yield server.url
+
+
 def main() -> int:
     parser = ArgumentParser(prog="python -m tests.crash.random_kills")
     parser.add_argument("--host", action="append", choices=list(AGENTS), default=[])
@@ -204,11 +216,9 @@ def main() -> int:
     arguments = parser.parse_args()
     broken = 0
     for host in arguments.host or HOSTS:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, lent(arguments.store) as url:
             began = time.monotonic()
-            figures = kill_at_random(
-                host, Path(folder), tasks=arguments.tasks, seed=arguments.seed, url=arguments.store
-            )
+            figures = kill_at_random(host, Path(folder), tasks=arguments.tasks, seed=arguments.seed, url=url)
             broken += len(figures.broken)
             print(
                 f"{host}, seed {arguments.seed}: {figures}, {time.monotonic() - began:.0f} s",
