@@ -132,6 +132,94 @@ def written_out(value: Any) -> str:
     return repr([written_out(item) for item in value]) if isinstance(value, list) else repr(value)
 
 
+ODD: list[Any] = [
+    *[
+        None,
+        True,
+        0,
+        1,
+        -1,
+        2**63 - 1,
+        2**63,
+        -(2**63),
+        10**30,
+        10**300,
+        1.5,
+        float("inf"),
+        "",
+        "allow",
+        "\ud83d",
+    ],
+    *[
+        b"",
+        b"raw",
+        (),
+        [],
+        {},
+        ("a",),
+        (1,),
+        [None],
+        {"a": 1},
+        {1: "a"},
+        ("a", 5),
+        Text("t"),
+        (Text("t"),),
+        (Text(5),),
+    ],  # type: ignore[arg-type]
+    *[
+        (ToolCall("c", "n", {}),),
+        Message("user", (Text("hi"),)),
+        Usage(2**63),
+        Usage(1, -1),
+        Label("web", "untrusted"),
+        object(),
+    ],
+]
+"""Values for fields of any type: most of them fit few."""
+
+
+@given(EVENTS, st.data())
+def test_every_event_that_is_written_is_read_whatever_its_fields_hold(
+    event: e.Event, data: st.DataObject
+) -> None:
+    names = [item.name for item in fields(event) if item.name != "seq"]
+    for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
+        setattr(event, name, data.draw(st.sampled_from(ODD)))
+    event.seq = 1
+    try:
+        document, blobs = codec.encode([event])
+    except (codec.UnreadableRecord, TypeError, ValueError):
+        return
+    (stored,) = codec.decode(document, blobs, 1)
+    assert codec.encode([stored])[0] == document
+
+
+@given(
+    st.recursive(
+        st.sampled_from(ODD),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["a", 1]), inner),
+    )
+)
+def test_json_data_without_a_flaw_is_the_same_when_it_is_read(value: Any) -> None:
+    if codec.is_writable(value):
+        stored = back(e.StepCompleted("s1", seq=1, output=value))[0]
+        assert as_lists(stored.output) == as_lists(value)
+
+
+def as_lists(value: Any) -> Any:
+    """The value with tuples as lists: JSON has but one of them."""
+    if isinstance(value, (list, tuple)):
+        return [as_lists(item) for item in value]
+    return {name: as_lists(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize(
+    "value", [{1: "a"}, [{None: 1}], 10**4_300, {"n": 10**4_300}, [-(10**4_300)]], ids=range(5)
+)
+def test_data_that_readers_refuse_or_change_has_a_flaw(value: Any) -> None:
+    assert codec.flaw(value) is not None
+
+
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.integers(1, 10**6), st.lists(st.integers(-5, 10**9)))
 def test_every_event_comes_back_as_it_was(events: list[e.Event], first: int, pauses: list[int]) -> None:
     time = 1_763_700_000_000_000

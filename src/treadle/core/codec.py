@@ -6,10 +6,12 @@ A record holds the events of one commit:
 
 `t` is the time of its first event and `d` an event's distance from the one before, in microseconds; `"i": 1` marks an
 event that a driver which does not know its kind may ignore; fields that have their default are left out. How a field
-is written follows from its type, worked out once per class. A string longer than `BLOB_OVER` characters of a record
-over `BLOB_OVER` bytes is stored apart, by digest, and `{"$blob": ...}` stands in its place; only in such a record
-(marked "b": 1) keys that start with `$` are escaped. Nothing read from a record names code: a tag selects from a fixed
-table, and everything else is data.
+is written follows from its type, worked out once per class. The same conditions hold in both directions: an event that
+a reader would refuse is not written (`UnreadableRecord`).
+
+A string longer than `BLOB_OVER` characters of a record over `BLOB_OVER` bytes is stored apart, by digest, and
+`{"$blob": ...}` stands in its place; only in such a record (marked "b": 1) keys that start with `$` are escaped.
+Nothing read from a record names code: a tag selects from a fixed table, and everything else is data.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ BLOB_OVER = 8_192
 WHOLE: Final = 1 << 63
 """What whole numbers in the fields of events stay below, on both sides of 0: every store can hold these."""
 
+DIGITS: Final = 4_300
+LARGEST: Final = 10**DIGITS
+"""What all other whole numbers stay below, on both sides of 0: readers of JSON take no more digits."""
+
 MAX_DEPTH: Final = 100
 """How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
 
@@ -46,8 +52,6 @@ MAX_CHARACTERS: Final = 32_000_000
 """How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
 
 NO_NUMBER: Final = "a number that JSON cannot hold (NaN or Infinity)"
-
-WHOLE_NUMBERS: Final = frozenset[type[Any]]({int, bool})
 
 FEW: Final = 100
 SHORT: Final = 10_000
@@ -73,7 +77,7 @@ _Writer = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 class UnreadableRecord(ValueError):
-    """A record is not what this codec writes; the message says why."""
+    """A record is not what this codec writes, or an event cannot be written as one; the message says why."""
 
 
 def _same(value: Any) -> Any:
@@ -114,23 +118,34 @@ def _plan(cls: type, lenient: bool = False) -> _Plan:
         if cls in EVENTS.values() and name in ("seq", "time"):
             continue
         write, read = _directions(hints[name], lenient)
-        value = f"made.{name}"
-        if write is not _same:
+        writing.append(f" value = made.{name}")
+        writing.append(f" {_unlike_default(item, namespace)}")
+        if _has_plan(hints[name]):
+            namespace[f"_write_{name}"] = _plan(hints[name], lenient).encode
+            writing.append(f"  document[{name!r}] = _write_{name}(value, {{}})")
+        elif write is not _same:
             namespace[f"_write_{name}"] = write
-            value = f"_write_{name}({value})"
-        condition = _unlike_default(item, namespace)
-        writing.append(f" {condition}document[{name!r}] = {value}")
+            writing.append(f"  document[{name!r}] = _write_{name}(value)")
+        else:
+            writing.append(f"  document[{name!r}] = value")
         if read is not _same:
             namespace[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
         elif fits := _condition(hints[name], name, namespace, lenient):
             namespace[f"_hint_{name}"] = hints[name]
+            if write is _same:
+                namespace[f"_odd_{name}"] = _odd(name, hints[name], lenient)
+                writing.insert(-1, f"  if not ({fits}): value = _odd_{name}(value)")
             differs = f"value is not _default_{name} and " if f"_default_{name}" in namespace else ""
             checks.append(f" value = made.{name}")
             checks.append(f" if {differs}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
     lines = [*writing, " return document", *reading, " made = _cls(**document)", *checks, " return made"]
     exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
     return _Plan(namespace["encode"], namespace["decode"])
+
+
+def _has_plan(hint: Any) -> bool:
+    return isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
 
 
 def _condition(hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False) -> str:
@@ -148,8 +163,32 @@ def _condition(hint: Any, name: str, namespace: dict[str, Any], lenient: bool = 
     if hint is int:
         return f"type(value) is int and -{WHOLE} < value < {WHOLE}"
     if hint is float:
-        return "type(value) is float or type(value) is int"
+        namespace["_LARGEST"] = LARGEST
+        return "type(value) is float or type(value) is int and -_LARGEST < value < _LARGEST"
     return f"type(value) is {(origin or hint).__name__}"
+
+
+def _fits(hint: Any, lenient: bool) -> Callable[[Any], bool]:
+    """Return the condition under which a value, read as it was written, is of a type."""
+    namespace: dict[str, Any] = {}
+    condition = _condition(hint, "value", namespace, lenient)
+    return eval(f"lambda value: {condition or True}", namespace)  # noqa: S307  made of a type alone
+
+
+def _odd(name: str, hint: Any, lenient: bool) -> _Step:
+    """Return how to write a value that is not itself of a field's type but may be read as one: a member of an enum."""
+    fits = _fits(hint, lenient)
+
+    def write(value: Any) -> Any:
+        try:
+            written = _json().from_json(_json().to_json(value, inf_nan_mode="constants"), allow_inf_nan=True)
+        except (ValueError, RecursionError):
+            raise _misfit(name, hint, value) from None
+        if not fits(written):
+            raise _misfit(name, hint, value)
+        return written
+
+    return write
 
 
 def _misfit(name: str, hint: Any, value: Any) -> UnreadableRecord:
@@ -178,15 +217,15 @@ _NAMES: dict[Any, str] = {
 
 
 def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> str:
-    """Return the condition under which a field is written: always, or if it does not have its default."""
+    """Return the statement under which a `value` is written: always, or if it does not have its default."""
     default = item.default_factory() if item.default_factory is not MISSING else item.default
     if default is MISSING:
-        return ""
+        return "if True:"
     if default is None:
-        return f"if made.{item.name} is not None: "
-    namespace[f"_default_{item.name}"] = default
-    made, default = f"made.{item.name}", f"_default_{item.name}"
-    return f"if {made} is not {default} and ({made} != {default} or type({made}) is not type({default})): "
+        return "if value is not None:"
+    name = f"_default_{item.name}"
+    namespace[name] = default
+    return f"if value is not {name} and (value != {name} or type(value) is not type({name})):"
 
 
 def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
@@ -195,7 +234,7 @@ def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
         if all(option in PARTS.values() for option in options):
-            return encode_part, _part_of(hint, lenient)
+            return _part_written(frozenset(options), lenient), _part_of(hint, lenient)
         if len(options) == 1:
             encode, decode = _directions(options[0], lenient)
             if encode is _same:
@@ -205,11 +244,11 @@ def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
     if origin is tuple:
         encode, decode = _directions(options[0], lenient)
         if encode is _same:
-            return list, _tuple_of(options[0], lenient)
+            return _list_of(options[0], lenient), _tuple_of(options[0], lenient)
         return (lambda v: [encode(x) for x in v]), _tuple_read_by(decode)
     if hint is bytes:
         return _encode_bytes, _decode_bytes
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+    if _has_plan(hint):
         plan = _plan(hint, lenient)
         return (lambda v: plan.encode(v, {})), plan.decode
     if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
@@ -226,16 +265,27 @@ def _tuple_read_by(decode: _Step) -> _Step:
     return read
 
 
+def _list_of(hint: Any, lenient: bool = False) -> _Step:
+    """Return how to write a tuple of values that are written as they are."""
+    fits, odd = _fits(hint, lenient), _odd("an item of a list", hint, lenient)
+
+    def write(values: Any) -> Any:
+        if type(values) is not tuple and type(values) is not list:
+            raise _misfit("a field", list, values)
+        items = cast("tuple[Any, ...]", values)
+        return list(items) if all(map(fits, items)) else [v if fits(v) else odd(v) for v in items]
+
+    return write
+
+
 def _tuple_of(hint: Any, lenient: bool = False) -> _Step:
     """Return how to read a list of values that are read as they were written."""
-    namespace: dict[str, Any] = {}
-    condition = _condition(hint, "item", namespace, lenient)
-    if not condition:
+    if hint is Any:
         return _tuple_read_by(_same)
-    is_tuple_of: Callable[[Any], bool] = eval(f"lambda value: {condition}", namespace)  # noqa: S307  made of a type alone
+    fits = _fits(hint, lenient)
 
     def item(value: Any) -> Any:
-        if not is_tuple_of(value):
+        if not fits(value):
             raise _misfit("an item of a list", hint, value)
         return value
 
@@ -261,13 +311,23 @@ PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
 """The tags of the parts of messages."""
 
 
-def encode_part(part: Any) -> Any:
-    """Return a message part as JSON data."""
-    # Most parts are text without meta and label: they are written as plain strings.
-    kind = type(typing.cast("object", part))
-    if kind is Text and part.meta is None and part.label is None:
-        return part.text
-    return _plan(kind).encode(part, {"p": PART_TAGS[kind]})
+def _part_written(kinds: frozenset[Any], lenient: bool = False) -> _Step:
+    """Return how to write a message part of one of several kinds."""
+
+    def write(part: Any) -> Any:
+        # Most parts are text without meta and label: they are written as plain strings.
+        kind = type(typing.cast("object", part))
+        if kind is Text and part.meta is None and part.label is None and type(part.text) is str:
+            return part.text
+        if kind not in kinds:
+            raise UnreadableRecord(f"a {kind.__name__} does not belong here")
+        return _plan(kind, lenient).encode(part, {"p": PART_TAGS[kind]})
+
+    return write
+
+
+encode_part: Final = _part_written(frozenset(PARTS.values()))
+"""Return a message part as JSON data; raise `UnreadableRecord` for what would not be read as one again."""
 
 
 def decode_part(document: Any, lenient: bool = False) -> Any:
@@ -289,19 +349,27 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     """Return a record's bytes and the large values taken out of it, by digest.
 
     Halves of characters (lone surrogates), which UTF-8 cannot hold, are written as `?`.
+
+    Raises `UnreadableRecord` for an event that could not be read again: of no known kind, with a field of another type
+    or a number out of range, or outside the years that have dates.
     """
     json_ = _json()
     start = previous = events[0].time
     documents: list[dict[str, Any]] = []
     for event in events:
         time = event.time
+        if type(time) is not int or not 0 <= time < END_OF_TIME:
+            raise UnreadableRecord(f"a {event.kind} event cannot be written at {time!r:.60} microseconds")
         if type(event) is UnknownEvent:
             document = {"k": event.tag, **event.data}
             if event.inert:
                 document["i"] = 1
         else:
             write, kind, is_ignorable = _WRITERS[type(event)]
-            document = write(event, {"k": kind})
+            try:
+                document = write(event, {"k": kind})
+            except (TypeError, ValueError, AttributeError) as error:
+                raise UnreadableRecord(f"a {kind} event cannot be written: {error}") from error
             if is_ignorable:
                 document["i"] = 1
         if time != previous:
@@ -355,9 +423,10 @@ def flaw(value: Any) -> str | None:
     """Return what keeps a value from being JSON data that any record can hold; None if nothing does.
 
     The one rule for all data that comes from outside: JSON types, at most `MAX_DEPTH` lists and objects in each other,
-    at most `MAX_CHARACTERS` in all, no text with half a character (a lone surrogate), neither NaN nor Infinity.
+    at most `MAX_CHARACTERS` in all, no text with half a character (a lone surrogate), neither NaN nor Infinity, and no
+    whole number of more than `DIGITS` digits.
     """
-    if value is None or type(value) in WHOLE_NUMBERS:
+    if value is None or type(value) is bool or (type(value) is int and -LARGEST < value < LARGEST):
         return None
     if type(value) is str and value.isascii() and len(value) <= MAX_CHARACTERS:
         return None
@@ -377,7 +446,10 @@ def _is_plain(value: dict[Any, Any]) -> bool:
         elif type(item) is float:
             if not isfinite(item):
                 return False
-        elif item is not None and type(item) not in WHOLE_NUMBERS:
+        elif type(item) is int:
+            if not -LARGEST < item < LARGEST:
+                return False
+        elif item is not None and type(item) is not bool:
             return False
         if type(name) is not str or not name.isascii():
             return False
@@ -395,7 +467,12 @@ def _outgrown(value: Any) -> str | None:
             if budget < 0:
                 return f"larger than {MAX_CHARACTERS:,} characters"
             if isinstance(item, dict):
-                below += cast("dict[Any, Any]", item).values()
+                names = cast("dict[Any, Any]", item)
+                if not all(isinstance(name, str) for name in names):
+                    return NO_JSON
+                below += names.values()
+            elif isinstance(item, int) and not -LARGEST < item < LARGEST:
+                return f"a whole number of more than {DIGITS:,} digits"
             elif isinstance(item, (list, tuple)):
                 below += cast("list[Any]", item)
         if not below:
@@ -583,10 +660,9 @@ def _later(time: int, pause: Any) -> int:
 
 
 def check_fit(event: Event) -> None:
-    """Raise `UnreadableRecord` for an event that could be written and not be read again: a field is of another type."""
-    plan = _plan(type(event))
+    """Raise `UnreadableRecord` for an event that could not be read again, and so is not written: see `encode`."""
     try:
-        plan.decode(plan.encode(event, {}))
+        _plan(type(event)).encode(event, {})
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         raise UnreadableRecord(str(error)) from error
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any, Final, cast, get_args
 
-from treadle.core.codec import NO_JSON, flaw, is_writable
+from treadle.core.codec import NO_JSON, encode_part, flaw, is_writable
 from treadle.core.ids import call_id
 from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import NO_USAGE, WHOLE, Finish, ModelAnswer, SideCall, Usage
@@ -18,6 +18,9 @@ RAW_KEPT: Final = 2_000
 
 MAX_CALLS: Final = 1_000
 """How many calls one answer may ask for. Of an answer with more none is made, and the model is told."""
+
+MAX_TOKENS: Final = 10**12
+"""The most tokens that one answer may report: sums of millions of answers can be recorded, too."""
 
 SURPLUS: Final = "it was one of"
 """How the problem of a call begins that was one of too many."""
@@ -45,7 +48,9 @@ def check_answer(answer: ModelAnswer) -> None:
         )
     usage: Any = answer.usage
     if usage is not NO_USAGE and not is_usage(usage):
-        raise WrongAnswer(f"its usage must be a Usage of whole numbers, got {usage!r:.200}")
+        raise WrongAnswer(
+            f"its usage must be a Usage of whole numbers from 0 to {MAX_TOKENS:,}, got {usage!r:.200}"
+        )
     if answer.finish not in FINISHES:
         raise WrongAnswer(
             f"its finish must be one of {', '.join(sorted(FINISHES))}, got {answer.finish!r:.80}"
@@ -73,9 +78,7 @@ def is_empty(answer: ModelAnswer) -> bool:
 
 def check_side_calls(also: Any) -> None:
     """Raise `WrongAnswer` for side calls that could not be journalled."""
-    sound = isinstance(also, tuple) and all(
-        isinstance(side, SideCall) and is_usage(side.usage) for side in cast("tuple[Any, ...]", also)
-    )
+    sound = isinstance(also, tuple) and all(map(_is_side_call, cast("tuple[Any, ...]", also)))
     if not sound:
         raise WrongAnswer(f"the other requests sent with it must be a tuple of SideCall, got {also!r:.200}")
 
@@ -84,19 +87,40 @@ def is_usage(usage: Any) -> bool:
     """Whether a value is a `Usage` that can be journalled and added up."""
     if not isinstance(usage, Usage) or type(usage.tier) is not str:  # pyright: ignore[reportUnnecessaryComparison]
         return False
-    return tuple(map(type, _counts(usage))) == _WHOLE_NUMBERS
+    if type(usage.estimated) is not bool:  # pyright: ignore[reportUnnecessaryComparison]
+        return False
+    counts = _counts(usage)
+    return tuple(map(type, counts)) == _WHOLE_NUMBERS and min(counts) >= 0 and max(counts) <= MAX_TOKENS
+
+
+def _is_side_call(side: Any) -> bool:
+    if not isinstance(side, SideCall) or not isinstance(side.model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return False
+    return is_usage(side.usage) and isinstance(side.error, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def _check_part(part: Any) -> None:
     if isinstance(part, ToolCall):
         sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
+        sound = sound and isinstance(part.raw, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
+        sound = sound and isinstance(part.problem, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
         sound = sound and flaw(part.arguments) != NO_JSON
     elif isinstance(part, (Text, Reasoning)):
-        sound = type(part.text) is str  # pyright: ignore[reportUnnecessaryComparison]
+        sound = type(part.text) is str and (type(part) is Reasoning or _can_be_written(part))  # pyright: ignore[reportUnnecessaryComparison]
     else:
-        sound = isinstance(part, (Image, File))
+        sound = isinstance(part, (Image, File)) and _can_be_written(part)
     if not sound or (part.meta is not None and not is_writable(part.meta)):
         raise WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
+
+
+def _can_be_written(part: Any) -> bool:
+    if type(part) is Text and part.label is None:
+        return True
+    try:
+        encode_part(part)
+    except (TypeError, ValueError, AttributeError):
+        return False
+    return True
 
 
 def _whole(part: Part) -> Part:

@@ -24,6 +24,9 @@ Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
 
 _A_TOKEN = Usage(1, 1)
 
+_MOST_COST = 10**17
+"""Pico-dollars above which the cost of an answer counts as unknown: sums of costs are recorded, too."""
+
 
 def no_price(model: str, usage: Usage) -> Decimal | None:
     """Price nothing."""
@@ -31,11 +34,12 @@ def no_price(model: str, usage: Usage) -> Decimal | None:
 
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
-    """Return what tokens of a model cost, in pico-dollars; None if the price is unknown."""
+    """Return what tokens of a model cost, in pico-dollars; None if the price is unknown, or beyond all reason."""
     if usage.total_tokens == 0:
         return 0
     dollars = price(model, usage)
-    return None if dollars is None else picodollars(dollars)
+    cost = None if dollars is None else picodollars(dollars)
+    return cost if cost is not None and cost <= _MOST_COST else None
 
 
 class TokenMeter:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from treadle.core import events as e
+from treadle.core.codec import UnreadableRecord, check_fit
 from treadle.core.effects import CallModel
 from treadle.core.hiding import closed, hidden_answer, hidden_stream
 from treadle.core.messages import Message, Text
@@ -303,7 +304,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             wait = min(max(0.0, error.again_in), MAX_RETRY_WAIT)
             failed.retry_at = context.clock() + int(wait * 1e6)
             failed.model, failed.next_route = asked, error.next_route
-        return self._with_usage(failed, error.usage)
+        failed = self._with_usage(failed, error.usage)
+        try:
+            check_fit(failed)
+        except UnreadableRecord as wrong:
+            return self._failed_for_unknown_reason(
+                f"{self.model} reports a failure as no model does: {wrong}"
+            )
+        return failed
 
     def _with_usage(self, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
         """Add to a failed attempt the tokens it is known to have taken, and what they cost."""

@@ -41,6 +41,7 @@ from treadle.core.model import (
     ToolCallDelta,
     Usage,
 )
+from treadle.core.model_answer import is_usage
 from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError, ModelErrorKind
@@ -462,7 +463,7 @@ def our_usage(response: theirs.ModelResponse) -> Usage | None:
         return None
     details = usage.details
     thinking = getattr(usage, "output_reasoning_tokens", 0) or max(details.get(name, 0) for name in _THINKING)
-    return Usage(
+    reported = Usage(
         usage.input_tokens,
         usage.output_tokens,
         usage.cache_read_tokens,
@@ -473,6 +474,7 @@ def our_usage(response: theirs.ModelResponse) -> Usage | None:
         output_audio_tokens=max(usage.output_audio_tokens, 0),
         tier=_tier(response),
     )
+    return reported if is_usage(reported) else None
 
 
 def _tier(response: theirs.ModelResponse) -> str:
