@@ -457,12 +457,12 @@ def _is_plain(value: dict[Any, Any]) -> bool:
 
 
 def _outgrown(value: Any) -> str | None:
-    """Return which bound a value is beyond. It is looked at level by level, and nothing of it is written yet."""
+    """Return which bound a value is beyond, or that it is no JSON data, level by level; nothing is written yet."""
     budget, level = MAX_CHARACTERS, [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
-            if isinstance(item, (str, bytes, list, tuple, dict)):
+            if isinstance(item, (str, list, tuple, dict)):
                 budget -= len(cast("str", item))
             if budget < 0:
                 return f"larger than {MAX_CHARACTERS:,} characters"
@@ -475,6 +475,8 @@ def _outgrown(value: Any) -> str | None:
                 return f"a whole number of more than {DIGITS:,} digits"
             elif isinstance(item, (list, tuple)):
                 below += cast("list[Any]", item)
+            elif item is not None and not isinstance(item, (str, int, float)):
+                return NO_JSON
         if not below:
             return None
         level = below
