@@ -75,6 +75,14 @@ def test_without_agent_and_model_run_names_the_ways_to_choose_one(treadle, monke
         assert way in ended.err
 
 
+def test_a_text_beside_an_agent_is_the_input_of_a_new_task_and_not_the_name_of_one(treadle):
+    first = treadle("step", "--agent", "team:steppy", "add a lot", "--json").document
+    assert (first["state"], first["step"]["index"]) == ("running", 1)
+    unknown = treadle("step", "--agent", "team:steppy", "nobody")
+    assert unknown.code != 0
+    assert "treadle step AGENT INPUT" in unknown.err
+
+
 def test_a_task_is_stepped_to_its_answer_and_resume_ends_it(treadle):
     first = treadle("step", "steppy", "add a lot", "--json").document
     assert (first["state"], first["is_last"], first["step"]["index"]) == ("running", False, 1)

@@ -311,6 +311,9 @@ def step(
     goal = goal_of(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
+    is_text = len(arguments) == 1 and agent is not None and len(arguments[0].split()) > 1  # no id has a blank
+    if is_text and session.url is None:
+        arguments, agent = [str(agent), *arguments], None
     is_new, first = len(arguments) == 2, None
     if is_new and session.url is None:
         first = agents.to_run(arguments[0], agent, model)
@@ -330,7 +333,9 @@ def step(
                 try:
                     row = await find_task(runner, arguments[0])
                 except TaskNotFound as error:
-                    raise TaskNotFound(f"{error}; to create a task, give AGENT and INPUT") from None
+                    raise TaskNotFound(
+                        f"{error}; to create a task, give AGENT and INPUT: `treadle step AGENT INPUT`"
+                    ) from None
                 task_id, path = row.task_id, agent
                 chosen = await agent_of(runner, row, session.screen, agent, model)
                 _check_goal(chosen, goal)
