@@ -138,7 +138,7 @@ async def verbs(runner: Runner) -> None:
         print(result)
     text: RunResult[str] = result  # expected: reportAssignmentType | assignment
     print(text)
-    result.answer()  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
+    result.final_answer()  # expected: reportAttributeAccessIssue, reportUnknownMemberType | attr-defined
     print(result.output.number)  # expected: reportOptionalMemberAccess | union-attr
     await runner.settle("t", "request", True)  # expected: reportArgumentType | arg-type
     await runner.run_step()  # expected: reportCallIssue | call-arg
