@@ -35,6 +35,7 @@ An id is the place in the task, so it is the same after a crash. All attempts of
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -53,6 +54,14 @@ _COMMAND: Final = "command-"
 def step_id(branch: int, index: int | str) -> str:
     """Return the id of a step of a task whose steps follow one upon the other."""
     return f"s{index}b{branch}" if branch else f"s{index}"
+
+
+_BRANCH: Final = re.compile(r"(s[0-9.]+)b[0-9]+")
+
+
+def without_branch(name: str) -> str:
+    """Return the id that a step, or what belongs to it, would have had if nothing had been undone before."""
+    return _BRANCH.sub(r"\1", name, count=1) if _BRANCH.match(name) else name
 
 
 def planned_step_id(branch: int, path: Sequence[int]) -> str:

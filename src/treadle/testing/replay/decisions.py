@@ -1,4 +1,8 @@
-"""What policies and people decided in a recorded task, decided again in its replay, where neither is asked."""
+"""What policies and people decided in a recorded task, decided again in its replay, where neither is asked.
+
+A replay undoes nothing, so its ids are those of a task in which nothing was undone. Repeated are the decisions of the
+steps that stayed (`on_last_branch`), under ids without a branch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from time import time_ns
 from typing import Any
 
 from treadle.core import events as e
-from treadle.core.ids import approved_call, base_call_id
+from treadle.core.ids import approved_call, base_call_id, without_branch
 from treadle.core.json_schema import misfit
 from treadle.engine.results import Pending, RunResult
 from treadle.policy.guardrails import Guardrail, GuardrailRequest, GuardrailVerdict, Rewrite
@@ -34,6 +38,26 @@ _AT_ONCE = 1e-6
 """Seconds until a request expires in a replay, if it did when it was recorded."""
 
 
+def on_last_branch(events: Iterable[e.Event]) -> list[e.Event]:
+    """Return events without those of steps that were taken back: a replay takes only the steps that stayed."""
+    kept = list[e.Event]()
+    indexes = dict[str, int]()
+    for event in events:
+        if isinstance(event, e.StepStarted):
+            indexes[event.step] = event.index
+        if isinstance(event, e.Rewound):
+            gone = {*event.steps} or {step for step, index in indexes.items() if index > event.to}
+            kept = [each for each in kept if getattr(each, "step", None) not in gone]
+            indexes = {step: index for step, index in indexes.items() if step not in gone}
+        kept.append(event)
+    return kept
+
+
+def _expired(events: Iterable[e.Event]) -> set[tuple[str, int]]:
+    """Return the requests for approval that expired, each by its call and number."""
+    return {(without_branch(x.call), x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+
+
 class RecordedVerdicts:
     """A policy that repeats the verdicts of a recorded task, in the order in which each of its calls got them.
 
@@ -44,14 +68,14 @@ class RecordedVerdicts:
 
     def __init__(self, events: Sequence[e.Event]) -> None:
         self._verdicts: dict[str, deque[Judged]] = {}
-        self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+        self._expired = _expired(events)
         self._names = {event.tool for event in events if isinstance(event, Judged)}
         self._requests: dict[str, deque[e.RequestJudged]] = {}
         for event in events:
             if isinstance(event, e.RequestJudged):
-                self._requests.setdefault(event.step, deque()).append(event)
+                self._requests.setdefault(without_branch(event.step), deque()).append(event)
             if isinstance(event, Judged):
-                self._verdicts.setdefault(base_call_id(event.call), deque()).append(event)
+                self._verdicts.setdefault(base_call_id(without_branch(event.call)), deque()).append(event)
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
         """Return whether calls of this name were judged, or any call, or requests to models."""
@@ -78,7 +102,7 @@ class RecordedVerdicts:
         if event is None:
             return None
         if isinstance(event, e.ApprovalRequested):
-            expires = _AT_ONCE if (event.call, event.number) in self._expired else None
+            expires = _AT_ONCE if (without_branch(event.call), event.number) in self._expired else None
             terms = event.approvers, event.excluded, None, event.every_call, event.same
             return AskPerson(event.rule, event.reason, expires, *terms)
         if event.verdict == "replace":
@@ -89,8 +113,8 @@ class RecordedVerdicts:
 def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
     """Return guardrails that repeat the verdicts of a recorded task, each under the id of the one that decided."""
     judged = [event for event in events if isinstance(event, e.GuardrailJudged)]
-    asked = {event.call: event for event in events if isinstance(event, e.ApprovalRequested)}
-    expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+    asked = {without_branch(event.call): event for event in events if isinstance(event, e.ApprovalRequested)}
+    expired = _expired(events)
     contents: tuple[e.GuardedContent, ...] = tuple({event.guards: None for event in judged})
     began = next((event.seq for event in events if isinstance(event, e.StepStarted)), len(events))
     blocking = any(event.guards == "input" and event.seq < began for event in judged)
@@ -98,14 +122,15 @@ def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
     def repeat(rule: str, request: GuardrailRequest) -> GuardrailVerdict | None:
         part = "result" if request.on == "result" else request.part
         for event in judged:
-            if event.place != request.place or (event.rule or _UNNAMED) != rule:
+            place = without_branch(event.place)
+            if place != request.place or (event.rule or _UNNAMED) != rule:
                 continue
             before, content = event.previous or {}, event.content or {}
             if event.verdict == "rewrite" and before.get(part) == request.value != content.get(part):
                 return Rewrite(content.get(part), event.reason)
             if event.verdict == "ask" and content.get(part) == request.value:
-                question = asked[event.place]
-                expires = _AT_ONCE if (event.place, question.number) in expired else None
+                question = asked[place]
+                expires = _AT_ONCE if (place, question.number) in expired else None
                 terms = question.approvers, question.excluded, None, question.every_call, question.same
                 return AskPerson(rule, event.reason, expires, *terms)
             if event.verdict == "deny":
@@ -140,12 +165,12 @@ class RecordedDecisions:
 
     def __init__(self, events: Sequence[e.Event], clock: ReplayClock) -> None:
         self._clock = clock
-        self._answers = {x.request_id: x for x in events if isinstance(x, e.QuestionAnswered)}
-        self._unanswered = {x.request_id for x in events if isinstance(x, e.QuestionExpired)}
+        self._answers = {without_branch(x.request_id): x for x in events if isinstance(x, e.QuestionAnswered)}
+        self._unanswered = {without_branch(x.request_id) for x in events if isinstance(x, e.QuestionExpired)}
         self._reopened = sum(isinstance(event, e.TaskReopened) for event in events)
-        self._expired = {(x.call, x.number) for x in events if isinstance(x, e.ApprovalExpired)}
+        self._expired = _expired(events)
         self._decided = {
-            (event.call, event.number): event
+            (without_branch(event.call), event.number): event
             for event in events
             if isinstance(event, (e.ApprovalGiven, e.ApprovalDenied))
         }

@@ -36,6 +36,7 @@ from treadle.testing.replay.decisions import (
     RecordedDecisions,
     RecordedVerdicts,
     ReplayClock,
+    on_last_branch,
     recorded_guardrails,
 )
 from treadle.testing.replay.drift import Drift, compared
@@ -104,12 +105,10 @@ async def replay(
         )
     recorded = _RecordedCalls(then)
     actors = [_actor(each, recording, recorded, run_tools=run_tools) for each in _team(agent)]
-    policy = RecordedVerdicts(recording.events)
+    decided = on_last_branch(recording.events)
+    policy, guardrails = RecordedVerdicts(decided), recorded_guardrails(decided)
     machine = ReplayClock()
-    decisions, guardrails = (
-        RecordedDecisions(recording.events, machine),
-        recorded_guardrails(recording.events),
-    )
+    decisions = RecordedDecisions(decided, machine)
     async with Runner(
         "memory:", agents=actors, policy=policy, guardrails=guardrails, clock=machine
     ) as runner:
