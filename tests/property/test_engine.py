@@ -14,7 +14,7 @@ from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 from treadle.core.ids import is_of_command
 from treadle.core.journal import events_with_epochs
 from treadle.core.state import TaskState
-from treadle.errors import IrreversibleStep
+from treadle.errors import IrreversibleStep, TreadleError
 
 OPTIONS = st.builds(
     RunOptions,
@@ -181,16 +181,36 @@ class Engine(Host, RuleBasedStateMachine):
                 return
 
     @precondition(lambda self: self.created)
-    @rule(place=PLACE, to=st.sampled_from([None, None, 0, 1, 2]), force=st.booleans())
-    def undo(self, place: int, to: int | None, force: bool) -> None:
+    @rule(place=PLACE, to=st.sampled_from([None, None, 0, 1, 2]), force=st.booleans(), insists=st.booleans())
+    def undo(self, place: int, to: int | None, force: bool, insists: bool = True) -> None:
         task = self.one_of(place)
+        begun = self.loop.run_until_complete(self.has_begun_undo(task))
         foreseen = self.do("foresee", self.runner.undo_step(task, to=to, force=force, dry_run=True))
         done = self.do("undo", self.runner.undo_step(task, to=to, force=force))
+        FIRED["undo of a begun one, without force"] += begun and not force
         if isinstance(done, IrreversibleStep):
+            assert not begun, "an undo that had begun was refused for what it had been begun with"
             assert foreseen.problem == str(done), "an undo was refused that was not foreseen to be"
+            if insists:
+                self.insist(task, to, done)
         elif not isinstance(done, Exception):
             assert (foreseen.to, foreseen.steps) == (done.to, done.steps)
             assert [call.call for call in foreseen.calls] == [call.call for call in done.calls]
+
+    async def has_begun_undo(self, task: str) -> bool:
+        try:
+            return (await self.runner._driver.cache.load(task)).state.undo is not None
+        except TreadleError:
+            return False
+
+    def insist(self, task: str, to: int | None, refused: IrreversibleStep) -> None:
+        """Force an undo that was refused: what it was refused for was something to take back."""
+        done = self.do("undo", self.runner.undo_step(task, to=to, force=True))
+        if isinstance(done, Exception) or not done.complete:
+            return
+        FIRED["undo refused, and forced"] += 1
+        harmless = [call.call for call in done.calls if call.verdict == "nothing_to_compensate"]
+        assert not {*refused.calls} & {*harmless}, "an undo was refused for a call that changed nothing"
 
     @precondition(lambda self: self.created)
     @rule(

@@ -20,7 +20,7 @@ from tests.property.world import FIRED, Host
 from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.schedule import ITSELF, UNNEEDED
-from treadle.errors import AlreadyFinalized, StepNotFound
+from treadle.errors import AlreadyFinalized, IrreversibleStep, StepNotFound
 from treadle.ports import TaskFilter
 from treadle.testing.audit import all_rows, journal_of, well_formed
 from treadle.testing.postgres import PostgresServer
@@ -179,13 +179,25 @@ class UndoForkVerbs(Host):
         steps = await self.runner.get_completed_steps(task)
         names = [chance.choice([s.step.step_id, s.step.index, s.step.name]) for s in steps]
         force = chance.randrange(3) > 0
+        where: dict[str, Any] = {}
         match chance.randrange(3) if names else 0:
             case 0:
-                return await self.runner.undo_step(task, force=force)
+                pass
             case 1:
-                return await self.runner.undo_step(task, to=chance.choice([0, *names]), force=force)
+                where["to"] = chance.choice([0, *names])
             case _:
-                return await self.runner.undo_step(task, step=chance.choice(names), force=force)
+                where["step"] = chance.choice(names)
+        try:
+            return await self.runner.undo_step(task, **where, force=force)
+        except IrreversibleStep as error:
+            if chance.randrange(2):
+                raise
+            refused = error.calls
+        report = await self.runner.undo_step(task, **where, force=True)
+        FIRED["undo refused, and forced"] += report.complete
+        harmless = {call.call for call in report.calls if call.verdict == "nothing_to_compensate"}
+        assert not report.complete or harmless.isdisjoint(refused), "refused for nothing"
+        return report
 
     def fork(self, task: str, chance: random.Random) -> None:
         if self.forks == 3:

@@ -25,9 +25,12 @@ from treadle import (
     ScriptedModel,
     Subagent,
     ToolContext,
+    ToolInvocation,
+    ToolOutput,
     Unknown,
     tool,
 )
+from treadle.agents.middleware import NextLayer
 from treadle.core.model import ModelRequest
 from treadle.core.tools import EffectClass
 from treadle.errors import StoreError, TaskNotFound, TreadleError
@@ -186,14 +189,21 @@ class World:
         async def put(n: int, ctx: ToolContext) -> str:
             return await self.act(ctx, "idempotent", n)
 
-        @tool
+        async def breaks_late(call: ToolInvocation[Any], next: NextLayer) -> ToolOutput:
+            result = await next(call)
+            if self.chance("late", call.context.call_id, call.attempt).randrange(6) == 0:
+                FIRED["middleware raises after its tool"] += 1
+                raise RuntimeError("broken after the tool")
+            return result
+
+        @tool(middleware=[breaks_late])
         async def save(n: int, ctx: ToolContext) -> str:
             return await self.act(ctx, "write", n)
 
         async def unbook(booked: Any, ctx: ToolContext) -> None:
             await self.act(ctx, "idempotent", 1)
 
-        @tool(undo=unbook)
+        @tool(undo=unbook, middleware=[breaks_late])
         async def book(n: int, ctx: ToolContext) -> str:
             return await self.act(ctx, "write", n)
 

@@ -1001,6 +1001,9 @@ _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
 """What each driver may record anew without getting anywhere."""
 
 _AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
-    {e.TaskReopened, e.TaskForked, e.UnknownEvent, e.TicketCompleted, e.TicketFailed, e.ToolEnded}
+    {
+        *(e.TaskReopened, e.TaskForked, e.UnknownEvent, e.ToolEnded),
+        *(e.TicketProgressed, e.TicketCompleted, e.TicketFailed),
+    }
 )
-"""What may follow the end of a task; of calls only the end of one that went on in the background."""
+"""What may follow the end of a task; of calls only the progress and the end of one that goes on in the background."""

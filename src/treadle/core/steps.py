@@ -285,6 +285,11 @@ class CallState:
         return self.cut_off > 0 and self.effect != "read"
 
     @property
+    def took_effect(self) -> bool:
+        """Whether its tool is known to have returned, also if the call failed after that."""
+        return self.outcome == "ok" or (self.report is not None and self.report.took_effect)
+
+    @property
     def doubts(self) -> int:
         """How many attempts may have taken effect, for the call that replaces this one."""
         return self.cut_off or int(self.acted or (self.child is not None and self.effect != "read"))
@@ -312,6 +317,8 @@ class CallState:
         """The call as `undo=` and `reconcile=` receive it: as its tool ran, and what that returned."""
         arguments = self.arguments if self.rewritten is None else self.rewritten
         output = self.returned if self.guarded else self.output
+        if self.report is not None and self.report.took_effect:
+            output = self.report.returned
         return ToolCall(self.id, self.name, copied(arguments), output=copied(output))
 
 

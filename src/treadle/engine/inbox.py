@@ -6,7 +6,7 @@ once, however often a driver crashes in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Container, Sized
 from typing import Final, Protocol, TypeAlias
 
 from treadle.core import events as e
@@ -17,6 +17,7 @@ from treadle.core.messages import copied
 from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
 from treadle.engine.approval_binding import may_decide
+from treadle.engine.child_effects import harmless_children
 from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.undo_plan import plan
@@ -85,7 +86,7 @@ class InboxReader:
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
                 continue
-            if state.ended is not None and not self._completes(item):
+            if state.ended is not None and not self._is_of_open_ticket(item):
                 # No other event follows the end, and a command that came too late must not wait for the next attempt.
                 writer.dismiss(item.item_id)
             elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
@@ -98,7 +99,8 @@ class InboxReader:
                 if self.subagents is not None:
                     self.subagents.resting.discard(str(item.data.get("call")))
             else:
-                event = as_event(state, item, self._expiry)
+                harmless = await harmless_children(self._store, state) if item.kind == "undo" else ()
+                event = as_event(state, item, self._expiry, harmless)
                 if type(event) is e.UndoRequested:
                     if state.pausing or state.interrupting:
                         writer.record(e.Resumed(event.by))
@@ -118,9 +120,9 @@ class InboxReader:
             return expiring.expires + self._ahead
         return self._writer.to_system_time(expiring.expires)
 
-    def _completes(self, item: InboxItem) -> bool:
-        """Whether an item completes a ticket that outlived its task."""
-        if item.kind not in ("complete", "fail"):
+    def _is_of_open_ticket(self, item: InboxItem) -> bool:
+        """Whether an item tells of work in the background that outlived its task."""
+        if item.kind not in ("complete", "fail", "progress"):
             return False
         return not isinstance(as_event(self._state, item, self._expiry), e.CommandRejected)
 
@@ -158,10 +160,19 @@ def _as_written(expiring: Expiring) -> int:
     return END_OF_TIME if expiring.expires is None else expiring.expires
 
 
-def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written) -> e.Event:
-    """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
+def as_event(
+    state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written, harmless: Container[str] = ()
+) -> e.Event:
+    """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit.
+
+    Args:
+        state: the task.
+        item: the item.
+        expiry_of: when something expires.
+        harmless: for an undo, as `undo_plan.plan` takes it.
+    """
     try:
-        event = _event(state, item, expiry_of)
+        event = _event(state, item, expiry_of, harmless)
         check_fit(event)
         return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -169,7 +180,7 @@ def as_event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_writte
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
 
 
-def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
+def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf, harmless: Container[str]) -> e.Event:
     inbox, data = item.item_id, item.data
     if item.kind == SURVIVED:
         return e.DriverSurvived(int(data["epoch"]), inbox)
@@ -206,12 +217,12 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
         case "complete" | "fail" | "progress":
             return _told_by_ticket(state, item, expiry_of)
         case "undo":
-            return _undone(state, item)
+            return _undone(state, item, harmless)
         case _:
             return e.CommandRejected(item.kind, "this version does not know the command", inbox)
 
 
-def _undone(state: TaskState, item: InboxItem) -> e.Event:
+def _undone(state: TaskState, item: InboxItem, harmless: Container[str]) -> e.Event:
     data = item.data
     try:
         request = plan(
@@ -220,6 +231,7 @@ def _undone(state: TaskState, item: InboxItem) -> e.Event:
             step=data.get("step"),
             force=bool(data.get("force")),
             by=data.get("by"),
+            harmless=harmless,
         ).event
     except (TaskStateError, NotFound) as error:
         return e.CommandRejected("undo", str(error), item.item_id)

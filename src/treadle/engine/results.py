@@ -1174,7 +1174,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         )
         text = f"{call.name} began and its outcome is not known: {reason}"
         pending.append(_settlement(state, call, call.id, text))
-    for call in _resting(state):
+    for call in _resting(state) if state.undo is None else ():  # else the undo ends it, or keeps `resume` out
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
         why = call.stopped.message

@@ -52,7 +52,8 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
     __slots__ = (
-        *("_access", "_arguments", "_execution", "_left", "_record", "_requests", "_ticket", "_tool"),
+        *("_access", "_arguments", "_execution", "_left", "_record", "_requests", "_returned", "_ticket"),
+        "_tool",
     )
 
     _tool: Tool
@@ -72,6 +73,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     _left: Background | None
     """what the tool said of the work that it left in the background, if it did"""
 
+    _returned: ToolOutput | None
+    """what the tool itself returned, once it did; its middleware, or a check of the result, may still fail the call"""
+
     @property
     def name(self) -> str:
         """How people call the effect."""
@@ -87,7 +91,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return False
         tool = context.runtime.tools[call.name]
         self._tool = tool = BoundReader(context) if isinstance(tool, OutputReader) else tool
-        self._access = self._execution = self._requests = self._left = None
+        self._access = self._execution = self._requests = self._left = self._returned = None
         self._record = record
         spec = tool.spec
         self.timeout = spec.timeout
@@ -119,7 +123,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                     self.enter()
                 if context.enter_call is not None:
                     context.enter_call(call.id, call.attempt)
-                result = await self._tool.call(self._arguments, ctx)
+                result = self._returned = await self._tool.call(self._arguments, ctx)
             else:
                 result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
             if self._left is not None and type(result) is not Background:
@@ -196,7 +200,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             self.entered = execution.reached = True
         elif self.timer is not None:
             self.timer.cancel()  # it may wait for a process; its time counts anew from its start
-        result = await self._tool.call(arguments, ctx)
+        result = self._returned = await self._tool.call(arguments, ctx)
         if type(result) is Background:
             self._left = result
         return result
@@ -263,7 +267,16 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             return [e.ToolStopped(call.step, call.id, "error", failure)]  # its result is there already
         end = failed_end(call, failure)
         end.report = self._report(end)
+        if self._returned is not None and call.effect != "read":
+            output = self._output_for_undo(self._returned) if call.undo else None
+            end.report = replace(end.report or e.CallReport(), took_effect=True, returned=output)
         return [end]
+
+    def _output_for_undo(self, result: ToolOutput) -> Json:
+        """Return what a compensation is given of a result that the call does not have."""
+        if self.context.vault.hide_in is not None:
+            result = self.context.vault.known.hide_data(result)
+        return None if flaw(result.output) else result.output
 
     def _deferred(self, result: Background) -> e.CallDeferred:
         """Return that the tool left work in the background."""
@@ -322,7 +335,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         """Return the end of an attempt that failed: the call may have retries left."""
         call = self.effect.call
         if self._has_retries() and call.effect != "write":
-            return [e.ToolStopped(call.step, call.id, "error", self._failure("error", text, traceback))]
+            took_effect = self._returned is not None and call.effect != "read"
+            failure = self._failure("error", text, traceback)
+            return [e.ToolStopped(call.step, call.id, "abandoned" if took_effect else "error", failure)]
         return self.broken(text, traceback)
 
 

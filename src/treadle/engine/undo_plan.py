@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from treadle.agents.decide.calls import may_have_acted
 from treadle.agents.decide.lifecycle import is_undone, undo_report
 from treadle.core import events as e
@@ -22,19 +24,38 @@ class UndoPlan:
 
 
 def plan(
-    state: TaskState, to: int | str | None, *, force: bool, by: str | None, step: int | str | None = None
+    state: TaskState,
+    to: int | str | None,
+    *,
+    force: bool,
+    by: str | None,
+    step: int | str | None = None,
+    harmless: Container[str] = (),
 ) -> UndoPlan:
     """Return what to record for an undo.
 
+    Args:
+        state: the task, in which no effect runs.
+        to: the last step kept; None to take back the last step.
+        force: whether to rewind also what cannot be compensated.
+        by: the name of the caller.
+        step: the step to take back, with what came of it.
+        harmless: the open calls of agents whose tasks have changed nothing; see `child_effects`.
+
     Raises:
         StepNotFound: there is no such step, or none to take back.
-        IrreversibleStep: a step holds effectful calls without `undo=`, and `force` is not given.
+        IrreversibleStep: a step holds effectful calls without `undo=`, `force` is not given, and no undo has begun.
         UndoUnfinished: another undo has begun and not ended.
     """
     keep, steps = _taken_back(state, to, step)
-    calls = [call for item in reversed(steps) for call in reversed(item.calls) if may_have_acted(call)]
+    calls = [
+        call
+        for item in reversed(steps)
+        for call in reversed(item.calls)
+        if may_have_acted(call) and call.id not in harmless
+    ]
     irreversible = [call for call in calls if _irreversible(call)]
-    if irreversible and not force:
+    if irreversible and not force and state.undo is None:  # one that has begun was agreed to
         raise _irreversible_step(state, irreversible)
     queue = tuple(call.id for call in calls if _compensable(call))
     needs_agent = any(
@@ -44,7 +65,13 @@ def plan(
 
 
 def forecast(
-    state: TaskState, to: int | str | None, *, force: bool, driven: bool, step: int | str | None = None
+    state: TaskState,
+    to: int | str | None,
+    *,
+    force: bool,
+    driven: bool,
+    step: int | str | None = None,
+    harmless: Container[str] = (),
 ) -> UndoReport:
     """Return the report on an undo that has not been requested: what it would do to each call, the newest first.
 
@@ -56,7 +83,9 @@ def forecast(
     calls = [call for item in reversed(steps) for call in reversed(item.calls)]
     running = [call for call in calls if driven and call.status == "begun" and call.outcome is None]
     irreversible = [
-        call for call in calls if may_have_acted(call) and _irreversible(call) and call not in running
+        call
+        for call in calls
+        if may_have_acted(call) and _irreversible(call) and call not in running and call.id not in harmless
     ]
     undo = UndoState(keep, [], _ids(steps))
     verdicts = {undone.call: undone for undone in undo_report(state, undo)}
@@ -65,9 +94,11 @@ def forecast(
             verdicts[call.id] = e.UndoneCall(
                 call.id, call.name, "unknown", "it runs, and an undo waits for its end"
             )
+        elif call.id in harmless:
+            verdicts[call.id] = e.UndoneCall(call.id, call.name, "nothing_to_compensate")
         elif (
             _compensable(call)
-            and verdicts[call.id].verdict == "not_compensated"
+            and (verdicts[call.id].verdict == "not_compensated" or call.undo_status == "none")
             and not (force and call.undo_status in ("failed", "skipped"))
         ):
             verdicts[call.id] = e.UndoneCall(call.id, call.name, "compensated")
@@ -77,7 +108,7 @@ def forecast(
         problem = (
             f"the compensation of {lost.name} ({lost.id}) began, and its outcome is not known: settle it"
         )
-    elif irreversible and not force:
+    elif irreversible and not force and state.undo is None:
         problem = str(_irreversible_step(state, irreversible))
     return UndoReport(state.task_id, problem is None, keep, _ids(steps), tuple(verdicts.values()), problem)
 
@@ -174,14 +205,14 @@ def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> St
 
 
 def _compensable(call: CallState) -> bool:
-    """Whether the compensation of a call is to run: it returned, with its result or with work in the background.
+    """Whether the compensation of a call is to run: its tool returned, a result or work in the background.
 
     One that has begun is to end, however the work in the background ended meanwhile.
     """
     if not call.undo:
         return False
     return (
-        call.outcome == "ok"
+        call.took_effect
         or call.undo_status != "none"
         or (call.was_deferred and call.outcome in (None, "unknown"))
     )
@@ -193,7 +224,7 @@ def _irreversible(call: CallState) -> bool:
         return False
     if call.in_doubt or call.child is not None or call.outcome is None:
         return True
-    return call.outcome == "ok" and not call.undo
+    return call.took_effect and not call.undo
 
 
 def _step_to_keep(state: TaskState, to: int | str | None) -> int:

@@ -247,11 +247,6 @@ def _check_told(state: TaskState, call: CallState, kind: _Kind, value: Json) -> 
         raise AlreadyDecided(
             f"{where} was {how} by its ticket already, and differently", task_id=state.task_id
         )
-    how = (
-        "its ticket has expired"
-        if isinstance(done, e.TicketExpired)
-        else f"it ended as {call.outcome or 'done'}"
-    )
-    if not _is_closed(call):
-        how = "its ticket has expired"
+    is_expired = isinstance(done, e.TicketExpired) or not _is_closed(call)
+    how = "its ticket has expired" if is_expired else f"it ended as {call.outcome or 'done'}"
     raise TicketClosed(f"{where} can no longer be completed: {how}", task_id=state.task_id)

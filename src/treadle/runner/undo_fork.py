@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace as with_fields
 from typing import Any
@@ -20,6 +21,7 @@ from treadle.drivers.continuing import lift_stop, reopen
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import undo_plan
+from treadle.engine.child_effects import harmless_children
 from treadle.engine.results import Difference, UndoReport
 from treadle.errors import (
     AlreadyFinalized,
@@ -47,9 +49,9 @@ class _UndoRequest:
     expect: int | None
     command_id: str | None
 
-    def plan(self, state: TaskState) -> undo_plan.UndoPlan:
+    def plan(self, state: TaskState, harmless: Container[str] = ()) -> undo_plan.UndoPlan:
         """Return what to record for it."""
-        return undo_plan.plan(state, self.to, step=self.step, force=self.force, by=self.by)
+        return undo_plan.plan(state, self.to, step=self.step, force=self.force, by=self.by, harmless=harmless)
 
     def document(self) -> dict[str, Json]:
         """Return it as the data of a command."""
@@ -132,7 +134,8 @@ class UndoForkVerbs(ForkVerbs):
             await self._awaited_by(row)
         if state.ended == "cancelled":
             raise _cancelled(task_id)
-        report = undo_plan.forecast(state, to, force=force, driven=self._owned.is_driven(row), step=step)
+        driven, harmless = self._owned.is_driven(row), await harmless_children(self._store, state)
+        report = undo_plan.forecast(state, to, force=force, driven=driven, step=step, harmless=harmless)
         if report.complete and state.thread_version:  # an undo looks for problems of its own first
             _, members = await self._store.thread(state.thread)
             at = next((at for at, each in enumerate(members) if each.task_id == task_id), len(members))
@@ -196,7 +199,7 @@ class UndoForkVerbs(ForkVerbs):
             if state.ended == "cancelled":  # just before it was acquired here
                 raise _cancelled(task_id)
             inbox = await self._note(owned, request)
-            plan = request.plan(state)
+            plan = request.plan(state, await harmless_children(self._store, state))
             plan.event.inbox = inbox
             code = None
             if plan.needs_agent:
@@ -260,7 +263,8 @@ class UndoForkVerbs(ForkVerbs):
             before = await fork_point.state_at(self._store, task_id, answer.seq - 1)
             if before.cancelling:
                 raise _cancelled(task_id)
-            request.plan(before)  # raises the error that explains the rejection best
+            harmless = await harmless_children(self._store, before)
+            request.plan(before, harmless)  # raises the error that explains the rejection best
             raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
         await self._commands.carried_out(task_id, item_id)
         answer = answer or await self._commands.answer(task_id, item_id, after=row.head)

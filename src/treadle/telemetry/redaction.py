@@ -21,7 +21,7 @@ FACTS: Final = frozenset({
     *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by"),
     *("cached_tokens", "call", "calls", "channel", "child", "command", "cost", "covers", "definition", "deltas"),
     *("depth", "digest", "direct", "due", "effect", "epoch", "error", "estimated", "events", "expires", "final"),
-    *("answered_by", "report", "secrets"),
+    *("answered_by", "report", "secrets", "took_effect"),
     *("fingerprint", "has_default", "place", "rule", "scope"),
     *("finish", "follows", "forced", "inbox", "index", "input_tokens", "join", "kept", "kind", "last", "limit", "lost"),
     *("model", "name", "next", "next_route", "number", "offered", "outcome", "output_tokens", "parent", "parent_call"),

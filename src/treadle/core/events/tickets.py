@@ -48,7 +48,7 @@ class CallDeferred(Event, CallOccurrence):
 
 @mutable
 class TicketProgressed(Event, CallOccurrence):
-    """The holder of a ticket reported how far the work is."""
+    """The holder of a ticket reported how far the work is; it may follow the end of the task."""
 
     says = "the work of {it.tool} in the background progressed ({it.call})"
 
@@ -64,7 +64,7 @@ class TicketProgressed(Event, CallOccurrence):
 class TicketCompleted(Event, CallOccurrence):
     """The holder of a ticket delivered the result of its call, which ends with it; it may come before `CallDeferred`.
 
-    It is the one event of a call, with the end of the call, that may follow the end of the task: the result is kept.
+    Like `TicketProgressed` and the end of the call, it may follow the end of the task: the result is kept.
     """
 
     says = "the work of {it.tool} in the background is done ({it.call})"

@@ -305,7 +305,7 @@ def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
         )
 
 
-_AFTER_THE_END = (e.UnknownEvent, e.TicketCompleted, e.TicketFailed, e.ToolEnded)
+_AFTER_THE_END = (e.UnknownEvent, e.TicketProgressed, e.TicketCompleted, e.TicketFailed, e.ToolEnded)
 """What may follow the end of an attempt; `one_end` checks that calls end there by their tickets alone."""
 
 
@@ -908,8 +908,9 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
 def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
     """The journal does not say of a call that may write that it never ran, if the ledger has a start of it.
 
-    Nor does an undo report that there was nothing to take back. Where a person or `reconcile=` settled a start as not
-    having happened, the journal follows them.
+    Nor does an undo report that there was nothing to take back; and without force none leaves an effect that happened:
+    it is compensated, or the undo is refused. Where a person or `reconcile=` settled a start as not having happened,
+    the journal follows them.
     """
     created = events[0].time if events else 0
     ledger = [entry for entry in ledger if entry.effect != "read" and not 0 < entry.time < created]
@@ -917,14 +918,23 @@ def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEnt
     started |= {
         entry.call: entry.phase for entry in ledger if entry.call in started and entry.phase == "done"
     }
+    forced = False
     for event in events:
         if isinstance(event, e.OutcomeSettled) and event.verdict == "not_happened" and event.by != "runner":
             started.pop(event.call, None)
         elif isinstance(event, e.ToolEnded) and event.call in started and event.outcome in _NEVER_RAN:
             text = f"{event.call} ends as {event.outcome}, and its tool had started"
             yield Violation("unknown_iff_lost", task, event.seq, text)
+        elif isinstance(event, e.UndoRequested):
+            forced = forced or event.forced
         elif isinstance(event, e.Rewound):
             for undone in event.calls:
-                if undone.verdict == "nothing_to_compensate" and started.get(undone.call) == "done":
+                if started.get(undone.call) != "done":
+                    continue
+                if undone.verdict == "nothing_to_compensate":
                     text = f"{undone.call} has nothing to compensate by the report, and its effect happened"
                     yield Violation("unknown_iff_lost", task, event.seq, text)
+                elif undone.verdict != "compensated" and not forced:
+                    text = f"{undone.call} took effect, and an undo without force left it"
+                    yield Violation("undo_restores", task, event.seq, text)
+            forced = False

@@ -1,0 +1,35 @@
+"""What the tasks of calls that are under way have changed, by their own journals.
+
+A child is driven only by the drive of its parent. So while no effect of the parent runs, its children are at rest, and
+what their journals say stays true.
+"""
+
+from __future__ import annotations
+
+from treadle.agents.decide.calls import may_have_acted
+from treadle.core.journal import events_with_epochs
+from treadle.core.state import TaskState, start
+from treadle.engine import loading
+from treadle.engine.results import all_steps
+from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew
+from treadle.ports import JournalReader
+
+
+async def harmless_children(store: JournalReader, state: TaskState) -> frozenset[str]:
+    """Return the open calls of agents that can have changed nothing outside, nor can the calls below them."""
+    calls = [call for call in state.open_children() if not call.acted]
+    return frozenset([call.id for call in calls if await _is_harmless(store, str(call.child))])
+
+
+async def _is_harmless(store: JournalReader, task_id: str) -> bool:
+    child = start(task_id)
+    try:
+        for epoch, event in events_with_epochs(task_id, await store.read(task_id)):
+            loading.apply_checked(child, event, epoch)
+    except TaskNotFound:
+        return True  # it was not made yet
+    except (JournalCorrupt, TaskTooNew):
+        return False
+    below = await harmless_children(store, child)
+    calls = [call for step in all_steps(child) for call in step.calls]
+    return child.unknown is None and not any(may_have_acted(call) and call.id not in below for call in calls)
