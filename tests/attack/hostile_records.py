@@ -338,6 +338,7 @@ async def main(place: str) -> dict[str, Any]:
             # What is imported and compiled once, at the first success and the first error of each loader.
             for kind in EVENTS.values():
                 codec._plan(kind)
+                codec._plan(kind, True)
             await journals(runner, [json.dumps({"v": 1, "t": 5, "e": [CREATED]}).encode(), b"x"] * 9, "warm-")
             await warm_files()
             problems.clear()

@@ -159,6 +159,7 @@ def without_lists(path: Path) -> None:
     tenants = [
         *[f"DROP INDEX {name}_by_tenant" for name in ("threads", "grants")],
         *[f"DROP INDEX tasks_by_{name}" for name in ("created", "state", "agent")],
+        *[f"DROP INDEX tasks_{name}" for name in ("ready", "due", "wanted_children")],
         *[f"ALTER TABLE {name} DROP COLUMN tenant" for name in ("tasks", "threads")],
     ]
     indexes = ["DROP INDEX tasks_by_thread"]
