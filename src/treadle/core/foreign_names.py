@@ -356,7 +356,6 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "final_output_as": "give the agent a type, `Agent(output_type=...)`; then write `result.output`",
         "data": "write `result.output`",
         "value": "write `result.output`",
-        "answer": "write `result.output`, or `result.final_text` for its text",
         "result": "write `result.output`",
         **dict.fromkeys(
             ("text", "content", "response", "message"), "write `result.final_text`, or `result.output`"
