@@ -746,7 +746,6 @@ mistake("result.data", lambda s: s.result.data, AttributeError, "result.output")
 mistake("result.text", lambda s: s.result.text, AttributeError, "result.final_text")
 mistake("result.content", lambda s: s.result.content, AttributeError, "result.final_text")
 mistake("result.response", lambda s: s.result.response, AttributeError, "result.final_text")
-mistake("result.answer", lambda s: s.result.answer, AttributeError, "result.output")
 mistake(
     "result.all_messages", lambda s: s.result.all_messages(), AttributeError, "result.messages", "get_thread("
 )
