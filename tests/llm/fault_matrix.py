@@ -156,6 +156,7 @@ STATUS = [
 CODES = [
     fault("no money left", fail(429, code="insufficient_quota"), want=final("permission"), wires=("chat", "responses")),
     fault("too long for the model", fail(400, code="context_length_exceeded"), want=final("too_large"), wires=("chat", "responses")),
+    fault("too long for llama.cpp", fail(400, code="exceed_context_size_error"), want=final("too_large"), wires=("chat",)),
     fault("a text too long", fail(400, code="string_above_max_length"), want=final("too_large"), wires=("chat", "responses")),
     fault("filtered with 400", fail(400, code="content_filter"), want=final("refused"), wires=("chat", "responses")),
     fault("no such model with 400", fail(400, code="model_not_found"), want=final("not_found"), wires=("chat", "responses")),

@@ -53,6 +53,28 @@ def test_the_status_is_more_precise_than_most_codes_and_less_than_some(status, b
     assert (error.kind, error.status) == (kind, status)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 9_412, "n_ctx": 8_192},
+        {"code": 400, "type": "BadRequestError", "param": "input_tokens"},
+        {"code": 400, "type": "BadRequestError", "param": "input_text"},
+    ],
+    ids=["llama.cpp", "vLLM", "vLLM by characters"],
+)
+def test_a_prompt_beyond_the_context_of_a_local_server_is_too_large_and_not_an_invalid_request(error):
+    error |= {"message": "the request is longer than the context"}
+    assert model_error(Raised(status_code=400, body=error)).kind == "too_large"
+    assert model_error(Raised(status_code=400, body={"error": error})).kind == "too_large"
+    assert model_error(Raised(body={"error": error})).kind == "too_large"
+
+
+@pytest.mark.parametrize("parameter", ["messages", "max_tokens", None, 7])
+def test_another_parameter_of_a_bad_request_is_an_invalid_request(parameter):
+    body = {"error": {"code": 400, "type": "BadRequestError", "param": parameter}}
+    assert model_error(Raised(status_code=400, body=body)).kind == "invalid_request"
+
+
 def test_the_text_of_a_message_decides_nothing():
     message = "429 rate limit exceeded, timeout, connection reset, please retry after 5 seconds"
     error = model_error(Raised(message))

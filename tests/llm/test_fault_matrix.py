@@ -58,7 +58,7 @@ async def test_a_server_that_never_answers_gets_four_attempts(point, kind, wire,
 
 # ------------------------------------------------------------------------------ what the table would find
 
-TABLES = ("_BY_STATUS", "_BY_CODE", "_BY_CODE_ALONE", "_BY_TYPE")
+TABLES = ("_BY_STATUS", "_BY_CODE", "_BY_PARAMETER", "_BY_CODE_ALONE", "_BY_TYPE")
 NEVER_MET = {
     "ModelQuotaExceededError": "permission",
     "ModelRateLimitError": "rate_limit",
@@ -107,6 +107,10 @@ def by_hand(name, entry):
         error = Exception("no")
         error.body = {"error": {"type": entry}}
         return NEVER_ALONE[entry], error
+    if name == "_BY_PARAMETER":
+        error = Exception("no")
+        error.body = {"error": {"code": 400, "type": "BadRequestError", "param": entry}}
+        return "too_large", error
     return None
 
 

@@ -43,6 +43,7 @@ _BY_CODE: dict[str, ModelErrorKind] = {
     "billing_error": "permission",
     "content_filter": "refused",
     "context_length_exceeded": "too_large",
+    "exceed_context_size_error": "too_large",  # llama.cpp
     "insufficient_quota": "permission",
     "model_not_found": "not_found",
     "overloaded_error": "overloaded",
@@ -51,6 +52,12 @@ _BY_CODE: dict[str, ModelErrorKind] = {
     "string_above_max_length": "too_large",
 }
 """Machine-readable codes that are more precise than the status."""
+
+_BY_PARAMETER: dict[str, ModelErrorKind] = {
+    "input_text": "too_large",
+    "input_tokens": "too_large",
+}
+"""Values of `param` by which vLLM names what it measured: no request has a parameter of these names."""
 
 _BY_CODE_ALONE: dict[str, ModelErrorKind] = {
     "api_error": "server",
@@ -229,6 +236,9 @@ def _status(error: Exception) -> int | None:
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     for code in _codes(error):
         if (kind := _BY_CODE.get(code)) is not None:
+            return kind
+    for body in _bodies(error):
+        if isinstance(name := body.get("param"), str) and (kind := _BY_PARAMETER.get(name)) is not None:
             return kind
     if status is not None:
         return kind_of_status(status)
