@@ -246,6 +246,7 @@ GARBAGE = [
     fault("an empty stream", stream(""), want=final("unparsable"), ways=("streamed",)),
     fault("an empty document", raw(""), want=final("unparsable"), ways=("whole",)),
     fault("no JSON", raw("data: {not json\n\n", content_type="text/event-stream"), want=final("unparsable"), ways=("streamed",)),
+    fault("half a document in place of a stream", raw('{"id": "x", "choices": [{"mess'), want=final("unparsable"), ways=("streamed",)),
     fault("no JSON at all", raw("{not json"), want=final("unparsable"), ways=("whole",)),
     fault("no UTF-8", stream(b'data: {"x": "\xff\xfe"}\n\n'), want=final("unparsable"), ways=("streamed",)),
     fault("a list", raw("[]"), want=final("unparsable"), ways=("whole",)),

@@ -64,3 +64,41 @@ async def test_a_page_of_a_proxy_is_summarised(make_model, status):
     if status == 200:
         assert error.kind == "unparsable"
         assert f"is {server.url}" in str(error)
+
+
+CUT = '{"id": "x", "choices": [{"index": 0, "message": {"content": "hidden wo'
+
+
+@pytest.mark.parametrize("make_model", WIRES.values(), ids=WIRES)
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (raw(CUT), "malformed JSON in place of a stream of events: Unterminated string"),
+        (raw(CUT, content_type="text/event-stream"), "malformed JSON in place of a stream of events"),
+        (
+            raw('{"error": {"code": "x"}}'),
+            "a JSON document in place of a stream of events; stream=False asks",
+        ),
+        (raw("hidden words"), "text in place of a stream of events"),
+        (raw("data: {hidden words\n\n", content_type="text/event-stream"), "a stream with malformed JSON: "),
+        (raw("data: {hidden words\n\n"), "a stream with malformed JSON: "),
+    ],
+    ids=["cut JSON", "cut JSON as events", "a document", "text", "malformed events", "as JSON"],
+)
+async def test_a_streamed_answer_with_malformed_json_is_not_told_as_one_without_content(
+    make_model, sent, told
+):
+    with scripted(make_model, sent) as (server, model):
+        error = await error_of(model)
+    host = server.url.removeprefix("http://")
+    assert str(error).startswith(f"{host} sent {told}")
+    assert error.kind == "unparsable"
+    assert "hidden" not in str(error)
+
+
+@pytest.mark.parametrize("make_model", WIRES.values(), ids=WIRES)
+async def test_a_stream_without_an_event_is_told_as_one_without_content(make_model):
+    with scripted(make_model, raw("", content_type="text/event-stream")) as (_, model):
+        error = await error_of(model)
+    assert error.kind == "unparsable"
+    assert "sent" not in str(error)

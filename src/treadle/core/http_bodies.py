@@ -133,7 +133,10 @@ async def decoded(chunks: Any, encoding: str, most: int | None) -> AsyncIterator
 
 
 def bounding(
-    library: Any, most: Callable[[Any], int | None], refusal: Callable[[Any, str], Exception]
+    library: Any,
+    most: Callable[[Any], int | None],
+    refusal: Callable[[Any, str], Exception],
+    watcher: Callable[[Any], Callable[[bytes], None] | None] | None = None,
 ) -> Callable[[Any], Awaitable[None]]:
     """Return a response hook for clients of `httpx2` or `httpx`: it bounds each body, before anything reads it.
 
@@ -143,15 +146,20 @@ def bounding(
         library: the module `httpx2` or `httpx`.
         most: returns how many bytes the decoded body of a response may have; None for no bound.
         refusal: returns the error for a response that is refused, by the response and the reason.
+        watcher: returns what is called with each decoded piece of a response, or None.
     """
 
     class Body(library.AsyncByteStream):
         def __init__(self, response: Any, encoding: str) -> None:
             self._response, self._inner, self._encoding = response, response.stream, encoding
+            self._watch = None if watcher is None else watcher(response)
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
+            watch = self._watch
             try:
                 async for piece in decoded(self._inner, self._encoding, most(self._response)):
+                    if watch is not None:
+                        watch(piece)
                     yield piece
             except BodyRefused as error:
                 raise refusal(self._response, str(error)) from None

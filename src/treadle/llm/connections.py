@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from ssl import SSLContext
 from typing import Any, Final
@@ -13,6 +14,7 @@ from treadle.core.http_bodies import ACCEPTED, bounding
 from treadle.errors import ModelError
 from treadle.llm import loading
 from treadle.llm.errors import about_page, shown_url
+from treadle.llm.first_bytes import first_bytes
 
 
 @cache
@@ -38,10 +40,19 @@ def settings_of(library: Any, home: str, **more: Any) -> dict[str, Any]:
         await loading.until(loading.begin(home).answers)
 
     hooks = more.pop("event_hooks", {})
-    bound = bounding(library, lambda _: MAX_RESPONSE, _refused_body)
+    bound = bounding(library, lambda _: MAX_RESPONSE, _refused_body, _keeping_first_bytes)
     hooks = {**hooks, "response": [bound, *hooks.get("response", ()), refuse_redirect, refuse_page, loaded]}
     headers = {"accept-encoding": ACCEPTED}
     return {"verify": tls(), "follow_redirects": False, "event_hooks": hooks, "headers": headers, **more}
+
+
+def _keeping_first_bytes(response: Any) -> Callable[[bytes], None] | None:
+    """Return what keeps the first bytes of a response, where its request wants them."""
+    kept = first_bytes.get()
+    if kept is None or response.status_code != 200:
+        return None
+    kept.begin(_host(str(response.request.url)))
+    return kept.take
 
 
 def _refused_body(response: Any, why: str) -> ModelError:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from treadle.core.redaction import NO_SECRETS, Secrets, hide_named
 from treadle.errors import PASSING, ModelError, ModelErrorKind
+from treadle.llm.first_bytes import FirstBytes
 
 MESSAGE_MAX = 500
 """Characters of a provider's message in an error."""
@@ -129,12 +130,15 @@ def kind_of_status(status: int) -> ModelErrorKind:
     return "invalid_request" if 400 <= status < 500 else "unknown"
 
 
-def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelError:
+def model_error(
+    error: Exception, *, secrets: Secrets = NO_SECRETS, begun: FirstBytes | None = None
+) -> ModelError:
     """Return an error of an SDK, pydantic-ai or the HTTP client as a `ModelError`, without its causes.
 
     Args:
         error: the error.
         secrets: values that must not appear in the message.
+        begun: the first bytes of the answer, if it was to be streamed; they explain an answer that cannot be read.
     """
     known_error = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
     if known_error is None:
@@ -143,6 +147,8 @@ def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelErro
         message = _message(error, status)
         if kind in ("connection", "timeout") and status is None:
             message = _about_connection(error, message)
+        if kind == "unparsable" and begun is not None:
+            message = begun.problem() or message
         return ModelError(
             shortened(message, secrets),
             kind=kind,

@@ -28,6 +28,7 @@ from treadle.errors import ConfigurationError, MissingExtra, ModelError
 from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
 from treadle.llm.finish_words import checked_words
+from treadle.llm.first_bytes import FirstBytes, first_bytes
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
 from treadle.llm.sdk_logs import watch_logs
@@ -117,9 +118,11 @@ class PydanticAIModel:
         hiding = HiddenDeltas(secrets)
         hidden_in_logs.set(secrets)
         watch_logs()
+        begun = FirstBytes() if self._streams and can_stream(model) else None
+        first_bytes.set(begun)
         try:
             history = model.prepare_messages(history, parameters)
-            if self._streams and can_stream(model):
+            if begun is not None:
                 async with model.request_stream(history, settings, parameters) as response:
                     recorder = record_chunks(response) if request.raw else None
                     async for event in response:
@@ -138,7 +141,7 @@ class PydanticAIModel:
                         yield safe
             answer = hidden_answer(answer, secrets)
         except Exception as error:  # noqa: BLE001  (SDKs raise errors of any type for a malformed answer)
-            answer = model_error(error, secrets=secrets)
+            answer = model_error(error, secrets=secrets, begun=begun)
         if isinstance(answer, ModelError):
             raise answer  # outside of `except`: a chained error would show the secrets
         yield answer
