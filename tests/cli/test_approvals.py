@@ -138,7 +138,7 @@ def test_a_denial_names_its_request_if_several_are_pending(treadle: Any, desk: A
     listed = treadle("pending").out
     assert "refund waits for an approval  s1-1-ask1" in listed
     assert "approve both REQUEST" in listed
-    assert listed.count("approve both") == 1, "the commands stand once below the requests"
+    assert listed.count("approve both REQUEST") == 1, "the commands stand once below the requests"
     assert treadle("deny", "both", "s1-1-ask1", "--reason", "too much").code == 0
     assert treadle("approve", "both", "--json").document["state"] == "running"
     document = treadle("resume", "both", "--json").document
@@ -216,3 +216,63 @@ def test_an_approval_on_the_command_line_may_be_bound_to_an_argument(treadle: An
     assert treadle("approve", "mails", "--scope", "task", "--same", "to").code == 0
     assert treadle("resume", "mails").code == 4
     assert '"to":"eve"' in treadle("pending", "mails").out
+
+
+def test_one_command_approves_all_calls_of_a_tool_and_prints_each(treadle: Any, desk: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    treadle("run", "one", "go", "--task-id", "order-17")
+    asked = treadle("approve", "--tool", "refund")
+    assert (asked.code, desk()) == (2, "")
+    assert "to approve 3 requests without being asked, add --yes" in asked.err
+    ended = treadle("approve", "--tool", "refund", "--by", "ada", "--yes")
+    assert (ended.code, "approved 3 of 3 requests" in ended.err) == (0, True)
+    assert 'approved  both  s1-1-ask1  refund({"order":"18","cents":900})' in ended.out
+    assert treadle("pending", "--json").document["items"] == []
+    assert treadle("resume", "both").code == 0
+    assert treadle("resume", "order-17").code == 0
+    assert sorted(desk().split("\n")) == ["", "17 500", "17 500", "18 900"]
+    assert "no request that this command could decide" in treadle("approve", "--all").err
+
+
+def test_a_denial_of_several_requests_leaves_those_of_other_agents_and_tools_open(
+    treadle: Any, desk: Any
+) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    treadle("run", "one", "go", "--task-id", "order-17")
+    assert treadle("deny", "--tool", "refund", "--tool", "none", "--agent", "none", "--yes").code == 0
+    ended = treadle("deny", "--agent", "two", "--reason", "too much", "--yes", "--json")
+    assert ended.document["items"] == [
+        {"task_id": "both", "request_id": "s1-0-ask1", "state": "denied"},
+        {"task_id": "both", "request_id": "s1-1-ask1", "state": "denied"},
+    ]
+    assert [item["task_id"] for item in treadle("pending", "--json").document["items"]] == ["order-17"]
+    assert treadle("approve", "both", "--all", "--yes", "--json").document["items"] == []
+    assert treadle("approve", "order-17", "--all", "--tool", "refund", "--yes").code == 0
+
+
+def test_several_requests_are_not_named_beside_one(treadle: Any, desk: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "both")
+    assert "which requests?" in treadle("approve").err
+    for command in (
+        ("approve", "both", "s1-0-ask1", "--all"),
+        ("approve", "--all", "--arguments", "{}"),
+        ("deny", "both", "--all", "--stop"),
+        ("answer", "both", "s1-0-q1", "yes", "--all"),
+    ):
+        assert treadle(*command, "--yes").code == 2, command
+    assert len(treadle("pending", "--json").document["items"]) == 2
+
+
+def test_a_request_that_several_decide_and_that_is_refused_does_not_block_the_others(
+    treadle: Any, desk: Any, project: Path
+) -> None:
+    rule = '[[rule]]\nid = "order"\ntool = "refund"\nverdict = "ask"\nargument = "order"\n'
+    (project / "policy.toml").write_text(rule)
+    treadle("run", "one", "go", "--task-id", "order-17", "--policy", "policy.toml")
+    treadle("run", "one", "go", "--task-id", "order-18")
+    ended = treadle("approve", "--all", "--yes", "--json")
+    assert ended.code == 1
+    assert {item["task_id"]: item["state"] for item in ended.document["items"]} == {
+        "order-17": "refused",
+        "order-18": "approved",
+    }

@@ -94,3 +94,12 @@ def test_one_of_several_questions_is_to_be_named(treadle: Any) -> None:
 )
 def test_an_answer_is_read_as_the_schema_wants_it(written: str, schema: Any, read: Any) -> None:
     assert json.dumps(read_answer(written, schema)) == json.dumps(read)
+
+
+@pytest.mark.usefixtures("hotel")
+def test_one_command_answers_all_questions_of_a_tool(treadle: Any) -> None:
+    treadle("run", "two", "go", "--task-id", "trip")
+    treadle("run", "one", "go", "--task-id", "other")
+    ended = treadle("answer", "--tool", "book", "double", "--yes", "--json")
+    assert [item["state"] for item in ended.document["items"]] == ["answered"] * 3
+    assert treadle("answer", "trip", "s1-0-q1", "double").code == 0, "the same answer changes nothing"

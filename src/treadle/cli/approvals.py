@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from treadle.cli.command import AgentOption, ByOption, Session, command, json_argument
+from treadle.cli.command import ByOption, Session, command, json_argument
 from treadle.cli.control import print_recorded, register_agents
+from treadle.cli.decisions import DecidingAgentOption, RequestOptions, decide_each
+from treadle.cli.filters import ManyArgument
 from treadle.cli.outcome import print_pending_items
-from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.cli.task_lookup import find_task
 from treadle.core.messages import Json
+from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
 from treadle.runner.deciding import read_answer, values_of
 from treadle.runner.runner import TaskRunner
@@ -48,7 +51,7 @@ async def pending(
     items = page.items
     session.screen.document({"items": items, "cursor": page.cursor})
     for task_id in dict.fromkeys(item.task_id for item in items):
-        session.screen.line(("● ", "yellow"), task_id)
+        session.screen.line(("● ", "yellow"), session.screen.short(task_id))
         print_pending_items(session, [item for item in items if item.task_id == task_id])
     if not items:
         session.screen.note("nothing waits for a person")
@@ -60,8 +63,10 @@ async def pending(
 @command
 async def approve(
     session: Session,
-    task: TaskArgument,
+    task: ManyArgument = None,
     request: RequestArgument = None,
+    *,
+    which: RequestOptions,
     arguments: Annotated[
         str | None,
         typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments, all of them."),
@@ -79,18 +84,28 @@ async def approve(
             "--same", metavar="ARGUMENT", help="With --scope task: only while this argument stays the same."
         ),
     ] = None,
-    agent: AgentOption = None,
+    agent: DecidingAgentOption = None,
     by: ByOption = None,
 ) -> int:
     """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver.
 
-    Arguments are checked against the tool's schema if the code of the task's agent is found.
+    Arguments are checked against the tool's schema if the code of the task's agent is found. With --all, --tool or
+    --agent instead of REQUEST, let all calls start that these options name.
     """
     value: Any = json_argument(arguments, "approve --arguments") if arguments is not None else None
     if arguments is not None and not isinstance(value, dict):
         raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
     async with session.runner() as runner:
-        row = await find_task(runner, task)
+        if which.are_meant(task, agent):
+            _refuse_beside(request, "REQUEST")
+            _refuse_beside(arguments, "--arguments")
+
+            async def act(item: Pending) -> None:
+                await runner.approve(item.task_id, item.request_id, scope=scope, same=same or (), by=by)
+
+            items = await which.requests(runner, task, agent, _is_approval)
+            return await decide_each(session, "approve", "approved", items, act, yes=which.yes)
+        row = await find_task(runner, task or "")
         edited = cast("dict[str, Json] | None", value)
         if edited is not None or agent is not None:
             await register_agents(session, runner, row, agent)
@@ -102,17 +117,35 @@ async def approve(
 @command
 async def deny(
     session: Session,
-    task: TaskArgument,
+    task: ManyArgument = None,
     request: RequestArgument = None,
+    *,
+    which: RequestOptions,
     reason: Annotated[
         str | None, typer.Option("--reason", help="The reason; the model is told, and it is recorded.")
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Also cancel the task.")] = False,
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME", help="Only requests of tasks of the agent of this name."),
+    ] = None,
     by: ByOption = None,
 ) -> int:
-    """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver."""
+    """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver.
+
+    With --all, --tool or --agent instead of REQUEST, refuse all calls that these options name.
+    """
     async with session.runner() as runner:
-        row = await find_task(runner, task)
+        if which.are_meant(task, agent) or agent is not None:
+            _refuse_beside(request, "REQUEST")
+            _refuse_beside("--stop" if stop else None, "--stop")
+
+            async def act(item: Pending) -> None:
+                await runner.deny(item.task_id, item.request_id, reason=reason, by=by)
+
+            items = await which.requests(runner, task, agent, _is_approval)
+            return await decide_each(session, "deny", "denied", items, act, yes=which.yes)
+        row = await find_task(runner, task or "")
         await runner.deny(row.task_id, request, reason=reason, stop=stop, by=by)
         await print_recorded(session, runner, row)
     return 0
@@ -121,25 +154,40 @@ async def deny(
 @command
 async def answer(
     session: Session,
-    task: TaskArgument,
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[REQUEST] VALUE",
-            help="The id of the question, if several are pending, and the answer: JSON, or the text itself.",
+            metavar="[TASK] [REQUEST] VALUE",
+            help="The task, by its id, a unique end or beginning of it, or `last`; the id of the question, if several "
+            "are pending; and the answer: JSON, or the text itself.",
         ),
     ],
-    agent: AgentOption = None,
+    *,
+    which: RequestOptions,
+    agent: DecidingAgentOption = None,
     by: ByOption = None,
 ) -> int:
-    """Answer a question of a tool or a step; the task goes on at the next resume, or by its driver."""
-    if len(words) > 2:
-        raise ConfigurationError(
-            "answer takes TASK [REQUEST] VALUE: put an answer of several words in quotes"
-        )
-    request, written = (words[0], words[1]) if len(words) == 2 else (None, words[0])
+    """Answer a question of a tool or a step; the task goes on at the next resume, or by its driver.
+
+    With --all, --tool or --agent instead of REQUEST, give all questions that these options name the same answer.
+    """
+    *before, written = words
+    task = before[0] if before else None
+    many = which.are_meant(task, agent)
+    if len(before) > (1 if many else 2):
+        takes = "[TASK] VALUE with --all, --tool or --agent" if many else "TASK [REQUEST] VALUE"
+        raise ConfigurationError(f"answer takes {takes}: put an answer of several words in quotes")
     async with session.runner() as runner:
-        row = await find_task(runner, task)
+        if many:
+
+            async def act(item: Pending) -> None:
+                value = read_answer(written, item.schema)
+                await runner.answer(item.task_id, item.request_id, value=value, by=by)
+
+            items = await which.requests(runner, task, agent, _is_question)
+            return await decide_each(session, "answer", "answered", items, act, yes=which.yes)
+        request = before[1] if len(before) == 2 else None
+        row = await find_task(runner, before[0])
         items = [item async for item in await runner.list_pending(row.task_id)]
         asked = [item for item in items if item.kind == "question" and request in (None, item.request_id)]
         wanted = [item.arguments.get(item.argument) for item in items if item.argument is not None]
@@ -151,6 +199,20 @@ async def answer(
         await _answer(runner, row.task_id, request, values, by)
         await print_recorded(session, runner, row)
     return 0
+
+
+def _is_approval(item: Pending) -> bool:
+    return item.kind == "approval"
+
+
+def _is_question(item: Pending) -> bool:
+    return item.kind == "question"
+
+
+def _refuse_beside(value: str | None, name: str) -> None:
+    """Raise `ConfigurationError` for an argument that only a single request takes."""
+    if value is not None:
+        raise ConfigurationError(f"{name} is of one request: leave out --all, --tool and --agent, or {name}")
 
 
 async def _answer(

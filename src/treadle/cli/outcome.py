@@ -109,6 +109,7 @@ def print_pending_items(session: Session, items: Sequence[Pending]) -> None:
         _print_pending_item(session, item, together=together)
     for task_id in dict.fromkeys(item.task_id for item in approvals if item.task_id in many):
         task = session.screen.short(task_id)
+        session.screen.command("    let all run:     ", session.command_line("approve", task, "--all"))
         session.screen.command("    let one run:     ", session.command_line("approve", task, "REQUEST"))
         session.screen.command("    refuse one:      ", session.command_line("deny", task, "REQUEST"))
 
