@@ -53,6 +53,9 @@ MAX_CHARACTERS: Final = 32_000_000
 
 NO_NUMBER: Final = "a number that JSON cannot hold (NaN or Infinity)"
 
+_NEVER: Final = object()
+"""When nothing happened: not the time of any event."""
+
 FEW: Final = 100
 SHORT: Final = 10_000
 """How many fields an object may have, and characters each, to be seen at a glance to have no flaw."""
@@ -118,24 +121,29 @@ def _plan(cls: type, lenient: bool = False) -> _Plan:
         if cls in EVENTS.values() and name in ("seq", "time"):
             continue
         write, read = _directions(hints[name], lenient)
-        writing.append(f" value = made.{name}")
-        writing.append(f" {_unlike_default(item, namespace)}")
+        fits = _condition(hints[name], name, namespace, lenient)
+        condition = _unlike_default(item, namespace)
+        indent = "  " if condition else " "
+        value = f"made.{name}"
+        if condition:
+            writing.append(f" {condition}")
         if _has_plan(hints[name]):
             namespace[f"_write_{name}"] = _plan(hints[name], lenient).encode
-            writing.append(f"  document[{name!r}] = _write_{name}(value, {{}})")
+            value = f"_write_{name}({value}, {{}})"
         elif write is not _same:
             namespace[f"_write_{name}"] = write
-            writing.append(f"  document[{name!r}] = _write_{name}(value)")
-        else:
-            writing.append(f"  document[{name!r}] = value")
+            value = f"_write_{name}({value})"
+        elif fits:
+            namespace[f"_odd_{name}"] = _odd(name, hints[name], lenient)
+            writing.append(f"{indent}value = {value}")
+            writing.append(f"{indent}if not ({fits}): value = _odd_{name}(value)")
+            value = "value"
+        writing.append(f"{indent}document[{name!r}] = {value}")
         if read is not _same:
             namespace[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
-        elif fits := _condition(hints[name], name, namespace, lenient):
+        elif fits:
             namespace[f"_hint_{name}"] = hints[name]
-            if write is _same:
-                namespace[f"_odd_{name}"] = _odd(name, hints[name], lenient)
-                writing.insert(-1, f"  if not ({fits}): value = _odd_{name}(value)")
             differs = f"value is not _default_{name} and " if f"_default_{name}" in namespace else ""
             checks.append(f" value = made.{name}")
             checks.append(f" if {differs}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
@@ -157,15 +165,15 @@ def _condition(hint: Any, name: str, namespace: dict[str, Any], lenient: bool = 
         return " or ".join([f"({_condition(option, name, namespace, lenient)})" for option in get_args(hint)])
     if origin is Literal:
         namespace[f"_words_{name}"] = frozenset(get_args(hint))
-        return "type(value) is str" if lenient else f"value in _words_{name}"
+        return "value.__class__ is str" if lenient else f"value in _words_{name}"
     if hint is type(None):
         return "value is None"
     if hint is int:
-        return f"type(value) is int and -{WHOLE} < value < {WHOLE}"
+        return f"value.__class__ is int and -{WHOLE} < value < {WHOLE}"
     if hint is float:
         namespace["_LARGEST"] = LARGEST
-        return "type(value) is float or type(value) is int and -_LARGEST < value < _LARGEST"
-    return f"type(value) is {(origin or hint).__name__}"
+        return "value.__class__ is float or value.__class__ is int and -_LARGEST < value < _LARGEST"
+    return f"value.__class__ is {(origin or hint).__name__}"
 
 
 def _fits(hint: Any, lenient: bool) -> Callable[[Any], bool]:
@@ -217,15 +225,15 @@ _NAMES: dict[Any, str] = {
 
 
 def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> str:
-    """Return the statement under which a `value` is written: always, or if it does not have its default."""
+    """Return the statement under which a field is written: empty for always, or that it does not have its default."""
     default = item.default_factory() if item.default_factory is not MISSING else item.default
     if default is MISSING:
-        return "if True:"
+        return ""
+    made, name = f"made.{item.name}", f"_default_{item.name}"
     if default is None:
-        return "if value is not None:"
-    name = f"_default_{item.name}"
+        return f"if {made} is not None:"
     namespace[name] = default
-    return f"if value is not {name} and (value != {name} or type(value) is not type({name})):"
+    return f"if {made} is not {name} and ({made} != {name} or type({made}) is not type({name})):"
 
 
 def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
@@ -354,26 +362,23 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     or a number out of range, or outside the years that have dates.
     """
     json_ = _json()
-    start = previous = events[0].time
+    start: Any = events[0].time
+    previous: Any = _NEVER
     documents: list[dict[str, Any]] = []
     for event in events:
+        write, kind, is_ignorable = _WRITERS[type(event)]
+        try:
+            document = write(event, {"k": kind})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UnreadableRecord(f"a {kind} event cannot be written: {error}") from error
+        if is_ignorable:
+            document["i"] = 1
         time = event.time
-        if type(time) is not int or not 0 <= time < END_OF_TIME:
-            raise UnreadableRecord(f"a {event.kind} event cannot be written at {time!r:.60} microseconds")
-        if type(event) is UnknownEvent:
-            document = {"k": event.tag, **event.data}
-            if event.inert:
-                document["i"] = 1
-        else:
-            write, kind, is_ignorable = _WRITERS[type(event)]
-            try:
-                document = write(event, {"k": kind})
-            except (TypeError, ValueError, AttributeError) as error:
-                raise UnreadableRecord(f"a {kind} event cannot be written: {error}") from error
-            if is_ignorable:
-                document["i"] = 1
         if time != previous:
-            document["d"] = time - previous
+            if type(time) is not int or not 0 <= time < END_OF_TIME:
+                raise UnreadableRecord(f"a {event.kind} event cannot be written at {time!r:.60} microseconds")
+            if previous is not _NEVER:
+                document["d"] = time - previous
             previous = time
         documents.append(document)
     record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
@@ -391,6 +396,14 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
+def _write_unknown(event: Any, document: dict[str, Any]) -> dict[str, Any]:
+    """Write an event of a newer version as it was read."""
+    document |= {"k": event.tag, **event.data}
+    if event.inert:
+        document["i"] = 1
+    return document
+
+
 class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
     """For each class of event the function that writes one, compiled at its first use, its kind, and `ignorable`."""
 
@@ -403,7 +416,7 @@ class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
         return found
 
 
-_WRITERS: Final = _Writers()
+_WRITERS: Final = _Writers({UnknownEvent: (_write_unknown, "", False)})
 
 
 @cache
@@ -426,11 +439,16 @@ def flaw(value: Any) -> str | None:
     at most `MAX_CHARACTERS` in all, no text with half a character (a lone surrogate), neither NaN nor Infinity, and no
     whole number of more than `DIGITS` digits.
     """
-    if value is None or type(value) is bool or (type(value) is int and -LARGEST < value < LARGEST):
+    if value is None:
         return None
-    if type(value) is str and value.isascii() and len(value) <= MAX_CHARACTERS:
-        return None
-    if type(value) is dict and _is_plain(cast("dict[Any, Any]", value)):
+    kind: Any = value.__class__
+    if kind is dict:
+        if _is_plain(cast("dict[Any, Any]", value)):
+            return None
+    elif kind is str:
+        if value.isascii() and len(value) <= MAX_CHARACTERS:
+            return None
+    elif kind is bool or (kind is int and -LARGEST < value < LARGEST):
         return None
     return _outgrown(value) or _unwritable(value)
 
@@ -440,16 +458,17 @@ def _is_plain(value: dict[Any, Any]) -> bool:
     if len(value) > FEW:
         return False
     for name, item in value.items():
-        if type(item) is str:
+        kind: type[Any] = item.__class__
+        if kind is str:
             if len(item) > SHORT or not item.isascii():
                 return False
-        elif type(item) is float:
-            if not isfinite(item):
-                return False
-        elif type(item) is int:
+        elif kind is int:
             if not -LARGEST < item < LARGEST:
                 return False
-        elif item is not None and type(item) is not bool:
+        elif kind is float:
+            if not isfinite(item):
+                return False
+        elif item is not None and kind is not bool:
             return False
         if type(name) is not str or not name.isascii():
             return False

@@ -102,8 +102,8 @@ def _is_side_call(side: Any) -> bool:
 def _check_part(part: Any) -> None:
     if isinstance(part, ToolCall):
         sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
-        sound = sound and isinstance(part.raw, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
-        sound = sound and isinstance(part.problem, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
+        sound = sound and (part.raw is None or isinstance(part.raw, str))  # pyright: ignore[reportUnnecessaryIsInstance]
+        sound = sound and (part.problem is None or isinstance(part.problem, str))  # pyright: ignore[reportUnnecessaryIsInstance]
         sound = sound and flaw(part.arguments) != NO_JSON
     elif isinstance(part, (Text, Reasoning)):
         sound = type(part.text) is str and (type(part) is Reasoning or _can_be_written(part))  # pyright: ignore[reportUnnecessaryComparison]
