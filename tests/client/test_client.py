@@ -191,6 +191,9 @@ async def test_a_task_is_stepped_undone_forked_and_finalized(remote: Client) -> 
         kinds = [event.kind async for event in stream if isinstance(event, e.Event)]
     assert kinds[-1] == "step_completed"
     assert not stream.output.is_last
+    with pytest.raises(StepNotFound, match="s1"):
+        async with remote.stream_step(task, step="s1") as stream:
+            _ = [event async for event in stream]
     assert (await remote.run_step(task, input="and in euro?")).is_last
     assert len(await remote.get_completed_steps(task)) == 2
     assert (await remote.finalize(task)).state == "completed"

@@ -115,6 +115,16 @@ async def test_streaming_a_later_step_leaves_out_what_came_before(runner: Runner
     assert seen[-1].kind == "step_completed"
 
 
+async def test_a_streamed_step_can_be_named_and_only_one_that_is_ready(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    async with runner.stream_step(task, step="s1") as stream:
+        seen = [event async for event in stream if isinstance(event, Event)]
+    assert {event.step for event in seen if event.kind == "step_completed"} == {"s1"}
+    with pytest.raises(StepNotFound, match="'s1' is not the next step"):
+        async with runner.stream_step(task, step="s1") as stream:
+            _ = [event async for event in stream]
+
+
 async def test_leaving_a_streamed_step_early_interrupts_the_task_which_goes_on_later(runner: Runner) -> None:
     task = await runner.create_task(sayer(text("slow", delay=30)), "?")
     async with runner.stream_step(task) as stream:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.runner.cases import adder
 from treadle import Agent, Runner, ScriptedModel
-from treadle.errors import TaskNotFound, TaskParked, TaskUnfinished
+from treadle.errors import StepNotFound, TaskNotFound, TaskParked, TaskUnfinished
 from treadle.llm.scripted import text
 
 
@@ -84,3 +84,13 @@ def test_a_stream_without_its_block_says_in_sync_words_how_to_open_it() -> None:
             with pytest.raises(TaskUnfinished, match="is not open: write `with ") as told:
                 read()
             assert "async" not in str(told.value)
+
+
+def test_a_streamed_step_is_named_without_asyncio() -> None:
+    with Runner("memory:").sync as sync:
+        task = sync.create_task(adder(), "1 + 2?")
+        with pytest.raises(StepNotFound, match="s2"), sync.stream_step(task, step="s2") as stream:
+            list(stream)
+        with sync.stream_step(task, step="s1") as stream:
+            list(stream)
+        assert stream.output.step.step_id == "s1"

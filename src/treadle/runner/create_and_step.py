@@ -236,6 +236,7 @@ class StepVerbs(ViewVerbs):
         task: Ref[OutputT],
         *,
         input: Input | None = None,
+        step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
         expect: int | None = None,
@@ -248,7 +249,7 @@ class StepVerbs(ViewVerbs):
         A repeat of a step that has ended yields no events.
         """
         task_id = id_of(task)
-        request = _StepRequest(task_id, input, None, agent, context, expect, by, command_id)
+        request = _StepRequest(task_id, input, step, agent, context, expect, by, command_id)
         return StepStream(self._owned, task_id, lambda: self._step(request), raw=raw)
 
     @verb

@@ -571,6 +571,7 @@ class SyncRunner:
         task: Ref[OutputT],
         *,
         input: Input | None = None,
+        step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
         expect: int | None = None,
@@ -583,6 +584,7 @@ class SyncRunner:
             self._runner.stream_step(
                 task,
                 input=input,
+                step=step,
                 agent=agent,
                 context=context,
                 expect=expect,
