@@ -23,6 +23,7 @@ BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 REASONS = {
     "another library's code",
     "make foreign runs it",
+    "needs a Langfuse project",
     "needs a fresh clone",
     "needs a provider key",
     "serves until stopped",
