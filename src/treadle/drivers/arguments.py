@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from inspect import CO_VARARGS
 from pathlib import Path
@@ -217,6 +217,12 @@ def labels(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a dict of labels or None; an empty text or list is neither."""
     if value is not None and not isinstance(value, dict):
         raise ConfigurationError(f"{name} must be a dict of texts, got {shown(value)}")
+
+
+def _error_text(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value says what went wrong."""
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{name} must be a text that says what went wrong, got {shown(value)}")
 
 
 def page(verb: str, limit: Any, cursor: Any) -> None:
@@ -539,7 +545,8 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     **dict.fromkeys((*_NEW_RUNS, "import_thread"), _OF_NEW_THREADS),
     "list_tasks": _OF_LISTS,
     "count_tasks": _OF_LISTS,
-    "usage": _OF_LISTS,
+    "usage": {**_OF_LISTS, "by": usage_key},
+    "fail": {"error": _error_text},
     "get_task": {"at": position},
     "result": {"at": position},
     "get_request": {"call": text},
@@ -549,3 +556,52 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     "fork": {**_OF_NEW_THREADS, "instructions": _instructions, "model": text},
 }
 """Verbs in which a parameter of that name is something else."""
+
+# ------------------------------------------------------------------------- what the checks allow, as a schema
+
+Bounds = Mapping[str, Mapping[str, Json]]
+"""What a value of each JSON type may be, in keywords of JSON Schema; of the items of a list under `items`."""
+
+_CHECKED_INSIDE: Final[dict[str, Callable[..., object]]] = {
+    "limit": page,
+    "older_than": seconds,
+    "states": task_states,
+    "context_tokens": count,
+    "messages": conversation,
+}
+"""The checks of arguments that a verb converts first, or checks with others."""
+
+_NAME_PATTERN: Final = "^[^\\u0000\\u001f]*$"
+_ONE_LINE: Final = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$"
+_STATES: Final[Json] = [*get_args(StateWord), BETWEEN_STEPS]
+_STATE: Final[Bounds] = {"string": {"enum": _STATES}, "items": {"enum": _STATES}}
+_IDENTIFIER: Final[Bounds] = {"string": {"minLength": 1, "maxLength": MAX_ID, "pattern": _NAME_PATTERN}}
+_TEXT: Final[Bounds] = {"string": {"maxLength": MAX_TEXT}}
+_POSITION: Final[Bounds] = {"integer": {"minimum": 0, "maximum": WHOLE - 1}}
+
+_BOUNDS: Final[dict[Callable[..., object], Bounds]] = {
+    **dict.fromkeys((task, identifier, _new_thread_id), _IDENTIFIER),
+    _new_task_id: {"string": {**_IDENTIFIER["string"], "maxLength": MAX_TASK_ID, "pattern": _ONE_LINE}},
+    _command_id: {"string": {**_IDENTIFIER["string"], "maxLength": MAX_COMMAND_ID}},
+    text: _TEXT,
+    step_or_index: {**_TEXT, "integer": {"minimum": 1 - WHOLE, "maximum": WHOLE - 1}},
+    position: _POSITION,
+    moment: {"integer": {"minimum": 0, "maximum": LATEST}},
+    count: {"integer": {"minimum": 1}},
+    page: {"integer": {"minimum": 1, "maximum": MAX_PAGE}},
+    seconds: {"number": {"type": "number", "minimum": 0}},
+    usage_key: {"string": {"maxLength": MAX_TEXT, "pattern": "^(agent|day|label:[\\s\\S]+)$"}},
+    _state_or_states: _STATE,
+    task_states: _STATE,
+    argument_names: {"items": {"minLength": 1}},
+    _input: {"string": {"pattern": "\\S"}, "array": {"minItems": 1}},
+    conversation: {"array": {"minItems": 1}},
+    _error_text: {"string": {"minLength": 1}},
+}
+"""What each check allows, as far as a schema can say it. A check may refuse more."""
+
+
+def bounds_of(verb: str, name: str) -> Bounds:
+    """Return what the check of an argument allows; nothing where a schema cannot say it."""
+    check = (_CHECKS | _CHECKED_INSIDE | _CHECKS_OF.get(verb, {})).get(name)
+    return {} if check is None else _BOUNDS.get(check, {})

@@ -88,10 +88,6 @@ class BackgroundVerbs(ApprovalVerbs):
             AlreadyDecided: it was completed, or failed with another error.
             ConfigurationError: the error is not a text.
         """
-        if not isinstance(error, str) or not error:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(
-                f"fail: error must be a text that says what went wrong, got {error!r:.80}"
-            )
         await self._tell(ticket, "fail", "error", error, task, by, command_id)
 
     @verb

@@ -295,7 +295,6 @@ class ViewVerbs:
         Raises:
             ConfigurationError: an argument cannot be what its name says.
         """
-        arguments.usage_key("usage: by", by)
         await self._cache.open()
         wanted = TaskFilter(agent=agent, since=_microseconds(since), until=_microseconds(until))
         wanted.labels = labels

@@ -25,6 +25,10 @@ HEARTBEAT: Final = b": still here\n\n"
 
 CUT_LEAST: Final = 256
 CUT_MOST: Final = 1 << 20
+_NUMBER: Final = "[0-9]{1,15}"
+PLACE: Final = rf"[\s\S]+:{_NUMBER}"
+"""How a request names a task and the sequence number of an event."""
+
 HEAD_CHARS: Final = 200
 """How many characters of a text that was cut are still sent."""
 
@@ -161,6 +165,6 @@ def place_of(text: str, *, quoted: bool = False) -> tuple[str, int]:
 
 def sequence_number(text: str) -> int:
     """Return a sequence number; raises `ValueError` for anything but up to 15 decimal digits."""
-    if not re.fullmatch(r"[0-9]{1,15}", text, re.ASCII):
+    if not re.fullmatch(_NUMBER, text):
         raise ValueError(f"{text!r:.80} is no sequence number")
     return int(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -31,7 +32,7 @@ from treadle.server.calls import Answer, Call, at_rest, never, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
 from treadle.server.operations import Operation
 from treadle.server.problems import AGENTS_LISTED, Problem
-from treadle.server.reading import check_content, check_labels, check_model, check_options, is_known
+from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
 
 EXPORT_BYTES: Final = 4 << 20
 """Bytes of an export that are held in memory; a larger export is written to a temporary file until it is sent."""
@@ -102,7 +103,7 @@ async def get_step(call: Call) -> Answer:
 async def get_event(call: Call) -> Answer:
     """Return one event of a task."""
     task_id, written = call.arguments["task"], call.arguments["seq"]
-    if not written.isascii() or not written.isdigit() or len(written) > 15 or not int(written):
+    if re.fullmatch(SEQ, written) is None:
         raise InvalidField("should be the sequence number of an event", field="seq")
     page = await call.runner.get_events(task_id, after=int(written) - 1, limit=1)
     if not page.items:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from treadle.core.messages import Json
 from treadle.core.wire_schema import WireSchema
+from treadle.drivers.arguments import Bounds
 from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.problems import MEDIA
-from treadle.server.reading import MAX_KEY, MAX_WAIT
+from treadle.server.reading import DIGITS, LONGEST_LABEL, MAX_KEY, MAX_WAIT, MOST_LABELS, allowed
 
 Schema = dict[str, Any]
 
@@ -31,7 +32,11 @@ _PROBLEM: Final[Schema] = {
 
 _REFS: Final = "#/components/schemas/"
 
-_PAIRS: Final[Schema] = {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}}
+_PAIRS: Final[Schema] = {
+    "type": "array",
+    "items": {"type": "string", "pattern": "^[^=]+=.*$", "maxLength": 2 * LONGEST_LABEL + 1},
+    "maxItems": MOST_LABELS,
+}
 """Of an argument that maps text to text, as a query says it."""
 
 REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 431, 500, 503)
@@ -85,11 +90,16 @@ def _operation(operation: Operation, schemas: WireSchema) -> Json:
 
 def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
     parameters: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1, **allowed(operation, name).get("string", {})},
+        }
         for name in operation.in_path
     ]
     for name in operation.query:
-        schema = _of_a_query(schemas.of(operation.argument_type(name)))
+        schema = _of_a_query(_of_an_argument(operation, name, schemas))
         required = operation.is_required(name)
         parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
     headers: dict[str, Schema] = {}
@@ -105,14 +115,39 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
     ]
 
 
-def _of_a_query(schema: Schema) -> Schema:
-    """Return the schema of an argument without what a query cannot say: null, and objects."""
-    options: list[Schema] = [
-        _PAIRS if option.get("type") == "object" else option
-        for option in schema.get("anyOf", [schema])
-        if option.get("type") != "null"
-    ]
+def _of_an_argument(operation: Operation, name: str, schemas: WireSchema) -> Schema:
+    """Return the schema of an argument, with the limits beyond which it is refused."""
+    schema, bounds = schemas.of(operation.argument_type(name)), allowed(operation, name)
+    return _any_of([_bounded(option, bounds) for option in schema.get("anyOf", [schema])])
+
+
+def _bounded(option: Schema, bounds: Bounds) -> Schema:
+    if "$ref" in option:
+        return {**option, **bounds.get("class", {})}
+    kind: Any = option.get("type", "")
+    bounded: Schema = {**option, **bounds.get(kind if isinstance(kind, str) else kind[0], {})}
+    if kind == "array" and "items" in bounds:
+        bounded["items"] = {**option["items"], **bounds["items"]}
+    return bounded
+
+
+def _any_of(options: list[Schema]) -> Schema:
     return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def _of_a_query(schema: Schema) -> Schema:
+    """Return the schema of an argument without what a query cannot say: null, objects, and numbers of many digits."""
+    most = 10**DIGITS - 1
+    options: list[Schema] = []
+    for option in schema.get("anyOf", [schema]):
+        if option.get("type") == "object":
+            options.append(_PAIRS)
+        elif option.get("type") == "integer":
+            least, largest = option.get("minimum", -most), option.get("maximum", most)
+            options.append({**option, "minimum": max(least, -most), "maximum": min(largest, most)})
+        elif option.get("type") != "null":
+            options.append(option)
+    return _any_of(options)
 
 
 def _body(operation: Operation, schemas: WireSchema) -> Schema:
@@ -120,7 +155,7 @@ def _body(operation: Operation, schemas: WireSchema) -> Schema:
     names = operation.body or ()
     return {
         "type": "object",
-        "properties": {name: schemas.of(operation.argument_type(name)) for name in names},
+        "properties": {name: _of_an_argument(operation, name, schemas) for name in names},
         "required": [name for name in names if operation.is_required(name)],
         "additionalProperties": False,
     }

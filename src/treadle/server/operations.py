@@ -45,6 +45,10 @@ MOST_EVENTS: Final = 500
 """The most events of a page, and its size if a request names no `limit`."""
 
 
+MOST_STREAMED: Final = 8
+"""How many tasks one stream follows at most."""
+
+
 @frozen(kw_only=True)
 class Operation:
     """One operation.

@@ -13,9 +13,11 @@ from starlette.datastructures import Headers, QueryParams
 from treadle.core.header_text import from_header
 from treadle.core.messages import File, Image, Json, Message, ToolResult
 from treadle.core.wire import from_wire
+from treadle.drivers.arguments import Bounds, bounds_of
 from treadle.engine.options import RunOptions
 from treadle.errors import InvalidField
-from treadle.server.operations import Operation, options_of
+from treadle.server.frames import CUT_LEAST, CUT_MOST, PLACE
+from treadle.server.operations import MOST_STREAMED, Operation, options_of
 from treadle.server.problems import Problem
 
 MAX_WAIT: Final = 60.0
@@ -30,9 +32,14 @@ MOST_LABELS: Final = 64
 LONGEST_LABEL: Final = 1_000
 """Characters that a label of a request may have, and its value."""
 
-MOST_BREAKPOINTS: Final = 64
-MOST_CALLER_TOOLS: Final = 256
+MOST_OF_OPTIONS: Final = {"break_on": 64, "caller_tools": 256}
 """How many of them a request may give: each is looked at for every event, and for every call of a model."""
+
+DIGITS: Final = 18
+"""The most digits of a number in a query."""
+
+SEQ: Final = "[1-9][0-9]{0,14}"
+"""How a path names an event."""
 
 WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 """What a query may say for yes and no."""
@@ -40,7 +47,7 @@ WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _TAG: Final = re.compile(r'(?:W/)?"(\d{1,15})"', re.ASCII)
 _OPAQUE_TAGS: Final = re.compile(r'"[^"]*"')
 _WAIT: Final = re.compile(r'(?i)wait\s*=\s*"?(\d{1,9})"?')
-_WHOLE: Final = re.compile(r"-?\d{1,18}")
+_WHOLE: Final = re.compile(rf"-?\d{{1,{DIGITS}}}")
 
 
 def path_arguments(operation: Operation, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +236,7 @@ def check_options(options: RunOptions | None) -> None:
         raise InvalidField(
             "must not be 'interactive': the server has no terminal", field="options.interaction"
         )
-    for name, most in (("break_on", MOST_BREAKPOINTS), ("caller_tools", MOST_CALLER_TOOLS)):
+    for name, most in MOST_OF_OPTIONS.items():
         if len(getattr(options, name) or ()) > most:
             raise InvalidField(f"must be at most {most}", field=f"options.{name}")
     check_labels("options.labels", options.labels)
@@ -252,3 +259,31 @@ def check_model(model: Any, allowed: Sequence[str]) -> None:
         raise InvalidField(
             f"must be one of those that the server allows: {', '.join(allowed) or 'none'}", field="model"
         )
+
+
+# ------------------------------------------------------------------- what these checks allow, as a schema
+
+_LABELS: Final[dict[str, Json]] = {
+    "maxProperties": MOST_LABELS,
+    "propertyNames": {"maxLength": LONGEST_LABEL},
+    "additionalProperties": {"type": "string", "maxLength": LONGEST_LABEL},
+}
+_OPTIONS: Final[dict[str, Json]] = {
+    "properties": {**{name: {"maxItems": most} for name, most in MOST_OF_OPTIONS.items()}, "labels": _LABELS}
+}
+_BOUNDS: Final[dict[str, Bounds]] = {
+    "labels": {"object": _LABELS},
+    "options": {"class": _OPTIONS},
+    "cut": {"integer": {"minimum": CUT_LEAST, "maximum": CUT_MOST}},
+    "seq": {"string": {"pattern": f"^{SEQ}$"}},
+}
+"""What this server allows for arguments of these names; of the class of an argument under `class`."""
+
+
+def allowed(operation: Operation, name: str) -> Bounds:
+    """Return what an argument may be: what the server allows, else what the verb does."""
+    if name == "limit" and operation.most is not None:
+        return {"integer": {"minimum": 1, "maximum": operation.most}}
+    if name == "task" and operation.name == "get_stream":
+        return {"array": {"maxItems": MOST_STREAMED, "uniqueItems": True}, "items": {"pattern": f"^{PLACE}$"}}
+    return _BOUNDS.get(name) or bounds_of(operation.verb or operation.name, name)

@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
 
 from starlette.responses import Response
 
@@ -22,10 +21,8 @@ from treadle.server.feed import Feed, Feeds, FeedSettings, Reader, tenant_of
 from treadle.server.frames import cut_size, place_of, places_of, sequence_number
 from treadle.server.holding import Hold
 from treadle.server.limits import ServerLimits
+from treadle.server.operations import MOST_STREAMED
 from treadle.server.problems import Problem
-
-MOST_TASKS: Final = 8
-"""How many tasks one stream follows at most."""
 
 
 def _not_valid(detail: str) -> Problem:
@@ -153,8 +150,8 @@ class Streams:
             TaskNotFound: there is no such task.
             Problem: a place is ahead of its journal, or there are too many tasks or streams.
         """
-        if len(tasks) > MOST_TASKS or len({task_id for task_id, _ in tasks}) < len(tasks):
-            raise _not_valid(f"a stream follows up to {MOST_TASKS} different tasks")
+        if len(tasks) > MOST_STREAMED or len({task_id for task_id, _ in tasks}) < len(tasks):
+            raise _not_valid(f"a stream follows up to {MOST_STREAMED} different tasks")
         if not tasks and not changes:
             raise _not_valid("name a task (task=ID:AFTER), or ask for changes (changes=1)")
         reserved = self._reserve(principal, tenant_of(runner))
