@@ -35,3 +35,13 @@ def test_replay_refuses_unsupported_tasks_and_options(treadle):
     assert treadle("run", "math", "1 + 2?").code == 0
     assert treadle("replay", "nothing-there").code == 2
     assert "belongs to the agent 'math'" in treadle("replay", "last", "--agent", "steppy").err
+
+
+def test_a_replay_without_its_agent_did_not_say_what_to_write(treadle, project):
+    assert treadle("run", "math", "1 + 2?", "--task-id", "sum").code == 0
+    (project / "pyproject.toml").write_text("")
+    ended = treadle("replay", "last")
+    assert ended.code == 2
+    assert "the code of agent 'math'" in ended.err
+    assert "`treadle replay last --agent MODULE:AGENT`" in ended.err
+    assert treadle("replay", "last", "--agent", "team:math").code == 0

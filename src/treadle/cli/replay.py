@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -45,11 +46,11 @@ async def replay(
             raise ConfigurationError(f"--out writes a task of the store as a test; {file} is one already")
         recording = await load(file)
         first = recording.events[0]
-        chosen = _agent(first.agent if isinstance(first, TaskCreated) else "", agent)
+        chosen = _agent(first.agent if isinstance(first, TaskCreated) else "", task, agent)
         return _print_report(session.screen, await run_again(recording, chosen, run_tools=run_tools), ())
     async with session.runner() as runner:
         row = await find_task(runner, task)
-        chosen = _agent(row.agent, agent)
+        chosen = _agent(row.agent, task, agent)
         recording = await record(runner, row.task_id, chosen)
         files: tuple[Path, ...] = ()
         if out is not None:
@@ -82,10 +83,13 @@ def _print_report(screen: Screen, report: ReplayReport, files: tuple[Path, ...])
     return 0 if report.ok else 1
 
 
-def _agent(name: str, option: str | None) -> Agent[Any]:
+def _agent(name: str, task: str, option: str | None) -> Agent[Any]:
     agent = agents.of_task(name, option, None, None)
     if agent is None:
-        raise AgentUnknown(f"no agent is called {name!r}: {agents.WAYS}")
+        raise AgentUnknown(
+            f"a replay runs the code of agent {name!r}, which is not known here: write "
+            f"`treadle replay {quote(task)} --agent MODULE:AGENT`, or {agents.LISTING}"
+        )
     return agent
 
 
