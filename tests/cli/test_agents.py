@@ -1,6 +1,7 @@
 """The plain assistant over HTTP, and the model that a command uses."""
 
 import io
+import sys
 
 import pytest
 
@@ -247,3 +248,44 @@ def test_a_wrong_source_or_middleware_is_named_and_no_secret_is_repeated(treadle
         assert (ended.code, problem in ended.err) == (2, True), (command, ended.err)
         assert "crm-0123-abcdef" not in ended.err
     assert problem in treadle("doctor").out
+
+
+SCRIPT = """
+import asyncio
+from treadle import Agent, Runner, ScriptedModel
+agent = Agent(ScriptedModel(["Hi."]), name="script")
+{run}
+"""
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "print(Runner().run_sync(agent, 'of the script'))",
+        "print(asyncio.run(Runner().run(agent, 'of the script')))",
+        "Runner().sync.create_task(agent, 'of the script')",
+    ],
+    ids=["run_sync", "asyncio", "create_task"],
+)
+def test_a_script_without_a_main_guard_ran_its_own_task_beside_that_of_the_command(
+    treadle, project, monkeypatch, run
+):
+    monkeypatch.delitem(sys.modules, "script", raising=False)
+    (project / "script.py").write_text(SCRIPT.format(run=run))
+    ended = treadle("run", "script:agent", "of the command")
+    assert ended.code == 2
+    assert "script runs a task while it is imported for its agent" in ended.err
+    assert 'below `if __name__ == "__main__":`' in ended.err
+    assert "(script.py, line 5)" in ended.err
+    assert treadle("tasks", "--json").document["items"] == []
+    (project / "script.py").write_text(SCRIPT.format(run=f'if __name__ == "__main__":\n    {run}'))
+    monkeypatch.delitem(sys.modules, "script", raising=False)
+    assert treadle("run", "script:agent", "of the command").code == 0
+
+
+def test_a_script_named_with_its_suffix_ran_before_it_was_refused(treadle, project):
+    (project / "suffixed.py").write_text("open('ran', 'w').close()")
+    ended = treadle("run", "suffixed.py:agent", "hi")
+    assert ended.code == 2
+    assert "write the module without .py: suffixed:agent" in ended.err
+    assert not (project / "ran").exists()

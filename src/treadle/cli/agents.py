@@ -21,6 +21,7 @@ from treadle.core.observation import error_text
 from treadle.core.redaction import environment_secrets, hide_named, secrets_of
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
+from treadle.drivers.owned_tasks import BEING_IMPORTED
 from treadle.drivers.user_context import checked_factory
 from treadle.engine.results import Task
 from treadle.engine.vault import SecretSource, checked_sources
@@ -293,7 +294,11 @@ def _imported(path: str, what: str, form: str) -> Any:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(f"{path!r} does not say where {what} is: write {form}")
+    if module.endswith(".py"):  # an import would run it first, as a package
+        written = f"{module[:-3].replace('/', '.')}:{name}"
+        raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {written}")
     _add_to_path(Path.cwd())
+    BEING_IMPORTED.append(module)
     try:
         value: Any = import_module(module)
         for part in name.split("."):
@@ -305,6 +310,8 @@ def _imported(path: str, what: str, form: str) -> Any:
         raise ConfigurationError(
             f"{path} cannot be imported: {without_secrets(error_text(error))}{advice}"
         ) from error
+    finally:
+        BEING_IMPORTED.pop()
     return value
 
 
@@ -315,8 +322,6 @@ def without_secrets(text: str) -> str:
 
 def _advice(module: str, name: str, error: BaseException) -> str:
     """Return what to do about an error of importing `name` from `module`, where it shows what is wrong."""
-    if module.endswith(".py"):
-        return f"; write the module without .py: {module[:-3].replace('/', '.')}:{name}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "") in (module, module.partition(".")[0]):
         return f"; modules are looked for in {Path.cwd()} and among the installed packages"
     if isinstance(error, AttributeError) and module in sys.modules:
@@ -325,12 +330,13 @@ def _advice(module: str, name: str, error: BaseException) -> str:
 
 
 def _frames_of(error: BaseException) -> list[FrameSummary]:
-    """Return the frames of an error outside of Treadle and of the import system, the innermost first."""
+    """Return the frames of an error outside of Treadle, imports and event loops, the innermost first."""
     ours = str(Path(__file__).parents[1])
     frames = [
         frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith((ours, "<"))
     ]
-    return [frame for frame in reversed(frames) if Path(frame.filename).parent.name != "importlib"]
+    machinery = ("importlib", "asyncio", "futures")
+    return [frame for frame in reversed(frames) if Path(frame.filename).parent.name not in machinery]
 
 
 def _agents_in(module: str) -> str:

@@ -19,7 +19,7 @@ from treadle.engine.journal_writer import JournalWriter, Lease
 from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
+from treadle.errors import ConfigurationError, Fenced, StoreUnavailable, ThreadBusy
 from treadle.ports import (
     AT_ONCE,
     ConversationWindow,
@@ -32,6 +32,9 @@ from treadle.ports import (
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which a waiter for a task checks that the process which drives it is alive."""
+
+BEING_IMPORTED: Final[list[str]] = []
+"""The modules that this process imports at the moment for an agent that they hold; none of them may drive a task."""
 
 
 @mutable
@@ -125,6 +128,11 @@ class OwnedTasks:
 
     def add(self, state: TaskState, lease: Lease) -> OwnedTask:
         """Register a task that this process owns from now on; raises `TaskExists` if it is registered already."""
+        if BEING_IMPORTED:
+            raise ConfigurationError(
+                f"{BEING_IMPORTED[-1]} runs a task while it is imported for its agent: put the lines that run it "
+                'below `if __name__ == "__main__":`'
+            )
         self.watch_store()  # first: a task whose store cannot be watched must not stay owned
         with self._lock:
             if self.is_owned(state.task_id):
