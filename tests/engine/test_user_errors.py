@@ -297,3 +297,93 @@ async def test_a_validator_of_arguments_that_raises_tells_where() -> None:
     assert execution.error is not None
     assert (result.state, execution.outcome) == ("completed", "invalid")
     assert "in dated" in execution.error.traceback
+
+
+KEY = "\n".join("".join(chr(97 + (row * at + at) % 26) for at in range(60)) for row in range(1, 25))
+
+
+def with_a_long_message() -> Exception:
+    return ValueError(f"{'x' * 3_990}{KEY}{'y' * 9_000}")
+
+
+def with_many_of_it() -> Exception:
+    return ValueError(f"{KEY} " * 9)
+
+
+def with_a_note() -> Exception:
+    error = ValueError("refused")
+    error.add_note(f"with the key\n{KEY}")
+    return error
+
+
+def at_the_root_of_many() -> Exception:
+    error = ValueError(KEY)
+    for number in range(80):
+        outer = ValueError(number)
+        outer.__cause__ = error
+        error = outer
+    return error
+
+
+@pytest.mark.parametrize("made", [with_a_long_message, with_many_of_it, with_a_note, at_the_root_of_many])
+async def test_a_secret_over_lines_or_beside_a_cut_was_logged_with_the_error(made: Any, caplog: Any) -> None:
+    @tool(read_only=True, secrets=("crm",))
+    def leak(ctx: ToolContext[Any]) -> str:
+        """Leak."""
+        ctx.secret("crm")
+        raise made()
+
+    async with Runner("memory:", secrets={"crm": lambda: KEY}) as runner:
+        result = await runner.run(agent_of(leak), "go", options=STRICT)
+    assert result.error is not None
+    assert "in leak" in result.error.traceback
+    assert isinstance(cause_of(result.error), StoredTraceback)
+    seen = caplog.text + result.error.traceback
+    assert [line for line in KEY.splitlines() if line in seen] == []
+
+
+class LookedAt(Exception):
+    """An error that raises another one when its text or an attribute is read."""
+
+    def __init__(self, other: BaseException) -> None:
+        super().__init__("looked at")
+        self.other = other
+
+    def __str__(self) -> str:
+        raise self.other
+
+
+class Delegating(LookedAt):
+    def __getattr__(self, name: str) -> Any:
+        raise self.other
+
+
+@pytest.mark.parametrize("kind", [LookedAt, Delegating])
+@pytest.mark.parametrize("other", [RuntimeError("again"), asyncio.CancelledError(), SystemExit(3)], ids=repr)
+async def test_an_error_that_raised_when_it_was_looked_at_ended_the_run_or_hung_it(
+    kind: Any, other: Any
+) -> None:
+    @tool(read_only=True)
+    async def odd() -> str:
+        """Odd."""
+        raise kind(other)
+
+    async with Runner("memory:") as runner:
+        result = await asyncio.wait_for(runner.run(agent_of(odd), "go"), 60)
+    assert result.state == "completed"
+    (execution,) = result.tool_executions
+    assert execution.outcome == "error"
+
+
+async def test_an_error_with_notes_that_are_no_list_was_told_as_another_error() -> None:
+    @tool(read_only=True)
+    async def odd() -> str:
+        """Odd."""
+        error = ValueError("the shelf is empty")
+        error.__notes__ = 5  # type: ignore[assignment]
+        raise error
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent_of(odd), "go", options=STRICT)
+    assert result.error is not None
+    assert "ValueError: the shelf is empty" in result.error.message

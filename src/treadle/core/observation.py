@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from treadle.core.messages import Content, Json, Text, content
@@ -145,11 +146,10 @@ def _error_text(error: BaseException, depth: int = 0) -> str:
     from treadle.errors import TreadleError
 
     name = type(error).__name__
-    try:
+    message, notes = "(its message cannot be shown)", list[str]()
+    with suppress(BaseException):  # an error whose text raises, be it an exit, is still an error to tell of
         message = str(error)
-    except Exception:  # noqa: BLE001 - an error whose text raises is still an error to tell of
-        message = "(its message cannot be shown)"
-    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+        notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
     if isinstance(error, TreadleError) and message:
         return "\n".join([message, *notes])
     if isinstance(error, BaseExceptionGroup) and depth < 3:

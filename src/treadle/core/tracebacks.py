@@ -26,10 +26,11 @@ TRACEBACK_CHARS: Final = 4_000
 _PIECE_CHARS: Final = 1_000
 """How many characters of one frame or one message are kept, so that a long message leaves room for the frames."""
 
-_SEARCHED: Final = 8
-"""How many times more than is kept of a piece is searched for secrets, before it is cut."""
+SEARCHED_CHARS: Final = 8 * _PIECE_CHARS
+"""How many characters of a piece are searched for secrets; of a longer one the middle is cut before that."""
 
 _MOST_PIECES: Final = 60
+_NO_MESSAGE: Final = ('File "', "Traceback (", "Exception Group Traceback (")
 _CUT: Final = "[... earlier frames cut ...]\n"
 
 
@@ -46,30 +47,46 @@ class RaisedElsewhere(Exception):
 
 
 class UserError(NamedTuple):
-    """An error of the user's code: what was raised, and its traceback in pieces: frames, and messages."""
+    """An error of the user's code: what was raised, and its traceback in pieces: frames, and messages.
+
+    A message is one piece with its notes, since a secret of several lines is only found in a whole.
+    `is_whole` says that no piece was cut or left out.
+    """
 
     error: BaseException
     pieces: list[str]
+    is_whole: bool
 
 
 def user_error(error: BaseException) -> UserError | None:
-    """Return the error of the user's code that an error is, or was made of; None if no code of the user raised it."""
+    """Return the error of the user's code that an error is, or was made of; None if no code of the user raised it.
+
+    None also for an error that raises when it is looked at, such as by its `__getattr__`.
+    """
+    try:
+        return _user_error(error)
+    except BaseException:  # noqa: BLE001 - be it an exit
+        return None
+
+
+def _user_error(error: BaseException) -> UserError | None:
     while isinstance(error, StandsForCause) and error.__cause__ is not None:
         error = error.__cause__
     elsewhere = error.__cause__
     if isinstance(elsewhere, RaisedElsewhere):
-        return UserError(elsewhere, _bounded(elsewhere.pieces))
+        return _bounded(elsewhere, elsewhere.pieces)
     if not _is_raised_outside(error):
-        cause = error.__cause__
+        cause, seen = error.__cause__, {id(error)}
         while cause is not None and not any(map(_is_users, _files_of(cause))):
-            cause = cause.__cause__
+            seen.add(id(cause))
+            cause = cause.__cause__ if id(cause.__cause__) not in seen else None
         if cause is None:
             return None
         error = cause
     _leave_out_ours(error)
     trace = TracebackException.from_exception(error, compact=True)
     _strip(trace)
-    return UserError(error, _bounded(list(trace.format())))
+    return _bounded(error, list(trace.format()))
 
 
 def traceback_text(pieces: Iterable[str]) -> str:
@@ -85,8 +102,25 @@ def traceback_text(pieces: Iterable[str]) -> str:
     return "".join(reversed(kept)).rstrip("\n")
 
 
-def _bounded(pieces: Sequence[str]) -> list[str]:
-    return [bounded(scrubbed(piece), _SEARCHED * _PIECE_CHARS) for piece in pieces[-_MOST_PIECES:]]
+def _bounded(error: BaseException, pieces: Sequence[str]) -> UserError:
+    joined = _joined(pieces)
+    kept = [bounded(scrubbed(piece), SEARCHED_CHARS) for piece in joined[-_MOST_PIECES:]]
+    is_whole = len(joined) <= _MOST_PIECES and all(len(piece) <= SEARCHED_CHARS for piece in joined)
+    return UserError(error, kept, is_whole)
+
+
+def _joined(pieces: Sequence[str]) -> list[str]:
+    """Return pieces in which the lines of a message and of its notes, which come one by one, are one piece."""
+    joined = list[list[str]]()
+    is_message = False
+    for piece in pieces:
+        follows = is_message
+        is_message = not piece.lstrip(" |+-").startswith(_NO_MESSAGE)
+        if follows and is_message:
+            joined[-1].append(piece)
+        else:
+            joined.append([piece])
+    return ["".join(lines) for lines in joined]
 
 
 def _is_raised_outside(error: BaseException) -> bool:

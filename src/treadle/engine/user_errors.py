@@ -6,8 +6,8 @@
                                           |
                                           +--> cause_of(failure): the error itself, or what the journal has of it
 
-No secret that the runner knows is in any of them. An error whose traceback holds one is not handed on: what the journal
-has of it takes its place.
+No secret that the runner knows is in any of them. An error whose traceback holds one is not handed on, nor one of which
+not all text was searched: what the journal has of it takes its place.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from weakref import ref
 
 from treadle.core.display import one_line
 from treadle.core.events import Failure
+from treadle.core.redaction import SECRET, Secrets
 from treadle.core.state import TaskState
-from treadle.core.tracebacks import RaisedElsewhere, UserError, traceback_text, user_error
+from treadle.core.tracebacks import SEARCHED_CHARS, RaisedElsewhere, UserError, traceback_text, user_error
 from treadle.engine.task_log import is_heard
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import StoredTraceback, TreadleError
@@ -93,8 +94,8 @@ def shown(error: BaseException, vault: Vault) -> BaseException:
 def _text(raised: UserError, vault: Vault) -> str:
     """Return the traceback of an error without secrets; one without any leads to the error itself."""
     pieces, known = raised.pieces, vault.known
-    if vault.hide_in is not None and known.hide(whole := "".join(pieces), deep=True) != whole:
-        text = traceback_text([known.hide(piece, deep=True) for piece in pieces])
+    if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), known)):
+        text = known.hide(traceback_text([_hidden(piece, known) for piece in pieces]), deep=True)
     elif isinstance(raised.error, RaisedElsewhere):
         text = traceback_text(pieces)
     else:
@@ -103,6 +104,17 @@ def _text(raised: UserError, vault: Vault) -> str:
         text.held = ref(held)
         _RECENT.append(held)
     return text
+
+
+def _is_clean(text: str, known: Secrets) -> bool:
+    return known.hide(text, deep=True) == text
+
+
+def _hidden(piece: str, known: Secrets) -> str:
+    """Return a piece without secrets; of a cut piece with secrets nothing, since half of one may be beside the cut."""
+    if len(piece) > SEARCHED_CHARS and not _is_clean(piece, known):
+        return SECRET
+    return known.hide(piece, deep=True)
 
 
 def cause_of(failure: Failure | None) -> BaseException | None:
