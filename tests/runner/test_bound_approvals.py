@@ -240,3 +240,32 @@ def test_a_tool_names_only_its_own_parameters_as_recipients() -> None:
 def test_a_rule_with_an_odd_bound_is_refused(field: Any) -> None:
     with pytest.raises(ConfigurationError, match="same"):
         Rule("r", "ask", **{"same": ["to"], **field})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [
+        ([{"to": "ann"}], [{"to": "eve"}], 1),
+        ("to: ann", "to: eve", 1),
+        ({"to": {"name": "ann"}}, {"to": "ann"}, 1),
+        ("ann", {"to": "ann"}, 1),
+        ([{"to": "ann"}], [{"to": "ann"}], 2),
+        ({"to": "ann", "body": 1}, {"body": 2, "to": "ann"}, 2),
+    ],
+    ids=str,
+)
+async def test_a_bound_path_through_a_list_or_text_held_for_any_recipient(first, second, count):
+    taken: list[Any] = []
+
+    @tool(sends=True)
+    def post(message: Any, subject: str) -> str:
+        """Post."""
+        taken.append(message)
+        return "posted"
+
+    policy = Policy(Rule("post", "ask", tool="post", same=["message.to", "subject"]))
+    calls = [call("post", message=message, subject="s") for message in (first, second)]
+    async with Runner("memory:", policy=policy) as runner:
+        result = await approved_once(runner, sending(*calls, tools=[post]), scope="task")
+        assert taken == [first, second][:count]
+        assert len(result.pending) == 2 - count

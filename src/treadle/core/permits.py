@@ -164,14 +164,24 @@ def argument_at(arguments: Json, path: str) -> Any:
 
 
 def are_same(names: Iterable[str], one: Json, other: Json) -> bool:
-    """Return whether the arguments of these names are the same JSON values in two calls, or absent in both."""
-    for name in names:
-        first, second = argument_at(one, name), argument_at(other, name)
-        if (first is ABSENT) is not (second is ABSENT):
-            return False
-        if first is not ABSENT and digest_of(first) != digest_of(second):
-            return False
-    return True
+    """Return whether the arguments of these names are the same JSON values in two calls, or absent in both.
+
+    Where a path meets a value that is no object, such as a list of messages in `messages.to`, that value is compared.
+    """
+    return all(_digest_at(one, name) == _digest_at(other, name) for name in names)
+
+
+def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
+    """Return the digest of what a path leads to, and how many names of the path are left there; None if absent."""
+    value: Any = arguments
+    names = path.split(".")
+    for at, name in enumerate(names):
+        if not isinstance(value, dict):
+            return len(names) - at, digest_of(value)
+        if name not in value:
+            return None
+        value = cast("dict[str, Any]", value)[name]
+    return 0, digest_of(value)
 
 
 def digest_of(value: Json) -> str:
