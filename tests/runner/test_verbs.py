@@ -98,7 +98,7 @@ INTERNAL = {"desk", "driver", "hold", "enter", "at_rest", "stopped", "typed_of",
 NOT_ASYNC = {
     "changes",
     *("begin_adopting", "events", "handle", "log_filter", "middleware_of", "partials"),
-    *("run_stream", "run_sync", "scoped", "stream_step"),
+    *("run_stream", "run_sync", "scoped", "set_policy", "stream_step"),
 }
 
 

@@ -95,6 +95,7 @@ NOT_OVER_HTTP = {
     "scoped": "the principal of a request is the scope",
     "get_completed_steps": "all at once: get_steps returns them page by page",
     "begin_adopting": "the server adopts",
+    "set_policy": "the server's policy is its operator's",
     "drain": "the server drains at its end",
     "aclose": "the server closes it at its end",
     "handle": "made by the client",

@@ -113,6 +113,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "middleware_of": "middleware belongs to the processes that drive: ask a Runner with the agents",
     "drain": "the server drains by itself when it is stopped",
     "begin_adopting": "a server adopts by itself; other processes do by `treadle drive` or Runner(adopt=True)",
+    "set_policy": "policies belong to the processes that drive: call set_policy on the Runner of the server",
     "export_tasks": "an export is written where the store is: `treadle export`, or GET /v1/tasks/{id}/export",
     "import_tasks": "tasks are imported where the store is: `treadle import`",
 }

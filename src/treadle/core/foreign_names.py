@@ -153,7 +153,9 @@ _RUNNER: Final = {
         ("rerun", "retry"), "write `await runner.resume(task)`, or `runner.fork(task)` for another try"
     ),
     **dict.fromkeys(
-        ("policy_engine", "policy"), "a policy is given when the runner is made: `Runner(policy=Policy(...))`"
+        ("policy_engine", "policy"),
+        "a policy is given when the runner is made: `Runner(policy=Policy(...))`; "
+        "`runner.set_policy(policy)` sets another for later judgements",
     ),
     "interaction_mode": "write `options=RunOptions(interaction='headless')`, of a run or of the runner",
     "reset_cancellation": "a cancelled task is final; "
@@ -195,6 +197,45 @@ _RUNNER: Final = {
     "add_agent": "write `Runner(agents=[agent])`; `runner.run(agent, text)` needs no list",
     "compact": "write `await runner.compact_thread(thread_id)`",
 }
+
+_SET_POLICY = "write `runner.set_policy(policy)`, which later judgements go by, or `Runner(policy=policy)`"
+_OF_A_RUN = "are those of a run: write `options=RunOptions(...)` of `run`, `start` or `resume`"
+_OF_THE_RUNNER = {
+    "policy": _SET_POLICY,
+    "policy_engine": _SET_POLICY,
+    "permission_manager": _SET_POLICY,
+    "options": f"write `Runner(options=RunOptions(...))`; others {_OF_A_RUN}",
+    "limits": "write `Runner(options=RunOptions(limits=Limits(...)))`, or the same options of a run",
+    "agents": "write `Runner(agents=[agent])`; the agent of a run is registered by it",
+    "store": "write `Runner(store)`: a runner keeps its store",
+    "observers": "write `Runner(observers=[function])`",
+}
+_OF_A_HANDLE = {
+    "policy": "the runner judges: write `runner.set_policy(policy)`, or `Runner(policy=policy)`",
+    "options": f"they {_OF_A_RUN}",
+    "limits": f"they {_OF_A_RUN}",
+    "agents": "write `Runner(agents=[agent])`",
+    "store": "a task stays in its store: write `Runner(store)`",
+    "observers": "write `Runner(observers=[function])`",
+    "extra_state": "write `extra_state={...}` of `run` or `start`; tools change it by `ctx.state`",
+}
+_OF_THE_PROCESS = "belongs to the processes that drive: set it on the Runner of the server"
+
+ASSIGNED: Final[dict[str, dict[str, str]]] = {
+    "Runner": _OF_THE_RUNNER,
+    "runner.sync": _OF_THE_RUNNER,
+    "Client": {
+        "policy": f"it {_OF_THE_PROCESS}, by `runner.set_policy(policy)`",
+        "options": f"they {_OF_A_RUN}",
+        "limits": "write `options=RunOptions(limits=Limits(...))` of a run",
+        "agents": "write `Client(url, agents=[agent])`",
+        "store": f"it {_OF_THE_PROCESS}",
+        "observers": f"each {_OF_THE_PROCESS}",
+    },
+    "handle": _OF_A_HANDLE,
+    "sync handle": _OF_A_HANDLE,
+}
+"""What to write in place of setting an attribute, by the label of `explains_names` and the name."""
 
 ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     "Agent": {

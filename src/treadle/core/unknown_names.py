@@ -86,6 +86,59 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
     return decorate
 
 
+def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
+    """Make a class decorator: an attribute that instances do not have cannot be set; the error says what to write.
+
+    Python would keep it, and nothing would look at it: a policy that was set so would judge nothing. Methods can be
+    replaced, as tests do. A class that a user derives may set attributes under names that are not explained.
+
+    Args:
+        own: the public attributes that instances set themselves.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        def assign(self: Any, name: str, value: Any) -> None:
+            cls: type[Any] = type(self)
+            if not name.startswith("_") and name not in own and _is_refused(cls, name):
+                raise UnknownAttribute(name, lambda: _unset_attribute(self, name))
+            object.__setattr__(self, name, value)
+
+        members: Any = cls
+        members.__setattr__ = assign
+        return cls
+
+    return decorate
+
+
+def _is_refused(cls: type[Any], name: str) -> bool:
+    for each in cls.__mro__:
+        if name in vars(each):
+            return isinstance(vars(each)[name], property) and vars(each)[name].fset is None
+    return cls.__module__.startswith("treadle.") or _on_assignment(cls, name) is not None
+
+
+def _on_assignment(cls: type[Any], name: str) -> str | None:
+    from treadle.core.foreign_names import ASSIGNED
+
+    return ASSIGNED.get(getattr(cls, "_explained_as", ""), {}).get(name)
+
+
+def _unset_attribute(instance: Any, name: str) -> str:
+    """Return what to tell of an attribute that cannot be set."""
+    from inspect import signature
+
+    cls: type[Any] = type(instance)
+    label: str = getattr(cls, "_explained_as", cls.__name__)
+    advice = _on_assignment(cls, name)
+    if advice is None and name in signature(cls).parameters:
+        advice = f"write {cls.__name__}({name}=...)"
+    if advice is None and hasattr(cls, name):
+        advice = "it can only be read"
+    if advice is not None:
+        return f"{label}.{name} cannot be set: {advice}"
+    return f"{label}.{name} cannot be set: {unknown_attribute(label, name, dir(instance))}"
+
+
 class ExplainsNames(ABCMeta):
     """The metaclass of a class that `explains_names`: an unknown attribute of the class itself is explained too.
 

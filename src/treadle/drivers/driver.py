@@ -45,12 +45,13 @@ from treadle.engine.metering import Pricing, no_price
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
+from treadle.engine.policy_in_force import RunnerPolicy, judges_of, under_judges
 from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, Fenced, TaskNotFound
 from treadle.policy.budget import Account
-from treadle.policy.verdicts import EffectKind, Judge
+from treadle.policy.verdicts import Judge
 from treadle.ports import (
     Commit,
     Conversation,
@@ -136,6 +137,7 @@ class TaskDriver:
         self._is_shared = shared is not None
         if shared is not None:
             self.observers, self.agents, self.toolsets = shared.observers, shared.agents, shared.toolsets
+            self._policy = shared._policy  # noqa: SLF001  it is of this class
         else:
             self.observers = ObserverSet(dependencies.observers, vault) if dependencies.observers else None
             self.agents = AgentRegistry(
@@ -144,6 +146,7 @@ class TaskDriver:
             for agent in dependencies.agents:
                 self.agents.register(agent)
             self.toolsets = ConnectedToolsets(getattr(store, "path", None), vault)
+            self._policy = RunnerPolicy(dependencies.policy)
         self.cache = TaskCache(store, CACHED_TASKS if shared is None else CACHED_OF_TENANT)
         self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault, tenant)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)
@@ -180,7 +183,6 @@ class TaskDriver:
         self._on_pending = PendingCallback(on_pending(tenant), vault) if on_pending else None
         self._at_terminal = PendingCallback(at_terminal(tenant), vault) if at_terminal else None
         self._guardrails = dependencies.guardrails
-        self._judges = (dependencies.policy,) if dependencies.policy is not None else ()
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 
     async def drive(
@@ -208,7 +210,8 @@ class TaskDriver:
                 return await self.read_inbox(owned)
             is_closing = bound == "shutdown"
             agent = None if isinstance(bound, str) else bound
-        terms = _Terms(goal, only, context, above, inherited or Inherited(self._judges))
+        terms = _Terms(goal, only, context, above, inherited or Inherited())
+        in_force = self._policy.in_force
         spec, effect_context = await self._prepare(owned, agent, terms)
         owned.drive = drive = DriveLoop(
             self.store,
@@ -222,6 +225,8 @@ class TaskDriver:
             on_pending=self._callback_of(spec.options) if runs else None,
             hand_over=partial(self._hand_over, owned, terms),
         )
+        if self._policy.in_force is not in_force:
+            drive.judge_anew()
         if is_closing:
             drive.interrupt(RUNNER, DRIVER_CLOSED)
         inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), self._full_id(owned)))
@@ -248,7 +253,7 @@ class TaskDriver:
             agent = self.agents.with_caller_tools(state, agent)
         runtime = self.agents.runtime_for(state, agent) if agent is not None else None
         if runtime is None:
-            return _spec(terms, state, None, inherited.judges), None
+            return _spec(terms, state, None, ()), None
         creator = runtime.agent if state.team is None else self.agents.creator_of(state, runtime.agent)
         if creator is not runtime.agent and creator.policy is not None:
             inherited = replace(inherited, judges=(*inherited.judges, creator.policy))
@@ -256,7 +261,8 @@ class TaskDriver:
             inherited = replace(inherited, judges=(*inherited.judges, runtime.agent.policy))
         has_guardrails = self._guardrails or runtime.agent.guardrails
         guardrails = self._guardrails_for(runtime.agent) if has_guardrails else ()
-        spec = _spec(terms, state, runtime, inherited.judges, guardrails)
+        judges = judges_of(self._policy.in_force, inherited.judges)
+        spec = _spec(terms, state, runtime, judges, guardrails)
         if terms.goal in ("end", "step"):
             await self.agents.check_limits(runtime.agent, runtime.rules.limits, state, spec.options.break_on)
             failure = await record_agent(owned, runtime.agent, terms.context, spec.options, self.vault)
@@ -337,6 +343,16 @@ class TaskDriver:
         self.cache.close()
         self.owned.close()
 
+    def set_policy(self, policy: Judge | None) -> None:
+        """Judge by another policy from now on, in all tenants; `wake_for_policy` tells the drives under way."""
+        self._policy.set(policy)
+
+    def wake_for_policy(self) -> None:
+        """Have the drives of this tenant look at the policy in force; from any thread."""
+        for owned in list(self.owned.tasks.values()):
+            if (drive := owned.drive) is not None:
+                drive.judge_anew()
+
     def _callback_of(self, options: RunOptions) -> PendingCallback | None:
         """Return what is told of requests for approval: the terminal, if the run is to ask there, and it is one."""
         if options.interaction == "interactive" and has_terminal():
@@ -366,15 +382,8 @@ class TaskDriver:
         effects.standing_grants = self._standing_grants
         if agent.subagents or above is not None or state.children:
             effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
-        if inherited.judges or effects.subagents is not None:
-            from treadle.policy.requests import Exposure, Seen
-
-            tools_of = partial(self._specs_of, state, agent) if state.versions else None
-            seen = Seen(inherited.exposed, inherited.untrusted)
-            effects.exposure = Exposure(runtime.rules.tools, seen, tools_of)
-        if inherited.judges:
-            effects.judges = inherited.judges
-            effects.labels = await self._labels(owned)
+        effects.policy, effects.inherited = self._policy, inherited
+        effects.read_labels = partial(self._labels, owned)
         if runtime.layers is not None:
             from treadle.engine.judging import refusal_of
 
@@ -387,6 +396,7 @@ class TaskDriver:
             effects.step_requests.guarded_tools = spec.rules.guarded_tools
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)
+            effects.specs_of = partial(self._specs_of, state, agent)
         if state.team is not None or options.context_tokens is not None:
 
             def open_window(conversation: Conversation) -> ConversationWindow:
@@ -454,30 +464,6 @@ class TaskDriver:
                 await self.commands.send(task_id, "interrupt", reason)
 
 
-def judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
-    """Return the names of an agent's tools whose calls some policy is to judge."""
-    kinds: dict[str, EffectKind] = {
-        tool.spec.name: "subagent" if tool.spec.name in agent.subagents_by_tool else "tool"
-        for tool in agent.tools
-        if tool.spec.name not in agent.handoffs_by_tool
-    }
-    judged = {
-        name
-        for name, kind in kinds.items()
-        if any(judge.concerns(kind, name, agent.name) for judge in judges)
-    }
-    for name, handoff in agent.handoffs_by_tool.items():
-        if any(judge.concerns("handoff", handoff.agent_name, agent.name) for judge in judges):
-            judged.add(name)
-    return frozenset(judged)
-
-
-def judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
-    """Return whether some policy is to judge requests to the model of an agent; of several, to any of them."""
-    name = None if hasattr(runtime.model, "choose") else runtime.model.name
-    return any(judge.concerns("model", name, runtime.agent.name) for judge in judges)
-
-
 @mutable
 class _Terms:
     """What a drive keeps whichever agent it goes on with; see `TaskDriver.drive`."""
@@ -505,10 +491,7 @@ def _spec(
     decide = function_calling.decide if worker is None else worker.decide
     if goal not in ("end", "step"):
         decide = idle
-    if judges:
-        judged, requests = judged_tools(runtime.agent, judges), judges_requests(runtime, judges)
-        gated = bool(judged) or requests or rules.gated
-        rules = replace(rules, judged=judged, gated=gated, judges_requests=requests)
+    rules = under_judges(rules, runtime, judges)
     if guardrails or state.checks:
         from treadle.agents.decide.guardrails import guarded, guarded_rules
 

@@ -67,6 +67,7 @@ from treadle.engine.interruption import Deadline, Interruption
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
+from treadle.engine.policy_in_force import judges_of, under_judges
 from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
 from treadle.engine.results import resting_word
@@ -155,6 +156,7 @@ class DriveLoop:
             on_pending.of(state, writer.durable, self._loop_task.wake) if on_pending is not None else None
         )
         self.over = False
+        self._judges_anew = False
         writer.on_failure, writer.is_heard = self._loop_task.wake, is_heard()
         if self._step_requests is not None:
             self._step_requests.wake = self._loop_task.wake
@@ -186,6 +188,11 @@ class DriveLoop:
     def read_inbox_soon(self) -> None:
         """Look into the inbox soon; from any thread."""
         self._inbox.is_unread = True
+        self._loop_task.wake_from_anywhere()
+
+    def judge_anew(self) -> None:
+        """Look soon which calls the runner's policy judges, since it is another now; from any thread."""
+        self._judges_anew = True
         self._loop_task.wake_from_anywhere()
 
     @property
@@ -298,7 +305,11 @@ class DriveLoop:
 
     def _is_called(self) -> bool:
         """Return whether the inbox, the clock, a step function or an interruption comes before the next effect."""
-        if self._inbox.is_unread or (self._deadline is not None and self._deadline.is_reached):
+        if (
+            self._inbox.is_unread
+            or self._judges_anew
+            or (self._deadline is not None and self._deadline.is_reached)
+        ):
             return True
         if self._step_requests is not None and self._step_requests.has_unrecorded:
             return True
@@ -316,6 +327,11 @@ class DriveLoop:
         if self._interruption.is_due():
             # The request stands: a resume that arrives now does not keep alive what is about to end.
             self._interruption.record(self._writer)
+        if self._judges_anew:
+            self._judges_anew = False
+            if (context := self._effects.context) is not None:
+                judges = judges_of(context.policy.in_force, context.inherited.judges)
+                self._spec.rules = under_judges(self._spec.rules, context.runtime, judges)
 
     def _allowed_to_go_on(self) -> list[Effect] | None:
         """Return which running effects may go on while nothing new starts; None if the task goes on as decided."""

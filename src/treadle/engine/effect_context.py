@@ -26,6 +26,7 @@ from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
 from treadle.engine.metering import Pricing, TokenMeter
 from treadle.engine.options import RunOptions
+from treadle.engine.policy_in_force import NO_POLICY, RunnerPolicy
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from treadle.engine.held_deltas import HeldDeltas
     from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
-    from treadle.policy.requests import Exposure
+    from treadle.policy.requests import Exposure, Seen
     from treadle.policy.verdicts import Judge
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
@@ -153,7 +154,7 @@ class Inherited:
     """What a child takes over from the tasks above it.
 
     Args:
-        judges: the policies that hold.
+        judges: the policies of the agents above; that of the runner holds for every task.
         exposed: declared effects of the tools whose results the models of those tasks have seen.
         untrusted: origins of what is untrusted of what these have read.
         conversation: the thread of the task at the root.
@@ -239,17 +240,22 @@ class EffectContext:
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
 
-    judges: tuple[Judge, ...] = ()
-    """the policies that hold for the task: the runner's, its agent's, and those of the agents above it"""
+    policy: RunnerPolicy = NO_POLICY
+    """that of the runner"""
+
+    inherited: Inherited = Inherited()
+    """what holds from the tasks above, with the policies of the agent"""
 
     guarding: Guards | None = None
     """the guardrails that hold for the task: the runner's, and its agent's"""
 
     exposure: Exposure | None = None
-    """what its model has seen; only where policies hold, or its agent may call others"""
+    """tells what its model has seen; made when that is first asked for"""
 
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """of the task; only where policies hold"""
+    labels: Mapping[str, str] | None = None
+    """of the task; None until something judges"""
+
+    read_labels: Callable[[], Awaitable[Mapping[str, str]]] | None = None
 
     vault: Vault = NO_VAULT
     """the secrets that tools may ask for, and what hides them"""
@@ -266,6 +272,9 @@ class EffectContext:
     tools_of: Callable[[str], Mapping[str, Tool]] | None = None
     """returns the tools of another agent that the task was with; only after a handoff"""
 
+    specs_of: Callable[[str], Mapping[str, ToolSpec]] | None = None
+    """returns what these tools declare; nothing, if the agent is not known"""
+
     def tool_of(self, call: CallState) -> Tool | None:
         """Return the tool of a call of any step: that of the agent that made the call."""
         if self.tools_of is not None:
@@ -277,9 +286,23 @@ class EffectContext:
 
     def passed_on(self) -> Inherited:
         """Return what a child takes over that is called now."""
-        assert self.exposure is not None, "a task with subagents has it"
-        seen = self.exposure.of(self.state)
-        return Inherited(self.judges, seen.effects, seen.untrusted, self.conversation)
+        seen = self.seen()
+        return Inherited(self.inherited.judges, seen.effects, seen.untrusted, self.conversation)
+
+    def seen(self) -> Seen:
+        """Return what the model of the task has seen so far, as policies are told it."""
+        exposure = self.exposure
+        if exposure is None:
+            from treadle.policy.requests import Exposure, Seen
+
+            above = Seen(self.inherited.exposed, self.inherited.untrusted)
+            self.exposure = exposure = Exposure(self.runtime.rules.tools, above, self.specs_of)
+        return exposure.of(self.state)
+
+    async def learn_labels(self) -> None:
+        """Read the labels of the task, unless they are known."""
+        if self.labels is None and self.read_labels is not None:
+            self.labels = await self.read_labels()
 
     enter_call: Callable[[str, int], None] | None = None
     """sets the context variables of observers where the tool of a call is about to run"""

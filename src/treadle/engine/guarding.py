@@ -274,7 +274,7 @@ class Guarding:
             agent=state.agent,
             agent_path=origin.agent_path if origin is not None else (state.agent,),
             depth=state.depth,
-            labels=context.labels,
+            labels=context.labels or {},
             state=StateView(StateAccess(state, state.seq, "a guardrail", refusal="a guardrail only judges")),
             context=context.user_context,
         )

@@ -32,10 +32,11 @@ from treadle.engine.approval_binding import definition_of, may_decide
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
+from treadle.engine.policy_in_force import judges_of
 from treadle.engine.step_threads import in_thread
 from treadle.engine.tool_calls import read_only_context, validated_arguments
 from treadle.engine.vault import NO_VAULT
-from treadle.policy.requests import Exposure, Surroundings, call_request, handoff_request
+from treadle.policy.requests import Surroundings, call_request, handoff_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
     Allow,
@@ -67,11 +68,12 @@ NEEDS_APPROVAL: Final = "needs_approval"
 class JudgementInFlight(EffectInFlight[JudgeCall]):
     """The judgement on a call that is to start."""
 
-    __slots__ = ("_arguments",)
+    __slots__ = ("_arguments", "_policy")
 
     ends_before_undo: ClassVar[bool] = False
 
     _arguments: Any
+    _policy: str
 
     @property
     def name(self) -> str:
@@ -109,15 +111,20 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
     async def judged_with(self, validated: Any) -> e.CallJudged | e.ApprovalRequested:
         """Return what is decided on a call whose arguments, as its tool takes them, were validated already."""
         self._arguments = validated
-        return await self._event(await self._verdict())
+        event = await self._event(await self._verdict())
+        event.policy = self._policy
+        return event
 
     async def _verdict(self) -> PolicyVerdict | None:
         context, call = self.context, self.effect.call
         tool = context.runtime.tools[call.name]
         verdict: PolicyVerdict | None = None
-        if context.judges:
+        in_force = context.policy.in_force
+        self._policy = in_force.name
+        if judges := judges_of(in_force, context.inherited.judges):
+            await context.learn_labels()
             request = self._request(tool)
-            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in context.judges])
+            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
             if isinstance(verdict, AskPerson):
                 from treadle.policy.composition import one_question
@@ -357,7 +364,7 @@ def approval_request(
         context.conversation if context.conversation != context.state.thread else None,
         question.argument,
         question.every_call,
-        exposure_of(context).of(context.state).untrusted,
+        context.seen().untrusted,
         same=question.same,
     )
 
@@ -370,18 +377,11 @@ def _is_open_to_judgement(call: CallState) -> bool:
     return call.status == "proposed" and (call.permit is None or call.permit.status == "edited")
 
 
-def exposure_of(context: EffectContext) -> Exposure:
-    """Return what tells what the model of a task has seen."""
-    if context.exposure is None:
-        context.exposure = Exposure(context.runtime.rules.tools)
-    return context.exposure
-
-
 def surroundings(context: EffectContext) -> Surroundings:
     """Return what a policy is told of a task besides its state."""
-    origin, seen = context.channel.origin, exposure_of(context).of(context.state)
+    origin, seen = context.channel.origin, context.seen()
     return Surroundings(
-        labels=context.labels,
+        labels=context.labels or {},
         agent_path=origin.agent_path if origin is not None else (),
         exposed=seen.effects,
         untrusted=seen.untrusted,

@@ -19,6 +19,7 @@ from treadle.core.state import TaskState
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.judging import surroundings, told_by
+from treadle.engine.policy_in_force import judges_of
 from treadle.policy.requests import model_request
 from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, strictest
 from treadle.ports import chosen_model
@@ -30,11 +31,12 @@ POLICY = "policy"
 class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
     """The judgement on a request to a model that is to go out."""
 
-    __slots__ = ("_model",)
+    __slots__ = ("_model", "_policy")
 
     ends_before_undo: ClassVar[bool] = False
 
     _model: str
+    _policy: str
 
     @property
     def name(self) -> str:
@@ -44,6 +46,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
     def begin(self, record: Recorder) -> bool:
         """Begin without an event."""
         tries = self.effect.call.tries
+        self._policy = ""
         self._model, _ = chosen_model(self.context.runtime.model, "" if tries is None else tries.route)
         return True
 
@@ -52,8 +55,12 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         try:
             self.enter()
             context = self.context
+            in_force = context.policy.in_force
+            self._policy = in_force.name
+            await context.learn_labels()
             request = model_request(context.state, self._model, self.effect.step.id, surroundings(context))
-            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in context.judges])
+            judges = judges_of(in_force, context.inherited.judges)
+            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in judges])
             return self._events(strictest(verdicts))
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
@@ -109,4 +116,4 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
     def _judged(self, word: e.RequestVerdict, verdict: PolicyVerdict | None) -> e.RequestJudged:
         rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
         effect = self.effect
-        return e.RequestJudged(effect.step.id, word, self._model, rule, reason, effect.call.id)
+        return e.RequestJudged(effect.step.id, word, self._model, rule, reason, effect.call.id, self._policy)

@@ -9,8 +9,10 @@ for all rules that ask: the strictest of their terms hold. The default counts on
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
@@ -139,6 +141,14 @@ class Policy(Displayed):
         from treadle.policy.policy_file import read
 
         return read(path, lambda *rules, **settings: cls(*rules, *functions, **settings))
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the rules, the default and the deadline; functions count by their names."""
+        facts = [
+            [(each.name, _fact(getattr(rule, each.name))) for each in fields(rule)] for rule in self.rules
+        ]
+        return hashlib.sha256(repr((facts, self.default, self.deadline)).encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------------------------------- other rules
 
@@ -325,6 +335,15 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
     "deny": ": every other call",
     "strict": ": by what the tool declares",
 }
+
+
+def _fact(value: Any) -> Any:
+    """Return what the fingerprint of a policy counts of a field of a rule."""
+    if callable(value):
+        return [getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)]
+    if isinstance(value, Mapping):
+        return sorted((str(key), repr(item)) for key, item in cast("Mapping[Any, Any]", value).items())
+    return repr(value)
 
 
 def _as_rule(rule: Any) -> Rule:

@@ -13,7 +13,7 @@ from treadle.core.events import ApprovalScope, Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
-from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
 from treadle.engine.options import RunOptions
 from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage
 from treadle.engine.results import PendingPage, RunResult, Task, UndoReport
@@ -43,6 +43,7 @@ class TaskVerbs(RunVerbs, BackgroundVerbs, UndoForkVerbs, HistoryVerbs):
 )
 @explains_arguments
 @explains_names("handle")
+@refuses_assignment("task_id")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
 class RunHandle(Generic[OutputT_co]):
     """A task under its id. Watching never affects it; the verbs are those of the runner."""

@@ -13,7 +13,7 @@ from treadle.agents.agent import Agent
 from treadle.core.abandoned import AbandonedCall
 from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
-from treadle.core.unknown_names import ExplainsNames, explains_names
+from treadle.core.unknown_names import ExplainsNames, explains_names, refuses_assignment
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
@@ -26,6 +26,7 @@ from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult, TaskSummary
 from treadle.engine.vault import HidesSecrets
 from treadle.errors import ConfigurationError, MisusedVerb
+from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import ContextT, OutputT
 from treadle.runner.changes import Changes, TaskChanges
 from treadle.runner.handle import RunHandle, TaskVerbs
@@ -43,6 +44,7 @@ from treadle.runner.views import Input, Ref, id_of
     call="write `await runner.run(agent, text)`, or `runner.run_sync(agent, text)` without asyncio",
 )
 @explains_names("Runner")
+@refuses_assignment("scope", "sync")
 class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNames):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 
@@ -197,6 +199,23 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
             arguments.count("begin_adopting: per_tenant", per_tenant)
         self._check_whole("begin_adopting")
         self._adopter = Adopter(self._drivers, at_most=at_most, per_tenant=per_tenant, tell=tell)
+
+    @on_instances
+    def set_policy(self, policy: Judge | None) -> None:
+        """Judge by another policy from now on, in place of `Runner(policy=)`; None sets that back.
+
+        It holds for every later judgement of this process, in all tenants, and in tasks under way. What was judged
+        before stays as it was judged: a call that a person is asked about is still asked about. The journal names the
+        policy with each judgement, by `Policy.fingerprint`.
+
+        Args:
+            policy: the policy; `Policy()` allows all that no agent's policy forbids.
+        """
+        checked_judge("set_policy: policy", policy)
+        self._check_whole("set_policy")
+        self._driver.set_policy(policy)
+        for driver in self._drivers.all():
+            driver.wake_for_policy()
 
     def _check_whole(self, verb: str) -> None:
         """Raise `ConfigurationError` for what concerns all that this process drives, on a scoped runner."""

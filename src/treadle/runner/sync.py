@@ -14,7 +14,7 @@ from treadle.core.messages import File, Json, Message
 from treadle.core.permits import StandingGrant
 from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
-from treadle.core.unknown_names import explains_names
+from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.adoption import AT_MOST, Tell, log
 from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
@@ -38,6 +38,7 @@ from treadle.engine.results import (
     ThreadSummary,
     UndoReport,
 )
+from treadle.policy.verdicts import Judge
 from treadle.ports import ContextT, Model, OutputT, OutputT_co
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
@@ -198,6 +199,7 @@ class SyncStepPage(StepPage[OutputT_co], Generic[OutputT_co]):
 
 @called_on("runner.sync.handle(task)")
 @explains_names("sync handle")
+@refuses_assignment("task_id")
 @documented_by(RunHandle=RunHandle, Runner=TaskRunner)
 class SyncHandle(Generic[OutputT_co]):
     """A `RunHandle` without asyncio."""
@@ -472,6 +474,7 @@ class SyncHandle(Generic[OutputT_co]):
     call="write `runner.sync.run(agent, text)`",
 )
 @explains_names("runner.sync")
+@refuses_assignment()
 @documented_by(Runner=TaskRunner)
 class SyncRunner:
     """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
@@ -506,6 +509,10 @@ class SyncRunner:
             self._runner.begin_adopting(at_most=at_most, per_tenant=per_tenant, tell=tell)
 
         BRIDGE.run(begin())
+
+    def set_policy(self, policy: Judge | None) -> None:
+        """See `Runner.set_policy`."""
+        self._runner.set_policy(policy)
 
     def drain(self, grace: float = 0.0) -> None:
         """See `Runner.drain`."""

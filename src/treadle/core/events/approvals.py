@@ -27,7 +27,8 @@ class CallJudged(Event, CallOccurrence):
 
     With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew. With `allow`,
     `grant` is the id of the approval for later calls by which no person is asked about what the rule asks about.
-    `traceback` shows where a function raised an error instead of judging.
+    `traceback` shows where a function raised an error instead of judging. `policy` is the fingerprint of the runner's
+    policy, if `set_policy` set it.
     """
 
     says = "{it.tool} was judged ({it.call}): {it.verdict}"
@@ -42,6 +43,7 @@ class CallJudged(Event, CallOccurrence):
     previous: Json = None
     grant: str | None = None
     traceback: str = ""
+    policy: str = ""
 
 
 @mutable
@@ -54,7 +56,7 @@ class ApprovalRequested(Event, CallOccurrence):
     conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
     With `every_call` it holds for this call alone; with `same` for later calls only while these arguments are the same.
     `untrusted` are the origins of the untrusted content that the model had read then. `traceback` shows where
-    `preview=` raised an error.
+    `preview=` raised an error. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -77,6 +79,7 @@ class ApprovalRequested(Event, CallOccurrence):
     untrusted: tuple[str, ...] = ()
     traceback: str = ""
     same: tuple[str, ...] = ()
+    policy: str = ""
     format = _format_of_approval
 
 

@@ -115,7 +115,8 @@ class ModelFailed(Event):
 class RequestJudged(Event):
     """A policy decided on a request to `model` before it went out, by `rule`; `call` is a function's request.
 
-    A request that is asked about goes out once the task, which pauses for it, is resumed.
+    A request that is asked about goes out once the task, which pauses for it, is resumed. `policy` is the fingerprint
+    of the runner's policy, if `set_policy` set it.
     """
 
     says = "a request to {it.model} was judged: {it.verdict}"
@@ -127,6 +128,7 @@ class RequestJudged(Event):
     rule: str | None = None
     reason: str = ""
     call: str | None = None
+    policy: str = ""
 
 
 @mutable

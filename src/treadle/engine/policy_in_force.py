@@ -1,0 +1,97 @@
+"""The policy of a runner, which may be replaced while its tasks run, and the rules of a drive under it.
+
+    runner.set_policy(policy) --> RunnerPolicy.in_force --> every drive: which calls have to be judged
+                                                        --> every judgement: by whom, and its name in the journal
+
+A judgement reads the policy when it begins. A drive is woken, so that calls that no policy judged before are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from treadle.agents.agent import Agent
+from treadle.agents.decide.rules import Rules
+from treadle.core.data import frozen
+from treadle.policy.verdicts import EffectKind, Judge
+
+if TYPE_CHECKING:
+    from treadle.engine.effect_context import AgentRuntime
+
+
+@frozen
+class PolicyInForce:
+    """The policy by which a runner judges now.
+
+    Args:
+        judges: the policy; empty for none.
+        name: how the journal names it; empty for the policy that the runner was made with.
+    """
+
+    judges: tuple[Judge, ...] = ()
+    name: str = ""
+
+
+class RunnerPolicy:
+    """The policy of a runner: the one it was made with, until another is set. All its tenants share it."""
+
+    __slots__ = ("_first", "in_force")
+
+    def __init__(self, policy: Judge | None = None) -> None:
+        self._first = PolicyInForce((policy,) if policy is not None else ())
+        self.in_force = self._first
+
+    def set(self, policy: Judge | None) -> None:
+        """Judge by another policy from now on; None sets back the one that the runner was made with."""
+        self.in_force = self._first if policy is None else PolicyInForce((policy,), _name_of(policy))
+
+
+NO_POLICY: Final = RunnerPolicy()
+"""That of a runner without a policy."""
+
+
+def _name_of(policy: Any) -> str:
+    """Return the fingerprint of a policy; a judge of another class is named by its class."""
+    return getattr(policy, "fingerprint", None) or type(policy).__qualname__
+
+
+def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Judge, ...]:
+    """Return the policies that hold for a task: the runner's, its agent's, and those of the agents above it."""
+    if not in_force.judges:
+        return of_agents
+    return (*in_force.judges, *[judge for judge in of_agents if judge not in in_force.judges])
+
+
+def under_judges(rules: Rules, runtime: AgentRuntime, judges: Sequence[Judge]) -> Rules:
+    """Return the rules of a drive with what these policies judge; `rules` may have what others judged."""
+    if not judges and not rules.judged and not rules.judges_requests:
+        return rules
+    judged, requests = _judged_tools(runtime.agent, judges), _judges_requests(runtime, judges)
+    gated = bool(judged) or requests or runtime.rules.gated
+    return replace(rules, judged=judged, gated=gated, judges_requests=requests)
+
+
+def _judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
+    """Return the names of an agent's tools whose calls some policy is to judge."""
+    kinds: dict[str, EffectKind] = {
+        tool.spec.name: "subagent" if tool.spec.name in agent.subagents_by_tool else "tool"
+        for tool in agent.tools
+        if tool.spec.name not in agent.handoffs_by_tool
+    }
+    judged = {
+        name
+        for name, kind in kinds.items()
+        if any(judge.concerns(kind, name, agent.name) for judge in judges)
+    }
+    for name, handoff in agent.handoffs_by_tool.items():
+        if any(judge.concerns("handoff", handoff.agent_name, agent.name) for judge in judges):
+            judged.add(name)
+    return frozenset(judged)
+
+
+def _judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
+    """Return whether some policy is to judge requests to the model of an agent; of several, to any of them."""
+    name = None if hasattr(runtime.model, "choose") else runtime.model.name
+    return any(judge.concerns("model", name, runtime.agent.name) for judge in judges)
