@@ -97,9 +97,8 @@ def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        def assign(self: Any, name: str, value: Any) -> None:
-            cls: type[Any] = type(self)
-            if not name.startswith("_") and name not in own and _is_refused(cls, name):
+        def assign(self: object, name: str, value: Any) -> None:
+            if not name.startswith("_") and name not in own and _is_refused(type(self), name):
                 raise UnknownAttribute(name, lambda: _unset_attribute(self, name))
             object.__setattr__(self, name, value)
 
@@ -123,11 +122,11 @@ def _on_assignment(cls: type[Any], name: str) -> str | None:
     return ASSIGNED.get(getattr(cls, "_explained_as", ""), {}).get(name)
 
 
-def _unset_attribute(instance: Any, name: str) -> str:
+def _unset_attribute(instance: object, name: str) -> str:
     """Return what to tell of an attribute that cannot be set."""
     from inspect import signature
 
-    cls: type[Any] = type(instance)
+    cls = type(instance)
     label: str = getattr(cls, "_explained_as", cls.__name__)
     advice = _on_assignment(cls, name)
     if advice is None and name in signature(cls).parameters:
