@@ -491,7 +491,7 @@ def _spec(
     decide = function_calling.decide if worker is None else worker.decide
     if goal not in ("end", "step"):
         decide = idle
-    rules = under_judges(rules, runtime, judges)
+    rules = under_judges(rules, runtime.agent, runtime.model, judges, gated=rules.gated)
     if guardrails or state.checks:
         from treadle.agents.decide.guardrails import guarded, guarded_rules
 

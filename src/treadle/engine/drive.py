@@ -67,7 +67,6 @@ from treadle.engine.interruption import Deadline, Interruption
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
-from treadle.engine.policy_in_force import judges_of, under_judges
 from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
 from treadle.engine.results import resting_word
@@ -330,8 +329,7 @@ class DriveLoop:
         if self._judges_anew:
             self._judges_anew = False
             if (context := self._effects.context) is not None:
-                judges = judges_of(context.policy.in_force, context.inherited.judges)
-                self._spec.rules = under_judges(self._spec.rules, context.runtime, judges)
+                self._spec.rules = context.rules_judged(self._spec.rules)
 
     def _allowed_to_go_on(self) -> list[Effect] | None:
         """Return which running effects may go on while nothing new starts; None if the task goes on as decided."""

@@ -26,7 +26,7 @@ from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
 from treadle.engine.metering import Pricing, TokenMeter
 from treadle.engine.options import RunOptions
-from treadle.engine.policy_in_force import NO_POLICY, RunnerPolicy
+from treadle.engine.policy_in_force import NO_POLICY, RunnerPolicy, judges_of, under_judges
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
@@ -298,6 +298,11 @@ class EffectContext:
             above = Seen(self.inherited.exposed, self.inherited.untrusted)
             self.exposure = exposure = Exposure(self.runtime.rules.tools, above, self.specs_of)
         return exposure.of(self.state)
+
+    def rules_judged(self, rules: Rules) -> Rules:
+        """Return the rules of the drive with what the policies that are in force now judge."""
+        runtime, judges = self.runtime, judges_of(self.policy.in_force, self.inherited.judges)
+        return under_judges(rules, runtime.agent, runtime.model, judges, gated=runtime.rules.gated)
 
     async def learn_labels(self) -> None:
         """Read the labels of the task, unless they are known."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide.rules import Rules
 from treadle.core.data import frozen
 from treadle.policy.verdicts import EffectKind, Judge
-
-if TYPE_CHECKING:
-    from treadle.engine.effect_context import AgentRuntime
+from treadle.ports import Model
 
 
 @frozen
@@ -64,13 +62,22 @@ def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Ju
     return (*in_force.judges, *[judge for judge in of_agents if judge not in in_force.judges])
 
 
-def under_judges(rules: Rules, runtime: AgentRuntime, judges: Sequence[Judge]) -> Rules:
-    """Return the rules of a drive with what these policies judge; `rules` may have what others judged."""
+def under_judges(
+    rules: Rules, agent: Agent[Any], model: Model, judges: Sequence[Judge], *, gated: bool
+) -> Rules:
+    """Return the rules of a drive with what these policies judge; `rules` may have what others judged.
+
+    Args:
+        rules: of the drive.
+        agent: that the task is with.
+        model: the agent's.
+        judges: the policies that hold.
+        gated: whether calls may have to be judged without a policy.
+    """
     if not judges and not rules.judged and not rules.judges_requests:
         return rules
-    judged, requests = _judged_tools(runtime.agent, judges), _judges_requests(runtime, judges)
-    gated = bool(judged) or requests or runtime.rules.gated
-    return replace(rules, judged=judged, gated=gated, judges_requests=requests)
+    judged, requests = _judged_tools(agent, judges), _judges_requests(agent, model, judges)
+    return replace(rules, judged=judged, gated=bool(judged) or requests or gated, judges_requests=requests)
 
 
 def _judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
@@ -91,7 +98,7 @@ def _judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
     return frozenset(judged)
 
 
-def _judges_requests(runtime: AgentRuntime, judges: Sequence[Judge]) -> bool:
+def _judges_requests(agent: Agent[Any], model: Model, judges: Sequence[Judge]) -> bool:
     """Return whether some policy is to judge requests to the model of an agent; of several, to any of them."""
-    name = None if hasattr(runtime.model, "choose") else runtime.model.name
-    return any(judge.concerns("model", name, runtime.agent.name) for judge in judges)
+    name = None if hasattr(model, "choose") else model.name
+    return any(judge.concerns("model", name, agent.name) for judge in judges)
