@@ -37,7 +37,7 @@ def test_a_call_is_asked_about_with_what_its_task_has_done_so_far():
     )
     assert (request.task_id, request.thread_id, request.step, request.call) == ("t", "talk", "s2", "s2-0")
     assert (request.agent, request.agent_path, request.labels) == ("math", ("math",), {"tier": "gold"})
-    assert (request.tool_calls, request.model_calls, request.tokens, request.cost) == (2, 2, 30, 2.0)
+    assert (request.tool_calls, request.model_calls, request.tokens, request.cost) == (1, 2, 30, 2.0)
     assert (request.exposed, request.context) == ({"private"}, "ctx")
     assert dict(request.state) == {}
 

@@ -100,7 +100,7 @@ def test_without_the_agent_the_journal_tells_what_tools_do():
 def test_rules_see_defaults_labels_spending_and_kinds():
     policy = Policy(
         Rule("deep", "deny", tool="look", when={"arguments.depth": 7}),
-        Rule("gold", "allow", tool="send", when={"labels.tier": "gold", "tool_calls": {"at_most": 2}}),
+        Rule("gold", "allow", tool="send", when={"labels.tier": "gold", "tool_calls": {"at_most": 1}}),
         Rule("agents", "ask", subagent="*"),
         Rule("third", "ask", model="*", when={"model_calls": {"above": 2}}),
     )

@@ -362,9 +362,10 @@ def _take_answer(
         if type(part) is ToolCall:
             call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=offered)
             call.frame = nonce_of(state.frame_key, part.id)
+            call.before = state.tool_calls
+            state.tool_calls += 1
             step.calls.append(call)
             step.open[call.id] = call
-    state.tool_calls += len(step.open)
 
 
 def _route_chosen(state: TaskState, event: e.RouteChosen) -> None:
@@ -380,9 +381,12 @@ def _route_chosen(state: TaskState, event: e.RouteChosen) -> None:
 def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> None:
     giving = step.open.get(typed.call or "")
     if giving is not None:
+        answering = 0
         for call in step.open.values():
             call.answers = call.name == giving.name
-            state.tool_calls -= call.answers
+            call.before -= answering
+            answering += call.answers
+        state.tool_calls -= answering
     if typed.problem is not None and not step.model_call.final:
         state.rejected += 1
         if giving is None:
@@ -805,7 +809,9 @@ def _propose_again(state: TaskState, step: StepState) -> None:
         deferring.withdraw(state, step)
     for call in failed:
         origins.keep_failed(step, call)
-        deferring.carry_over(state, call, repeat_call(step, call))
+        again = repeat_call(step, call)
+        again.before = state.tool_calls
+        deferring.carry_over(state, call, again)
         state.tool_calls += 1
 
 

@@ -479,12 +479,14 @@ def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallSta
     origins.keep_failed(step, call)
     again = repeat_call(step, call)
     deferring.carry_over(state, call, again)
+    again.before = call.before
     if call.outcome != "refused":
-        _count(state, node)
+        _count(state, node, again)
     return again
 
 
-def _count(state: TaskState, node: StepNode) -> None:
+def _count(state: TaskState, node: StepNode, call: CallState) -> None:
+    call.before = state.tool_calls
     state.tool_calls += 1
     node.calls += 1
 
@@ -563,7 +565,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     step.calls.append(call)
     step.open[call.id] = call
     node.memo[event.key] = MemoEntry(event.digest, call)
-    _count(state, node)
+    _count(state, node, call)
 
 
 def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:

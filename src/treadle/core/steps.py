@@ -163,6 +163,9 @@ class CallState:
     arguments: dict[str, Json]
     problem: str | None = None
     status: CallStatus = "proposed"
+    before: int = 0
+    """how many calls the task had made when this one was, the earlier ones of its answer included"""
+
     attempt: int = 0
     effect: EffectClass = "write"
     undo: bool = False

@@ -166,7 +166,7 @@ def call_request(
     """
     place = {"step": call.step, "call": base_call_id(call.id)}
     about: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "taken": taken, "spec": spec}
-    return _request(state, around, kind=kind, **about, **place)
+    return _request(state, around, call.before, kind=kind, **about, **place)
 
 
 def handoff_request(
@@ -174,15 +174,16 @@ def handoff_request(
 ) -> EffectRequest:
     """Return what a policy is asked of a call that moves the conversation to another agent, named `agent`."""
     place = {"step": call.step, "call": base_call_id(call.id)}
-    return _request(state, around, kind="handoff", name=agent, arguments=call.arguments, spec=spec, **place)
+    about: dict[str, Any] = {"name": agent, "arguments": call.arguments, "spec": spec}
+    return _request(state, around, call.before, kind="handoff", **about, **place)
 
 
 def model_request(state: TaskState, model: str, step: str, around: Surroundings) -> EffectRequest:
     """Return what a policy is asked of a request to a model, named `provider:model`, that a step makes."""
-    return _request(state, around, kind="model", name=model, step=step)
+    return _request(state, around, state.tool_calls, kind="model", name=model, step=step)
 
 
-def _request(state: TaskState, around: Surroundings, **fields: Any) -> EffectRequest:
+def _request(state: TaskState, around: Surroundings, tool_calls: int, **fields: Any) -> EffectRequest:
     children = [part for below in state.children.values() for part in below]
     is_known = not state.unpriced and not any(part.unpriced for part in children)
     spent = as_dollars(state.cost + sum(part.cost for part in children))
@@ -197,7 +198,7 @@ def _request(state: TaskState, around: Surroundings, **fields: Any) -> EffectReq
         untrusted=around.untrusted,
         context=around.context,
         cost=float(spent) if is_known else None,
-        tool_calls=state.tool_calls,
+        tool_calls=tool_calls,
         model_calls=state.model_calls,
         tokens=state.usage.total_tokens + sum(part.usage.total_tokens for part in children),
         state=StateView(StateAccess(state, state.seq, "a policy", refusal="a policy only judges")),

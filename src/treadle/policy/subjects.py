@@ -31,7 +31,7 @@ SUBJECTS: Final = {
     "cost": "US dollars spent so far",
     "tokens": "tokens spent so far",
     "model_calls": "requests to models so far",
-    "tool_calls": "tool calls so far",
+    "tool_calls": "tool calls before this one",
     "depth": "how many tasks are above this one",
     "task": "the id of the task",
     "thread": "the id of its thread",

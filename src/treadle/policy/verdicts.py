@@ -43,7 +43,9 @@ class EffectRequest:
         depth: how many tasks are above it.
         labels: of the task.
         cost: dollars that the task has spent with all below it; None if a model has no known price.
-        tool_calls, model_calls, tokens: what the task has made and taken so far.
+        tool_calls: how many calls the task made before this one: those of earlier answers, and of the same answer those
+            before it in their order, whichever of them end first.
+        model_calls, tokens: what the task has made and taken so far.
         state: the task's `extra_state`, not to be changed.
         context: what the caller of the run passed as `context`, for functions.
         exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.
