@@ -105,23 +105,31 @@ async def decide_each(
         return 0
     if not yes and not _is_confirmed(session, verb, items):
         return 1
-    decisions: list[Json] = []
-    decided = 0
-    for item in items:
-        state, detail = done, _call(item)
-        try:
-            await act(item)
-            decided += 1
-        except TreadleError as error:
-            state, detail = "refused", str(error)
-        style = "green" if state == done else "red"
-        where = f"  {screen.short(item.task_id)}  {item.request_id}  "
-        screen.line(("● ", style), (state, style), where, short(detail, 120))
-        decisions.append({"task_id": item.task_id, "request_id": item.request_id, "state": state})
-    screen.document({"items": decisions, "cursor": None})
-    count = f"{done} {decided} of {some(len(items), 'request')}"
-    screen.note((count, "green" if decided == len(items) else "red"))
-    return 0 if decided == len(items) else 1
+    decisions = [await _decision(session, done, item, act) for item in items]
+    document: list[Json] = [
+        {"task_id": item.task_id, "request_id": item.request_id, "state": state}
+        for item, state in zip(items, decisions, strict=True)
+    ]
+    screen.document({"items": document, "cursor": None})
+    count = decisions.count(done)
+    is_whole = count == len(items)
+    screen.note((f"{done} {count} of {some(len(items), 'request')}", "green" if is_whole else "red"))
+    return 0 if is_whole else 1
+
+
+async def _decision(
+    session: Session, done: str, item: Pending, act: Callable[[Pending], Awaitable[None]]
+) -> str:
+    """Decide on a request, print that, and return `done`, or `refused`."""
+    state, detail = done, _call(item)
+    try:
+        await act(item)
+    except TreadleError as error:
+        state, detail = "refused", str(error)
+    style = "green" if state == done else "red"
+    where = f"  {session.screen.short(item.task_id)}  {item.request_id}  "
+    session.screen.line(("● ", style), (state, style), where, short(detail, 120))
+    return state
 
 
 def _is_confirmed(session: Session, verb: str, items: Sequence[Pending]) -> bool:

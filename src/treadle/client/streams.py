@@ -110,9 +110,18 @@ class RemoteRun(_Remote[RunResult[OutputT_co]], EventStream[OutputT_co], Generic
         task_id: str,
         way: Way[RunResult[OutputT_co]],
         typed_of: Callable[[str | None], TypedAnswers | None],
+        delivered: Callable[[RunResult[OutputT_co]], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(task_id, way)
         self._typed_of = typed_of
+        self._delivered = delivered
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        if self._delivered is not None and error is None and self._left is None:
+            await self._delivered(self.result)
 
 
 class RemoteStep(_Remote[TaskStepOutput[OutputT_co]], StepStream[OutputT_co], Generic[OutputT_co]):

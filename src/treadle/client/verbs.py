@@ -32,7 +32,15 @@ from treadle.drivers.arguments import parts_of
 from treadle.drivers.random_ids import new_id
 from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
-from treadle.engine.results import Page, RunResult, StepOutputs, Task, TaskStepOutput, TaskSummary
+from treadle.engine.results import (
+    Page,
+    RunResult,
+    StepOutputs,
+    Task,
+    TaskStepOutput,
+    TaskSummary,
+    is_disposable,
+)
 from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     ConfigurationError,
@@ -244,13 +252,27 @@ class RemoteVerbs:
         return await self._make("submit", given, run=True)
 
     async def run(self, given: Given) -> RunResult[Any]:
-        """Run a task to its next stop."""
+        """Run a task to its next stop, and delete it then if its options ask for that."""
+        result = await self._run(given)
+        await self._delivered(given, result)
+        return result
 
+    async def _run(self, given: Given) -> RunResult[Any]:
         async def work() -> RunResult[Any]:
             task = await self._make("run", given, run=True)
             return await self.stopped(task.task_id)
 
         return await self._or_interrupted(work, _task_id(given))
+
+    async def _delivered(self, given: Given, result: RunResult[Any]) -> None:
+        """Delete a task whose result its caller has, if its options ask for that and nothing else needs it."""
+        options: RunOptions | None = given.get("options")
+        if options is None or not options.delete_on_finish or not is_disposable(result):
+            return
+        if (await self.call("list_tasks", {"forked_from": result.task_id, "limit": 1})).items:
+            return
+        with suppress(TaskBusy, TaskNotFound):
+            await self.call("delete_task", {"task": result.task_id})
 
     def run_stream(self, given: Given) -> RemoteRun[Any]:
         """Return a run with its events: it is created, watched, and only then driven, so that no delta is missed."""
@@ -266,10 +288,10 @@ class RemoteVerbs:
             return await self.call("result", {"task": task_id})
 
         way = Way(
-            opened, self._behind(task_id), partial(self._head, task_id), partial(self.run, given), standing
+            opened, self._behind(task_id), partial(self._head, task_id), partial(self._run, given), standing
         )
         name = agent if isinstance(agent, str) else cast("Agent[Any]", agent).name
-        return RemoteRun(task_id, way, self.agents.typed_of(name))
+        return RemoteRun(task_id, way, self.agents.typed_of(name), partial(self._delivered, given))
 
     def _behind(self, task_id: str) -> Callable[[int], AsyncGenerator[Event | Ephemeral]]:
         """Return a function that yields the events of a task after a sequence number."""

@@ -155,6 +155,9 @@ class RunOptions:
             (default), `interrupt` or `cancel` it. Without a server it has no effect.
         caller_tools: tools that the caller of the task runs, beside those of the agent: a call of one rests, and the
             task with it, until the caller brings the result by `complete` or `fail`. Tasks below have none of them.
+        delete_on_finish: delete the task once its caller has the result: `run`, `run_sync`, `run_stream` and `resume`
+            do that. The thread keeps what was said. A task stays if it failed or was cancelled, if a fork began with
+            it, or if calls go on in the background.
         labels: short texts to find the task by; tasks below have them too.
     """
 
@@ -177,6 +180,7 @@ class RunOptions:
     at_end: AtEnd | None = None
     on_disconnect: Literal["continue", "interrupt", "cancel"] | None = None
     caller_tools: Sequence[CallerTool] | None = None
+    delete_on_finish: bool | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     __repr__ = repr_of_set_fields
@@ -204,6 +208,10 @@ class RunOptions:
                 raise ConfigurationError(
                     f"RunOptions.{name} must be a whole number from {least} up, got {value!r}"
                 )
+        if self.delete_on_finish not in (None, True, False):
+            raise ConfigurationError(
+                f"RunOptions.delete_on_finish must be True or False, got {self.delete_on_finish!r}"
+            )
         seconds: Any = self.approval_expires
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and 0 < seconds < MAX_EXPIRY):
@@ -216,16 +224,7 @@ class RunOptions:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigurationError(f"RunOptions.caller_tools: two are named {twice!r}; rename one")
-        labels: Any = self.labels
-        if not isinstance(labels, dict):
-            raise ConfigurationError(f"RunOptions.labels must map text to text, got {labels!r}")
-        for key, value in cast("dict[Any, Any]", labels).items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
-        if labels and (problem := flaw(labels)) is not None:
-            raise ConfigurationError(
-                f"RunOptions.labels cannot be stored: they are {problem}, got {labels!r:.80}"
-            )
+        _check_labels(self.labels)
 
     def over(self, defaults: RunOptions | None) -> RunOptions:
         """Return these options, with fields left open taken from `defaults`; of two limits the smaller counts."""
@@ -241,6 +240,18 @@ class RunOptions:
             values["model_settings"] = self.model_settings.over(defaults.model_settings)
         values["labels"] = {**defaults.labels, **self.labels}
         return RunOptions(**values)
+
+
+def _check_labels(labels: Any) -> None:
+    """Raise `ConfigurationError` unless labels map text to text that can be stored."""
+    if not isinstance(labels, dict):
+        raise ConfigurationError(f"RunOptions.labels must map text to text, got {labels!r}")
+    texts = cast("dict[Any, Any]", labels)
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
+    if texts and (problem := flaw(texts)) is not None:
+        raise ConfigurationError(f"RunOptions.labels cannot be stored: they are {problem}, got {texts!r:.80}")
 
 
 def _check_list(name: str, value: Any, cls: type[Any]) -> None:

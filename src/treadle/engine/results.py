@@ -1200,6 +1200,11 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
     return tuple(pending)
 
 
+def is_disposable(result: RunResult) -> bool:
+    """Return whether `RunOptions(delete_on_finish=True)` lets a task go: it has answered, and nothing goes on."""
+    return result.state in ("completed", "degraded") and not result.pending
+
+
 def pending_for_people(state: TaskState) -> list[Pending]:
     """Return what of a task waits for a person, or for its caller, without the tasks below it."""
     return [item for item in pending_of(state) if item.kind in FOR_PEOPLE or item.kind == "call"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES
 from treadle.core.messages import Json
+from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import change_options, check_not_a_child, reopen, take_from_inbox
@@ -28,8 +30,8 @@ from treadle.engine import results
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, Task
 from treadle.engine.thread_queue import ENCLOSING_TASKS
-from treadle.errors import ConfigurationError, Fenced, TaskBusy
-from treadle.ports import AT_ONCE, ContextT, InboxItem, OutputT, TaskRow
+from treadle.errors import ConfigurationError, Fenced, TaskBusy, TaskNotFound
+from treadle.ports import AT_ONCE, ContextT, InboxItem, OutputT, TaskFilter, TaskRow
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.control import READ_SOON
 from treadle.runner.create_and_step import StepVerbs
@@ -108,7 +110,24 @@ class RunVerbs(StepVerbs):
         owned = await self._create_or_none(new, context)
         if owned is None:
             return await self._run_existing(new, context)
-        return await self._drive_to_end(owned, new.agent, context)
+        result = await self._drive_to_end(owned, new.agent, context)
+        return await self._delivered(owned.state, result)
+
+    async def _delivered(self, state: TaskState, result: RunResult[Any]) -> RunResult[Any]:
+        """Return the result of a task that was driven here, and delete the task if its options ask for that."""
+        if state.options and state.options.get("delete_on_finish"):
+            await self._delete_finished(result)
+        return result
+
+    async def _delete_finished(self, result: RunResult[Any]) -> None:
+        """Delete a task that has answered, unless a fork, calls in the background or another driver need it."""
+        task_id = result.task_id
+        if not results.is_disposable(result):
+            return
+        if await self._store.rows(TaskFilter(base=task_id, limit=1)):
+            return
+        with suppress(TaskBusy, TaskNotFound):
+            await self.delete_task(task_id)
 
     async def _drive_to_end(
         self, owned: OwnedTask, agent: Agent[Any], context: Any, *, detached: bool = False
@@ -124,11 +143,14 @@ class RunVerbs(StepVerbs):
         except Fenced as refusal:
             row = await self._commands.stopped_elsewhere(owned, refusal)
             if await self._is_to_be_driven_on(row):
-                return await self._drive_on(row.task_id, agent, context, _Resume(again=False))
+                how = _Resume(again=False, delivers=False)
+                return await self._drive_on(row.task_id, agent, context, how)
             return await self.result(row.task_id)
         return await self._result_of(owned.state, results.resting_word(owned.state))
 
-    async def _run_existing(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult[Any]:
+    async def _run_existing(
+        self, new: NewRun, context: Any, *, detached: bool = False, delivers: bool = True
+    ) -> RunResult[Any]:
         if detached:
             ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
@@ -136,7 +158,8 @@ class RunVerbs(StepVerbs):
         if results.word_of(row) in (*UNFINISHED, "interrupted"):
             # Under a ceiling they are never None, and in place of the task's they might raise its limits.
             keeps_its_own = self.scope is not None and self.scope.ceiling is not None
-            how = _Resume(None if keeps_its_own else new.options, new.by, again=False)
+            options = None if keeps_its_own else new.options
+            how = _Resume(options, new.by, again=False, delivers=delivers and not detached)
             return await self._drive_on(task_id, new.agent, context, how)
         return await self.result(task_id)
 
@@ -162,15 +185,18 @@ class RunVerbs(StepVerbs):
         unused_id = new_id() if task_id is None else task_id
         new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state, by=by)
 
+        driven: list[TaskState] = []
+
         async def work() -> RunResult[Any]:
-            if task_id is not None:
-                return await self._run(new, context)
-            # The id was made here, so no other task can have it.
-            self._driver.contexts.check_given(agent, context)
-            owned = await self._creator.create(
-                NewRun(agent, new.input, thread_id, None, options, extra_state, by=by), new.task_id
-            )
+            owned = await self._created(new, context, is_unused=task_id is None)
+            if owned is None:
+                return await self._run_existing(new, context, delivers=False)
+            driven.append(owned.state)
             return await self._drive_to_end(owned, agent, context)
+
+        async def delivered(result: RunResult[Any]) -> None:
+            for state in driven:
+                await self._delivered(state, result)
 
         async def standing() -> RunResult[Any]:
             return await self.result(str(new.task_id))
@@ -181,8 +207,16 @@ class RunVerbs(StepVerbs):
             work,
             standing,
             lambda name: self._agents.typed_of(agent) if name is None else self._agents.typed_named(name),
+            delivered,
             raw=raw,
         )
+
+    async def _created(self, new: NewRun, context: Any, *, is_unused: bool) -> OwnedTask | None:
+        """Return a new task, or None if its id is known; one that was just made is not looked up."""
+        if not is_unused:
+            return await self._create_or_none(new, context)
+        self._driver.contexts.check_given(new.agent, context)
+        return await self._creator.create(replace(new, task_id=None), new.task_id)
 
     @verb
     async def submit(
@@ -378,7 +412,8 @@ class RunVerbs(StepVerbs):
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
                         return await self._result_of(owned.state, results.resting_word(owned.state))
-                    return await self._resume(owned, registered, agent, context, how)
+                    result = await self._resume(owned, registered, agent, context, how)
+                return await self._delivered(owned.state, result) if how.delivers else result
             except Fenced as refusal:
                 if owned is None:
                     continue
@@ -467,6 +502,7 @@ class _Resume:
         expect: the last event of its journal, if it is at rest.
         command_id: the id of the command, if the caller gave one.
         again: whether a task that has ended may be taken up in a new attempt, and one that is paused goes on.
+        delivers: whether the caller gets the result at once, and the task may then be deleted.
     """
 
     options: RunOptions | None = None
@@ -475,6 +511,7 @@ class _Resume:
     expect: int | None = None
     command_id: str | None = None
     again: bool = True
+    delivers: bool = True
 
     def leaves(self, state: str | None, *, pausing: bool = False) -> bool:
         """Whether a task in this state has ended, or is pausing, and is left as it is."""

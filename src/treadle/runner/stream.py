@@ -145,11 +145,21 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         work: Callable[[], Awaitable[RunResult[OutputT_co]]],
         standing: Callable[[], Awaitable[RunResult[OutputT_co]]] | None = None,
         typed_of: Callable[[str | None], TypedAnswers | None] = lambda _: None,
+        delivered: Callable[[RunResult[OutputT_co]], Awaitable[None]] | None = None,
         *,
         raw: bool = False,
     ) -> None:
         super().__init__(tasks, task_id, work, standing, raw=raw)
         self._typed_of = typed_of
+        self._delivered = delivered
+        """is called with the result after the block, when nothing reads the task's events any more"""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        if self._delivered is not None and error is None and self._left is None:
+            await self._delivered(self.result)
 
     @overload
     def partials(self, *, checked: Literal[True]) -> AsyncGenerator[OutputT_co, None]: ...
