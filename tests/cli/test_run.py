@@ -136,6 +136,12 @@ def test_a_limit_degrades_and_exits_3_and_a_raised_one_completes(treadle):
     assert treadle("resume", "last", "--max-steps", "9").code == 0
 
 
+def test_a_request_too_large_for_a_limit_is_not_sent_and_the_reason_is_told(treadle):
+    ended = treadle("run", "math", "word " * 3_000, "--max-tokens", "500")
+    assert ended.code == 3
+    assert "tokens would be sent, by an estimate, and 500 are left for it" in " ".join(ended.out.split())
+
+
 def test_a_limit_may_pause_and_exits_5(treadle):
     ended = treadle("run", "steppy", "hi", "--max-steps", "1", "--on-limit", "pause")
     assert ended.code == 5

@@ -35,8 +35,8 @@ from treadle.testing.provider import turn as provider_turn
 
 pytestmark = pytest.mark.anyio
 
-DOLLAR_A_CALL = {"scripted": Price(100_000, 0)}
-"""A dollar for ten tokens of input, which is what a scripted answer reads."""
+DOLLAR_A_CALL = {"scripted": Price(500, 500)}
+"""A dollar for a thousand tokens of input and of output, which is what a scripted request comes to."""
 
 
 @tool(read_only=True)
@@ -49,8 +49,8 @@ def looker(turns: int = 99, **options: Any) -> Agent[Any]:
 
     def say(request: Any) -> Any:
         if not request.tools or request.turn + 1 >= turns:
-            return turn(f"answer {request.turn + 1}", usage=Usage(10, 2))
-        return turn("", [call("look")], usage=Usage(10, 2))
+            return turn(f"answer {request.turn + 1}", usage=Usage(1_000, 1_000))
+        return turn("", [call("look")], usage=Usage(1_000, 1_000))
 
     options.setdefault("limits", Limits(repeats=0))
     return Agent(ScriptedModel(say), name="looker", tools=[look], **options)
@@ -108,7 +108,7 @@ async def test_a_price_is_asked_once_for_each_answer(store: Any) -> None:
         result = await runner.run(looker(3), "go")
         for _ in range(3):
             await runner.result(result.task_id)
-    assert priced == [("scripted", 12)] * 3
+    assert priced == [("scripted", 2_000)] * 3
     assert result.cost == Decimal("0.3"), "three tenths of a dollar, and not 0.30000000000000004"
 
 
@@ -122,7 +122,9 @@ async def test_one_answer_without_a_price_leaves_the_cost_unknown_and_names_the_
                     item.model = "missing:knows"
                 yield item
 
-    model = Two([call("look"), call("look"), "Done."])
+    used = Usage(1_000, 1_000)
+    looks = turn("", [call("look")], usage=used)
+    model = Two([looks, looks, turn("Done.", usage=used)])
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         result = await runner.run(Agent(model, name="two", tools=[look]), "go")
         assert (result.cost, result.usage.cost) == (None, None)
@@ -239,7 +241,7 @@ async def test_steps_that_run_beside_each_other_add_up(store: Any) -> None:
         return StepResult(answer.message.text, is_last=ctx.name == "end")
 
     def say(request: Any) -> Any:
-        return turn("x", usage=Usage(10, 0))
+        return turn("x", usage=Usage(1_000, 1_000))
 
     agent = Agent(ScriptedModel(say), name="own", worker=own)
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
@@ -296,7 +298,7 @@ async def test_parallel_requests_reserve_the_size_of_the_newest_request(store: A
         await ctx.call_model([Message("user", (Text(ctx.name),))])
         return StepResult(ctx.name)
 
-    model = ScriptedModel(lambda request: turn("x", usage=Usage(10, 0), delay=0.01))
+    model = ScriptedModel(lambda request: turn("x", usage=Usage(1_000, 1_000), delay=0.01))
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         options = RunOptions(limits=Limits(cost=5))
         result = await runner.run(Agent(model, name="own", worker=own), "go", options=options)
@@ -312,7 +314,7 @@ async def test_a_limit_is_overrun_by_parallel_requests_of_unknown_size(store: An
             await ctx.call_model([Message("user", (Text(f"{ctx.name} {again}"),))])
         return StepResult(ctx.name)
 
-    model = ScriptedModel(lambda request: turn("x", usage=Usage(10, 0), delay=0.01))
+    model = ScriptedModel(lambda request: turn("x", usage=Usage(1_000, 1_000), delay=0.01))
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         options = RunOptions(limits=Limits(cost=5), max_parallel_steps=8)
         result = await runner.run(Agent(model, name="own", worker=own), "go", options=options)
@@ -377,7 +379,7 @@ async def test_agents_that_may_be_called_need_a_price_too(store: Any) -> None:
 
 
 async def test_a_cached_answer_costs_nothing_and_is_not_an_estimate(store: Any) -> None:
-    agent = Agent(Cache(ScriptedModel(lambda request: turn("Hello.", usage=Usage(10, 0)))), name="c")
+    agent = Agent(Cache(ScriptedModel(lambda request: turn("Hello.", usage=Usage(1_000, 1_000)))), name="c")
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         first, second = await runner.run(agent, "go"), await runner.run(agent, "go")
     assert (first.cost, second.cost) == (1, 0)

@@ -20,6 +20,7 @@ from treadle.core.model import ModelSettings
 from treadle.core.observation import READ_OUTPUT
 from treadle.core.origins import merged
 from treadle.core.permits import StandingGrant
+from treadle.core.spending import Spending
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, ModelCall, StepState
 from treadle.core.tools import ToolSpec
@@ -233,6 +234,12 @@ class EffectContext:
 
     meter: TokenMeter | None = None
     """made when a model first does not say how many tokens it took"""
+
+    limits_size: bool | None = None
+    """whether a limit depends on the size of a request; found at the first one"""
+
+    estimates: dict[str, Spending] = field(default_factory=dict[str, Spending])
+    """the estimated sizes of requests, by call or step; only where limits need them and no account holds them"""
 
     streamed: set[str] = field(default_factory=set[str])
     """requests of whose answers watchers were shown a part, and which have no answer yet"""

@@ -180,14 +180,15 @@ class EffectsInFlight:
             for effect_id, in_flight in running.items():
                 if effect_id not in ids:
                     self.cancel(in_flight, "interrupted")
-        not_started = 0
+        not_started, seq = 0, self._state.seq
         for effect in wanted:
             if effect.id not in running and not self._start(effect):
-                not_started += 1  # its end is recorded: effects that waited for it may begin
+                not_started += 1  # if its end is recorded, effects that waited for it may begin
                 if not_started == MAX_EVENTS_IN_A_ROW:
                     await asyncio.sleep(0)
                     return
-        if running and not not_started:
+        if running and (not not_started or self._state.seq == seq):
+            # A request that does not fit beside those in flight waits for their ends, and nothing is recorded of it.
             await self._record_next_ends()
 
     async def run_inline(self, effect: Effect) -> None:

@@ -24,6 +24,12 @@ Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
 
 _A_TOKEN = Usage(1, 1)
 
+_FIRST_SCALE = 0.75
+"""Tokens that English has for each one counted: four characters make one, and three bytes are counted as one."""
+
+_MOST_SCALE = 1.5
+"""Tokens that a model reads for each one counted: text of digits has so many. More is a part that does not grow."""
+
 _MOST_COST = 10**17
 """Pico-dollars above which the cost of an answer counts as unknown: sums of costs are recorded, too."""
 
@@ -50,15 +56,38 @@ class TokenMeter:
         self._tokens = 0
         self._frame: tuple[str, Sequence[ToolSpec]] | None = None
         self._frame_tokens = 0
+        self._reported: dict[str, tuple[int, Usage]] = {}
+        """by model, the tokens counted in its newest request, and those that it reported"""
 
     def estimated(self, request: ModelRequest, answer: Message) -> Usage:
         """Return an estimate of the tokens of a request and its answer, whose model does not report them."""
+        return Usage(self.request_tokens(request), message_tokens(answer), estimated=True)
+
+    def request_tokens(self, request: ModelRequest) -> int:
+        """Return how many tokens are counted in a request, at three bytes a token."""
         frame = self._frame
         if frame is None or request.tools is not frame[1] or request.instructions != frame[0]:
             self._frame = (request.instructions, request.tools)
             self._frame_tokens = request_tokens(*self._frame)
-        asked = self._frame_tokens + self._conversation_tokens(request.messages)
-        return Usage(asked, message_tokens(answer), estimated=True)
+        return self._frame_tokens + self._conversation_tokens(request.messages)
+
+    def learn(self, model: str, counted: int, reported: Usage) -> None:
+        """Note what a model reported for a request in which so many tokens were counted."""
+        if reported.input_tokens > 0 and not reported.estimated:
+            self._reported[model] = (counted, reported)
+
+    def expected(self, model: str, counted: int) -> Usage:
+        """Return the input that a model is expected to report for a request in which so many tokens were counted.
+
+        The model's newest report is the measure: what was added since is scaled as that request was. The first request
+        has no such measure, and is taken for English.
+        """
+        if model not in self._reported:
+            return Usage(int(counted * _FIRST_SCALE), estimated=True)
+        before, reported = self._reported[model]
+        scale = min(reported.input_tokens / max(1, before), _MOST_SCALE)
+        tokens = max(0, int(reported.input_tokens + (counted - before) * scale))
+        return Usage(tokens, cached_tokens=min(reported.cached_tokens, tokens), estimated=True)
 
     def _conversation_tokens(self, messages: Sequence[Message]) -> int:
         if not isinstance(messages, MessageView):

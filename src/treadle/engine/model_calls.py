@@ -34,6 +34,7 @@ from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import TokenMeter, cost_of, paid
 from treadle.engine.model_requests import function_request, step_request
+from treadle.engine.request_sizes import limits_size, size_of_allowed
 from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
 from treadle.ports import chosen_model
@@ -56,7 +57,7 @@ class _RefusedPiece(Exception):
 class ModelCallInFlight(EffectInFlight[CallModel]):
     """A request to the model: of a step, or of a function within a step."""
 
-    __slots__ = ("held", "model", "route", "selection_failure")
+    __slots__ = ("held", "model", "route", "selection_failure", "size")
 
     runs_foreign_code: ClassVar[bool] = False
     ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
@@ -69,6 +70,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     selection_failure: e.Failure | None
     """why the tools of the request could not be chosen; then it is not sent"""
+
+    size: int
+    """the tokens counted in the request; 0 if no limit depends on them"""
 
     held: HeldDeltas | None
     """what watchers are not shown yet of the answer, where guardrails check it or its input"""
@@ -88,6 +92,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         offered, self.selection_failure = tool_selection.choose(context, effect)
         tries = call.tries
         self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
+        self.size = 0
+        if context.limits_size is None:
+            context.limits_size = limits_size(context)
+        if context.limits_size and self.selection_failure is None:
+            size = size_of_allowed(context, effect, offered, self.model, record)
+            if size is None:
+                return False
+            self.size = size
         started = e.ModelStarted(step.id, self.model, call.attempt + 1, effect.final, offered, call.id)
         if context.runtime.strangers is not None:
             started.untrusted = context.runtime.untrusted_in(effect, offered)
@@ -223,6 +235,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         usage = answer.usage
         if usage is NO_USAGE:
             usage = self._estimated(request, message)
+        elif self.size and context.meter is not None:
+            context.meter.learn(self.model, self.size, usage)
         cost = cost_of(context.price, answer.model or self.model, usage)
         also = paid(context.price, answer.also, request) if answer.also else ()
         return e.ModelReturned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from treadle.core.effects import CallModel
 from treadle.core.messages import Message
@@ -15,6 +16,14 @@ from treadle.core.tools import ToolSpec
 from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.errors import ModelError
 from treadle.policy.limits import spare_calls
+
+
+def request_to_be(context: EffectContext, effect: CallModel, offered: tuple[str, ...] | None) -> ModelRequest:
+    """Return the request that an effect is about to begin, which offers these tools (None: all)."""
+    call = replace(effect.call, offered=offered)
+    if call.request is not None:
+        return function_request(context, call)
+    return step_request(context, replace(effect, call=call))
 
 
 def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:

@@ -9,7 +9,7 @@ driven, and are never stored: spending stays counted, and a raised limit holds f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from treadle.core import events as e
@@ -17,7 +17,7 @@ from treadle.core.children import SpentBy, by_agent
 from treadle.core.handoffs import agent_of, spent_by_present
 from treadle.core.spending import NOTHING_SPENT, Spending
 from treadle.core.state import TaskState
-from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent
+from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent, too_large
 
 
 class Account:
@@ -30,7 +30,7 @@ class Account:
         above: the account of its parent.
     """
 
-    __slots__ = ("_below", "_reports", "above", "calls", "keeps", "limits", "state")
+    __slots__ = ("_below", "_reports", "above", "calls", "estimates", "keeps", "limits", "state")
 
     def __init__(
         self, limits: Limits, state: TaskState, *, keeps: bool, above: Account | None = None
@@ -41,6 +41,9 @@ class Account:
         self.above = above
         self.calls = calls_made(state)
         """the calls of the task itself that began, or would have if they had been valid"""
+
+        self.estimates: dict[str, Spending] = {}
+        """the estimated sizes of requests, by call or step"""
 
         self._below: dict[str, Account] = {}
         self._reports: dict[str, tuple[SpentBy, ...]] = {}
@@ -100,10 +103,8 @@ class Account:
             level = level.above
 
     def _in_flight(self) -> Spending:
-        """Return the expected spending of the requests in flight: each counts as much as the request before it."""
-        state = self.state
-        out = len(state.begun_model_calls())
-        own_use = _sized(self, out) if out else NOTHING_SPENT
+        """Return the expected spending of the requests in flight: see `in_flight`."""
+        own_use = in_flight(self.state, self.estimates, _sized(self, 1))
         for account in self._below.values():
             own_use = own_use + account._in_flight()  # noqa: SLF001  of the same kind
         return own_use
@@ -120,8 +121,8 @@ class Account:
             for level in self._levels()
         )
 
-    def forbids_request(self, *, final: bool) -> e.LimitReached | None:
-        """Return the limit that forbids one more request to a model, if one does.
+    def forbids_request(self, *, final: bool, estimate: Spending = NOTHING_SPENT) -> e.LimitReached | None:
+        """Return the limit that forbids one more request to a model, of an estimated size, if one does.
 
         For each task on the way up one request is kept back, so that it can still answer; for the task itself not if
         this is its last one.
@@ -136,10 +137,16 @@ class Account:
             reserved = level._in_flight()  # noqa: SLF001  of the same kind
             for account in allowing:
                 reserved = reserved + _sized(account, 1) + Spending(model_calls=1)
-            reached = forbidden(limits, level.spent(), reserved)
+            used = level.spent()
+            reached = forbidden(limits, used, reserved) or too_large(limits, used, reserved, estimate)
             if reached is not None:
                 return self._attributed(reached, level)
         return None
+
+    @property
+    def all_limits(self) -> list[Limits]:
+        """The limits of the task and of those above it."""
+        return [level.limits for level in self._levels()]
 
     def refuses_request(self, *, final: bool) -> e.LimitReached | None:
         """Return the same limit, with whether a last request would still be allowed."""
@@ -185,9 +192,25 @@ class Account:
         return max(0, min(spare)) if spare else None
 
     def _attributed(self, reached: e.LimitReached, level: Account) -> e.LimitReached:
-        if level is not self and reached.detail is None:
-            reached.detail = f"it is shared with task {level.state.task_id}, which has spent it"
+        if level is not self:
+            shared = f"it is shared with task {level.state.task_id}"
+            detail = reached.detail
+            reached.detail = f"{shared}, which has spent it" if detail is None else f"{detail}; {shared}"
         return reached
+
+
+def in_flight(state: TaskState, estimates: Mapping[str, Spending], usual: Spending) -> Spending:
+    """Return the expected spending of a task's requests in flight.
+
+    Each counts as much as the request before it, and at least its own estimate.
+    """
+    total = NOTHING_SPENT
+    for step, call in state.begun_model_calls():
+        estimate = estimates.get(call.id or step.id, NOTHING_SPENT)
+        total = total + Spending(
+            0, 0, max(usual.tokens, estimate.tokens), max(usual.cost or 0, estimate.cost or 0)
+        )
+    return total
 
 
 def calls_made(state: TaskState) -> int:

@@ -165,6 +165,33 @@ def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT
     return None
 
 
+def too_large(
+    limits: Limits, used: Spending, reserved: Spending, estimate: Spending
+) -> e.LimitReached | None:
+    """Return the limit on tokens or cost that a request would exceed by its estimated size, if it would exceed one.
+
+    Args:
+        limits: of the task.
+        used: the spending so far.
+        reserved: the amount kept back for requests in flight, and for a last answer.
+        estimate: of the tokens that the request sends, and of their cost.
+    """
+    if limits.tokens is not None:
+        left = max(0, limits.tokens - used.tokens - reserved.tokens)
+        if estimate.tokens > left:
+            detail = f"about {estimate.tokens:,} tokens would be sent, by an estimate, and {left:,} are left for it"
+            return e.LimitReached("tokens", limits.tokens, used.tokens, detail)
+    spent_cost = (used + reserved).cost
+    if limits.cost is None or estimate.cost is None or spent_cost is None:
+        return None
+    left = max(0, picodollars(limits.cost) - spent_cost)
+    if estimate.cost <= left:
+        return None
+    asked, rest = as_dollars(estimate.cost), as_dollars(left)
+    detail = f"the request would cost about ${asked}, by an estimate, and ${rest} are left for it"
+    return e.LimitReached("cost", float(limits.cost), float(as_dollars(used.cost or 0)), detail)
+
+
 def spent(state: TaskState) -> Spending:
     """Return the spending of a task so far."""
     cost = None if state.unpriced else state.cost
