@@ -244,7 +244,7 @@ guesses(
     ("Runner(policy_engine=1)", "policy="),
     ("Runner(interaction_mode='headless')", "RunOptions(interaction="),
     ("Runner(interaction_provider=1)", "on_pending="),
-    ("Runner(telemetry='console')", "Console()"),
+    ("Runner(telemetry='console')", "observers=['console']"),
     ("Agent(M, fail_safe=1)", "limits="),
     ("Agent(M, instruction_file='a.md')", "instructions=Path("),
     ("RunOptions(sanitize_tool_output=True)", "untrusted"),

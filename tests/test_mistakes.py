@@ -137,7 +137,7 @@ mistake(
 )
 mistake("Agent(memory=)", lambda s: Agent(_M, memory=[]), err.WrongArguments, "thread_id=")
 mistake(
-    "Agent(verbose=)", lambda s: Agent(_M, verbose=True), err.WrongArguments, "Runner(observers=[Console()])"
+    "Agent(verbose=)", lambda s: Agent(_M, verbose=True), err.WrongArguments, "Runner(observers=['console'])"
 )
 mistake(
     "Agent(temperature=)",
@@ -1225,9 +1225,9 @@ mistake(
 )
 mistake(
     "an observer by name",
-    lambda s: Runner(observers=["console"]),
+    lambda s: Runner(observers=["stdout"]),
     err.ConfigurationError,
-    "functions of a Notice",
+    "takes console, jsonl:PATH or otel",
 )
 mistake("event.type", lambda s: _event(s).type, AttributeError, "event has no 'type'", "event.kind")
 mistake("event.message", lambda s: _event(s).message, AttributeError, "event.description")

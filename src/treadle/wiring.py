@@ -63,8 +63,9 @@ class Runner(TaskRunner):
         on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
             drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
-        observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
-            those in `treadle.telemetry`; none of them can fail or slow a run.
+        observers: are told what happens to the tasks this runner drives: functions of a `Notice`, objects like those
+            in `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`; none of them can fail or slow a
+            run.
         context_factory: makes the context of drives whose caller passes none, such as those of adopted tasks: a
             function of the `Task`, whose id, thread, labels and extra state tell whose context it is; may be async.
         adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that need a driver and
@@ -93,7 +94,7 @@ class Runner(TaskRunner):
         guardrails: Sequence[Guardrail] = (),
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
-        observers: Sequence[Observer | Callable[[Notice], object]] = (),
+        observers: Sequence[Observer | Callable[[Notice], object] | str] = (),
         context_factory: ContextFactory | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
@@ -116,7 +117,8 @@ class Runner(TaskRunner):
                     f"Runner: two agents are named {name!r}; tasks find their agent by its name"
                 )
         if not isinstance(observers, (list, tuple)):
-            raise ConfigurationError("Runner: observers must be a list: Runner(observers=[function])")
+            form = f"[{observers!r}]" if isinstance(observers, str) else "[function]"
+            raise ConfigurationError(f"Runner: observers must be a list: Runner(observers={form})")
         from treadle.stores.tenants import Tenants
 
         opened = open_store(store)
@@ -195,16 +197,21 @@ def as_observer(listed: Any) -> Observer:
     """Return an entry of `observers=` as an observer: a plain function is told everything but deltas.
 
     Raises:
-        ConfigurationError: it is neither a function nor an observer.
+        ConfigurationError: it is neither a function, nor an observer, nor the name of one.
+        MissingExtra: the observer of this name needs a package that is not installed.
     """
+    if isinstance(listed, str):
+        from treadle.telemetry.by_name import observer_named
+
+        return observer_named("Runner: observers", listed)
     from inspect import iscoroutinefunction
 
     observe = getattr(listed, "observe", None)
     called: Any = listed if observe is None else observe
     if isinstance(listed, type) or not callable(called) or iscoroutinefunction(called):
         raise ConfigurationError(
-            "Runner: observers must list plain functions of a Notice, or objects with such an observe(notice), "
-            f"got {listed!r}"
+            "Runner: observers must list plain functions of a Notice, objects with such an observe(notice), or the "
+            f"names console, jsonl:PATH and otel, got {listed!r}"
         )
     if observe is not None:
         return listed

@@ -28,9 +28,23 @@ async def look(n: int) -> str:
 async def test_an_object_that_is_not_an_observer_is_refused_by_name():
     async def eager(notice): ...
 
-    for wrong in (eager, 5, JsonLines, "console"):
+    for wrong in (eager, 5, JsonLines):
         with pytest.raises(ConfigurationError, match="Runner: observers must list"):
             Runner("memory:", observers=[wrong])
+    for name in ("verbose", "jsonl:", ""):
+        with pytest.raises(ConfigurationError, match="takes console, jsonl:PATH or otel"):
+            Runner("memory:", observers=[name])
+    with pytest.raises(ConfigurationError, match=r"observers=\['console'\]"):
+        Runner("memory:", observers="console")
+
+
+async def test_observers_could_be_named_on_the_command_line_alone(tmp_path, capfd):
+    path = tmp_path / "events.jsonl"
+    async with Runner("memory:", observers=["console", f"jsonl:{path}"]) as runner:
+        await runner.run(Agent(ScriptedModel(["Hi."]), name="greeter"), "Hello")
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert [kinds[0], kinds[-1]] == ["drive_began", "drive_ended"]
+    assert "greeter" in capfd.readouterr().err
 
 
 async def test_json_lines_hold_facts_and_content_only_if_configured(tmp_path):

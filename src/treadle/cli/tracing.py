@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from treadle.core.data import frozen
-from treadle.errors import ConfigurationError
 from treadle.ports import Observer
 
 
@@ -38,24 +36,8 @@ class TraceOptions:
             ConfigurationError: a trace has no known kind, or its file cannot exist.
             MissingExtra: a package that it needs is not installed.
         """
-        return tuple([_observer(trace, self.trace_content) for trace in self.trace or ()])
+        if not self.trace:
+            return ()
+        from treadle.telemetry.by_name import observer_named
 
-
-def _observer(trace: str, content: bool) -> Observer:
-    kind, _, target = trace.partition(":")
-    if kind == "jsonl" and target:
-        path = Path(target)
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"--trace {trace}: this file cannot be created")
-        from treadle.telemetry.jsonl import JsonLines
-
-        return JsonLines(target, content=content)
-    if trace == "console":
-        from treadle.telemetry.console import Console
-
-        return Console(content=content)
-    if trace == "otel":
-        from treadle.telemetry.otel import OpenTelemetry
-
-        return OpenTelemetry.over_otlp(content=content)
-    raise ConfigurationError(f"--trace takes console, jsonl:PATH or otel, not {trace!r}")
+        return tuple([observer_named("--trace", trace, content=self.trace_content) for trace in self.trace])

@@ -32,7 +32,10 @@ _APPROVAL = (
 )
 _RULES = "rules are passed one by one: Policy(rule, other), Policy.strict(*rules)"
 _OBSERVERS = "observers are told of all events: `Runner(observers=[function])`"
-_CONSOLE = "write observers=[Console()] for a line per event (`Runner(observers=[Console()])`, from treadle.telemetry)"
+_CONSOLE = (
+    "write observers=['console'] for a line per event, as in `Runner(observers=['console'])`; 'jsonl:PATH' and 'otel' "
+    "are the other names, and Console(), from treadle.telemetry, has options"
+)
 _PROMPT = "instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`"
 _OTHER = "an agent does not change; make another one: "
 _REPLACE = f"{_OTHER}`agent.replace(model=...)`"
@@ -841,7 +844,7 @@ VERB_ARGUMENTS: Final[dict[str, str | tuple[str, ...]]] = {
     "stream": "write `runner.run_stream(agent, input)` instead",
     **dict.fromkeys(("hooks", "callbacks", "callback"), _OBSERVERS),
     "event_stream_handler": "write `runner.run_stream(agent, input)` instead",
-    "verbose": "observers show what happens: `Runner(observers=[Console()])`, from treadle.telemetry",
+    "verbose": "observers show what happens: `Runner(observers=['console'])`",
     **dict.fromkeys(
         (
             "user_prompt",
@@ -1007,7 +1010,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "retries": "write output_retries=... for wrong answers; a tool has its own: `@tool(retries=...)`",
         **dict.fromkeys(("max_steps", "max_turns", "max_iterations"), _STEPS_LIMIT),
         **dict.fromkeys(("memory", "session", "chat_history"), _THREAD_OF_A_RUN),
-        "verbose": "observers show what happens: `Runner(observers=[Console()])`, from treadle.telemetry",
+        "verbose": "observers show what happens: `Runner(observers=['console'])`",
         **{
             name: _SETTINGS.format(name)
             for name in ("temperature", "max_tokens", "tool_choice", "parallel_tool_calls")
