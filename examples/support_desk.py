@@ -112,7 +112,10 @@ def main(arguments: Sequence[str] | None = None, read: Callable[[str], str] = in
     parser.add_argument("--model", help="provider:name, such as openai:gpt-5.4-mini; a script by default")
     parser.add_argument("--customer", default="ada", help="whose conversation it is")
     parsed = parser.parse_args(arguments)
-    converse(desk_agent(parsed.model), Desk(parsed.customer), read)
+    try:
+        converse(desk_agent(parsed.model), Desk(parsed.customer), read)
+    except EOFError:
+        print("\nThe input has ended. Run this at a terminal, or pipe it the lines of a customer.")
     return 0
 
 

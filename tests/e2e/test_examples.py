@@ -1,5 +1,6 @@
 """The programs in `examples/` do what they say, with a script and with a model over HTTP."""
 
+import io
 import json
 import os
 import subprocess
@@ -148,6 +149,16 @@ def test_the_support_desk_pays_only_what_a_person_agreed_to(
     support_desk.converse(support_desk.desk_agent(None), desk, lambda _: next(answers))
     assert desk.refunds == {}
     assert capsys.readouterr().out.splitlines()[0] == "desk> I am sorry, I cannot do that."
+
+
+def test_the_support_desk_without_a_terminal_ended_in_an_eof_error(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    assert support_desk.main([]) == 0
+    out = capsys.readouterr().out
+    assert "desk> How can I help?" in out
+    assert out.endswith("The input has ended. Run this at a terminal, or pipe it the lines of a customer.\n")
 
 
 def test_a_refund_is_undone_with_its_step(store: Path) -> None:
