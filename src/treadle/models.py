@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treadle.core.framing import framed
     from treadle.llm.layers.cache import Cache
+    from treadle.llm.layers.calls_in_text import CallsInText
     from treadle.llm.layers.circuit_breaker import BreakerState, CircuitBreaker, breakers
     from treadle.llm.layers.fallback import Fallback
     from treadle.llm.layers.hedge import Hedge
@@ -27,6 +28,7 @@ _HOMES = {
     "Anthropic": "treadle.llm.providers",
     "BreakerState": "treadle.llm.layers.circuit_breaker",
     "Cache": "treadle.llm.layers.cache",
+    "CallsInText": "treadle.llm.layers.calls_in_text",
     "CircuitBreaker": "treadle.llm.layers.circuit_breaker",
     "Fallback": "treadle.llm.layers.fallback",
     "Google": "treadle.llm.providers",
@@ -57,6 +59,7 @@ __all__ = [
     "Anthropic",
     "BreakerState",
     "Cache",
+    "CallsInText",
     "CircuitBreaker",
     "Fallback",
     "Google",

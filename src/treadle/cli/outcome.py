@@ -91,7 +91,7 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
     if result.error is not None:
         who = f"{result.error.model}: " if result.error.model else ""
         screen.line(("  ✗ ", "red"), f"{who}{result.error.kind}: {result.error.message}")
-    for reason in result.degraded_reasons:
+    for reason in (*result.degraded_reasons, *result.warnings):
         screen.line(("  ! ", "yellow"), reason)
 
 

@@ -10,6 +10,7 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.cli.times import clock_time, duration
 from treadle.cli.wrapping import WordFlow
 from treadle.core import events as e
+from treadle.core.calls_in_text import text_calls_warning
 from treadle.core.ids import base_call_id, content_name, is_undo, undone_call
 from treadle.core.labels import Label
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
@@ -236,6 +237,8 @@ class Timeline:
             self._line("  " + self.last_text.strip().replace("\n", "\n  "))
         if event.finish not in WHOLE:
             self._line(("  ! the answer ended early: ", "yellow"), event.finish)
+        if event.text_calls:
+            self._line(("  ! ", "yellow"), text_calls_warning(event.text_calls))
         self._print_calls(event.message)
         if not self._live:
             self._line((f"  {self._facts(event)}", "dim"))

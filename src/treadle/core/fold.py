@@ -346,7 +346,7 @@ def _ask_again(state: TaskState, step: StepState) -> None:
 
 def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     step, asked = model_calls.finish(state, event)
-    step.text = event.message.text
+    step.text, step.text_calls = event.message.text, event.text_calls
     _take_answer(state, step, event.message, asked.offered)
     step.typed = event.typed
     if event.typed is not None:

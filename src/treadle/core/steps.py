@@ -368,6 +368,9 @@ class StepState:
     """the policy asked for a pause after a failure in the step"""
 
     text: str = ""
+    text_calls: tuple[str, ...] = ()
+    """the tools that this text reads like calls of"""
+
     typed: TypedAnswer | None = None
     calls: list[CallState] = field(default_factory=list[CallState])
     open: dict[str, CallState] = field(default_factory=dict[str, CallState])

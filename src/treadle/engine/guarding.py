@@ -40,6 +40,7 @@ from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.held_deltas import HeldDeltas
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.judging import answer_of, answered_for, approval_request
+from treadle.engine.text_calls import text_calls_of
 from treadle.policy.guardrails import MAX_REWRITES, Guardrail, GuardrailRequest, Rewrite
 from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, Replace, strictest
 
@@ -140,7 +141,16 @@ class Guarding:
         stream.finish(message, typed, changed=changed, restarted=restarted)
         context.channel.answers.pop(key, None)
         return e.ModelReturned(
-            step.id, message, held.finish, held.usage, typed, call.id, held.model, held.also, held.cost
+            step.id,
+            message,
+            held.finish,
+            held.usage,
+            typed,
+            call.id,
+            held.model,
+            held.also,
+            held.cost,
+            () if call.id is not None else text_calls_of(context, message, typed),
         )
 
     # ------------------------------------------------------------------------------------- judgement

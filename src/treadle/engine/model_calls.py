@@ -35,6 +35,7 @@ from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import TokenMeter, cost_of, paid
 from treadle.engine.model_requests import function_request, step_request
 from treadle.engine.request_sizes import limits_size, size_of_allowed
+from treadle.engine.text_calls import text_calls_of
 from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
 from treadle.ports import chosen_model
@@ -232,6 +233,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
             answers = context.runtime.typed
             typed = answers.read(message, answer.finish) if answers is not None else None
+        text_calls: tuple[str, ...] = ()
+        if call_id is None and message.parts and type(message.parts[-1]) is Text:
+            text_calls = text_calls_of(context, message, typed)
         usage = answer.usage
         if usage is NO_USAGE:
             usage = self._estimated(request, message)
@@ -240,7 +244,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         cost = cost_of(context.price, answer.model or self.model, usage)
         also = paid(context.price, answer.also, request) if answer.also else ()
         return e.ModelReturned(
-            step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
+            step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost, text_calls
         )
 
     def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, c
 
 from treadle.core import events as e
 from treadle.core import origins
+from treadle.core.calls_in_text import text_calls_warning
 from treadle.core.checks import Check
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
@@ -754,7 +755,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
     if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
     `untrusted` holds the origins of the untrusted content that the task has read, or that led to it, such as
     `tool:read_mail`: the first sixteen. It is empty if there was none. `stop_reason` says why the task was paused or
-    interrupted, if a reason is known.
+    interrupted, if a reason is known. `warnings` say what is odd about the answer, such as that it reads like a call of
+    a tool that did not run.
     """
 
     task_id: str
@@ -782,6 +784,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     agent: str = ""
     untrusted: tuple[str, ...] = ()
     stop_reason: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def state_text(self) -> str:
@@ -852,6 +855,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
                 ("steps", self.steps),
                 ("attempt", _later(self.attempt)),
                 ("because", ", ".join(self.degraded_reasons)),
+                ("warning", "; ".join(self.warnings)),
                 *_spent(self.usage),
             ),
             text=self.final_text or _error_text(self.error),
@@ -1500,6 +1504,7 @@ def run_result(
         state.agent,
         origins.of_task(state),
         _stop_reason(state, word),
+        (text_calls_warning(steps[-1].text_calls),) if steps and steps[-1].text_calls else (),
     )
 
 

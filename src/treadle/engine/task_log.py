@@ -12,6 +12,7 @@ import logging
 from typing import Any, Final
 
 from treadle.core import events as e
+from treadle.core.calls_in_text import text_calls_warning
 from treadle.core.display import one_line
 from treadle.core.state import TaskState
 
@@ -68,6 +69,12 @@ def tell_began(state: TaskState) -> None:
     if is_heard(logging.INFO):
         text = "is driven on" if state.began else "begins"
         _tell(state, logging.INFO, "drive_began", f"{text}, after event {state.seq}")
+
+
+def tell_text_calls(state: TaskState, tools: tuple[str, ...]) -> None:
+    """Log that the text of an answer reads like calls of tools."""
+    if is_heard():
+        _tell(state, logging.WARNING, "text_calls", text_calls_warning(tools))
 
 
 def tell_stopped(state: TaskState, word: str) -> None:

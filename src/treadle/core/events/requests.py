@@ -73,6 +73,7 @@ class ModelReturned(Event):
     `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
     `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way. `cost`
     is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
+    `text_calls` are the tools that the text of the answer reads like calls of: nothing was run.
     """
 
     says = "the model answered ({it.finish}), {it.usage.input_tokens} tokens in, {it.usage.output_tokens} out"
@@ -86,6 +87,7 @@ class ModelReturned(Event):
     model: str = ""
     also: tuple[SideCall, ...] = ()
     cost: int | None = None
+    text_calls: tuple[str, ...] = ()
 
 
 @mutable

@@ -1,0 +1,72 @@
+"""Calls that a model wrote as the text of its answer, where its server does not tell them from text.
+
+Nothing is guessed: only a whole text that is one JSON object, or a list of them, each with the name of a known tool and
+an object of arguments, counts. It may be in a `<tool_call>` tag or in a code fence. A cut text is no call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container
+from typing import Any, Final, cast
+
+from treadle.core.messages import Json
+from treadle.core.strict_json import STRICTLY
+
+BEGINNINGS: Final = ("{", "[", "<tool_call>", "```")
+"""How a text begins that may be calls."""
+
+_TAG: Final = re.compile(r"<tool_call>(.*)</tool_call>", re.DOTALL)
+_FENCE: Final = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n?```", re.DOTALL)
+_KEYS: Final = ({"name", "arguments"}, {"name", "parameters"})
+
+
+def may_be_calls(text: str) -> bool:
+    """Whether a text that is not whole yet may turn out to be calls."""
+    begun = text.lstrip()
+    return any(begun.startswith(each) or each.startswith(begun) for each in BEGINNINGS)
+
+
+def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Json]], ...]:
+    """Return the names and arguments of the calls that a text is; empty if any of it is something else.
+
+    Args:
+        text: the whole text of an answer.
+        tools: the names of the tools that there are.
+    """
+    body = text.strip()
+    for wrapper in (_FENCE, _TAG):
+        if (inner := wrapper.fullmatch(body)) is not None:
+            body = inner[1].strip()
+    if body[:1] not in ("{", "["):
+        return ()
+    try:
+        value: Any = json.loads(body, **STRICTLY)
+    except (ValueError, RecursionError):
+        return ()
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    calls = [_call(item, tools) for item in items]
+    return tuple([each for each in calls if each is not None]) if None not in calls else ()
+
+
+def text_calls_warning(tools: tuple[str, ...]) -> str:
+    """Return what to tell people of an answer that reads like calls of these tools."""
+    names = ", ".join(dict.fromkeys(tools))
+    return (
+        f"the text of the answer reads like a call of {names}, and nothing was run: start the server with its "
+        'template for tools (llama.cpp: --jinja), use Agent(worker="react") or worker="planner", or read such text '
+        'as calls with CallsInText(model); for a typed answer write output_mode="native"'
+    )
+
+
+def _call(item: Any, tools: Container[str]) -> tuple[str, dict[str, Json]] | None:
+    if not isinstance(item, dict):
+        return None
+    fields = cast("dict[str, Any]", item)
+    if fields.keys() - {"type"} not in _KEYS or fields.get("type", "function") != "function":
+        return None
+    name, arguments = fields["name"], fields.get("arguments", fields.get("parameters"))
+    if not isinstance(name, str) or name not in tools or not isinstance(arguments, dict):
+        return None
+    return name, cast("dict[str, Json]", arguments)
