@@ -25,12 +25,13 @@ from treadle.agents.context import RequestContext, RunContext
 from treadle.agents.context_type import ContextNeed, is_checkable, is_type, type_named_by
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.agents.worker_choice import resolve_worker
-from treadle.core.codec import flaw
+from treadle.core.codec import exact_copy, flaw
 from treadle.core.events import Join
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
+from treadle.core.observation import READ_OUTPUT
 from treadle.core.refused_uses import refuses
-from treadle.core.unknown_names import ExplainsNames, Listed, explains_arguments, explains_names
+from treadle.core.unknown_names import ExplainsNames, Listed, explains_arguments, explains_names, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.policy.verdicts import Judge, checked_judge
@@ -364,8 +365,8 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
             "policy": checked_judge(f"Agent {name!r}: policy", policy),
             "middleware": checked_middleware(f"Agent {name!r}: middleware", middleware) if middleware else (),
             "guardrails": _checked_guardrails(name, guardrails) if guardrails != () else (),
-            "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
-            "metadata": metadata,
+            "model_settings": _checked_settings(name, model_settings, checked_tools, toolsets),
+            "metadata": None if metadata is None else _checked_metadata(name, metadata),
             "_fingerprint": "",
             "_typed": None if output_type is str else _output(name, output_type),
         }
@@ -819,6 +820,38 @@ def _checked_mode(name: str, mode: Any) -> OutputMode:
             f"Agent {name!r}: output_mode must be one of {', '.join(get_args(OutputMode))}, got {mode!r}"
         )
     return mode
+
+
+def _checked_metadata(name: str, metadata: Any) -> Json:
+    try:
+        exact_copy(metadata)
+    except ValueError as error:
+        raise ConfigurationError(f"Agent {name!r}: metadata {error}, got {metadata!r:.200}") from None
+    return metadata
+
+
+def _checked_settings(
+    name: str, settings: Any, tools: Sequence[Tool], toolsets: Sequence[Toolset]
+) -> ModelSettings:
+    checked: ModelSettings = _checked(name, "model_settings", settings, ModelSettings)
+    if checked.tool_choice is not None and not toolsets:  # what those list is not known yet
+        _check_tool_choice(name, checked.tool_choice, tools)
+    return checked
+
+
+def _check_tool_choice(name: str, choice: str, tools: Sequence[Tool]) -> None:
+    """Raise `ConfigurationError` unless a choice is a word of its own, or names a tool that the agent may offer."""
+    names = [tool.spec.name for tool in tools]
+    if choice in ("auto", "none", "required", "final_answer", READ_OUTPUT) or choice in names:
+        return
+    near = near_name(choice, [*names, "auto", "none", "required"])
+    advice = (
+        f"; did you mean {near!r}?" if near else f"; it has {', '.join(names)}" if names else "; it has none"
+    )
+    raise ConfigurationError(
+        f"Agent {name!r}: model_settings: tool_choice must be 'auto', 'none', 'required' or the name of one of its "
+        f"tools, got {choice!r:.80}{advice}"
+    )
 
 
 def _checked_retries(name: str, retries: Any) -> int:
