@@ -1012,11 +1012,13 @@ class StoreChanges:
         tasks: the ids of the tasks whose journal or row changed; None: any may have.
         mail: the ids of the tasks whose inbox holds an item not taken.
         owners: whether a task may have another owner, or none, from now on.
+        deleted: the ids of the tasks that were deleted, as far as the store knows them.
     """
 
     tasks: frozenset[str] | None = frozenset()
     mail: tuple[str, ...] = ()
     owners: bool = True
+    deleted: frozenset[str] = frozenset()
 
 
 CommitDone = Callable[["Committed | Exception"], None]

@@ -399,6 +399,55 @@ async def test_changes_of_all_tasks_are_told(remote: Client) -> None:
     await changes.aclose()
 
 
+async def _changes_of(remote: Client, made: Client, count: int) -> set[str]:
+    """Make tasks while their changes are read, and return those that were told once all are."""
+    told: set[str] = set()
+    changes = remote.changes()
+
+    async def read(upto: set[str]) -> None:
+        while not upto <= told:
+            told.add((await anext(changes)).task_id)
+
+    async with asyncio.timeout(60):
+        first = asyncio.ensure_future(anext(changes))
+        while not first.done():
+            await made.create_task(shop(), "x")
+            await asyncio.wait([first], timeout=0.3)
+        tasks = await asyncio.gather(*[made.create_task(shop(), "x") for _ in range(count)])
+        await read({task.task_id for task in tasks})
+    await changes.aclose()
+    return told
+
+
+async def test_changes_that_a_slow_reader_missed_were_never_told(
+    remote: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server said `changes_missed` to the client, which left it out: now it reads the list anew."""
+    monkeypatch.setattr("treadle.server.changes.RING", 2)
+    assert len(await _changes_of(remote, remote, 20)) >= 20
+
+
+async def test_changes_while_the_connection_was_lost_were_never_told(remote: Client, url: str) -> None:
+    proxy = CuttingProxy(url, seed=1, least=25_000, most=40_000)
+    async with proxy as address, client(address, patience=60) as cut:
+        assert len(await _changes_of(cut, remote, 150)) >= 150
+    assert proxy.cuts
+
+
+async def test_a_deletion_is_told_over_http(remote: Client) -> None:
+    changes = remote.changes()
+    first = asyncio.ensure_future(anext(changes))
+    while not first.done():
+        task = await remote.create_task(shop(), "x")
+        await asyncio.wait([first], timeout=0.3)
+    await remote.delete_task(task)
+    async with asyncio.timeout(60):
+        while (changed := await anext(changes)).state_text != "deleted":
+            pass
+    assert (changed.task_id, changed.deleted) == (task.task_id, True)
+    await changes.aclose()
+
+
 async def _made(remote: Client, task_id: str) -> bool:
     while True:
         try:

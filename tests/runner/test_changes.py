@@ -27,7 +27,7 @@ class Told:
             self.tasks.append(task)
 
     def states(self, task_id: str) -> list[str]:
-        return [task.state for task in self.tasks if task.task_id == task_id]
+        return [task.state_text for task in self.tasks if task.task_id == task_id]
 
     async def left(self) -> None:
         self._collecting.cancel()
@@ -112,16 +112,55 @@ async def test_what_other_processes_changed_in_a_gap_is_told_also_of_old_tasks(
     assert [(task.task_id, task.state) for task in told.tasks] == [(old[0].task_id, "completed")]
 
 
-async def test_a_deletion_is_not_told_and_a_task_that_is_made_anew_is(runner: Runner) -> None:
+async def test_a_deletion_was_not_told_and_is_told_once_like_a_task_that_is_made_anew(runner: Runner) -> None:
     told = Told(runner)
     for times in (1, 2):
         await runner.create_task(short_agent(), "Hi", task_id="again")
         await until(lambda times=times: told.states("again").count("created") == times)
         await runner.delete_task("again")
-    await asyncio.sleep(0.3)
+        await until(lambda times=times: told.states("again").count("deleted") == times)
     await told.left()
-    assert {*told.states("again")} <= {"created", "running"}
-    assert told.states("again").count("created") == 2
+    assert told.states("again") == ["created", "deleted"] * 2
+    assert told.tasks[-1].agent == "greeter"
+
+
+@pytest.mark.parametrize("by", ["delete_task", "delete_thread", "prune"])
+async def test_a_deletion_of_a_task_from_before_is_told_with_its_id(runner: Runner, by: str) -> None:
+    old = await runner.run(short_agent(), "Hi")
+    told = Told(runner)
+    if by == "delete_task":
+        await runner.delete_task(old.task_id)
+    elif by == "delete_thread":
+        await runner.delete_thread(old.thread_id)
+    else:
+        await runner.prune(older_than=0)
+    await until(lambda: told.states(old.task_id) == ["deleted"])
+    await told.left()
+
+
+async def test_a_deletion_in_a_tenant_is_told_there_alone(runner: Runner) -> None:
+    acme = runner.scoped(tenant="acme")
+    ours, theirs = Told(acme), Told(runner)
+    task = await acme.run(short_agent(), "Hi")
+    await acme.delete_task(task.task_id)
+    mine = await runner.run(short_agent(), "Hi")
+    await until(lambda: ours.states(task.task_id)[-1:] == ["deleted"])
+    await until(lambda: theirs.states(mine.task_id)[-1:] == ["completed"])
+    await ours.left()
+    await theirs.left()
+    assert ours.tasks[-1].tenant == "acme"
+    assert theirs.states(task.task_id) == []
+
+
+async def test_a_deletion_by_another_runner_on_the_store_is_told(runner: Runner) -> None:
+    async with Runner(runner.store) as watcher:
+        driver = runner
+        told = Told(watcher)
+        task = await driver.run(short_agent(), "Hi")
+        await until(lambda: told.states(task.task_id)[-1:] == ["completed"])
+        await driver.delete_task(task.task_id)
+        await until(lambda: told.states(task.task_id)[-1:] == ["deleted"])
+        await told.left()
 
 
 def test_changes_without_asyncio(tmp_path: Any) -> None:

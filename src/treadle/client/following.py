@@ -15,8 +15,11 @@ event early, and that event tells whether the task is the same: it has the time 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 from treadle.client.connection import Attempts, Connection, Refusal, path_segment
@@ -34,6 +37,9 @@ from treadle.core.messages import Json
 from treadle.core.wire import from_wire
 from treadle.engine.results import TaskSummary
 from treadle.errors import TaskNotFound
+
+SLACK: Final = 60_000_000
+"""Microseconds by which the clocks of the client and the server may differ."""
 
 _SEEN_MOST: Final = 4_096
 """How many deltas without a place are remembered since the last event."""
@@ -212,12 +218,19 @@ async def _frames(
     query: list[tuple[str, str]],
     last_event_id: int | None,
     attempts: Attempts,
+    *,
+    tells_opening: bool = False,
 ) -> AsyncGenerator[Any]:
-    """Yield the frames of one connection that hold data; raises `_Lost` when it is lost, or the server ends it."""
+    """Yield the frames of one connection that hold data, after None if `tells_opening`.
+
+    Raises `_Lost` when the connection is lost, or the server ends it.
+    """
     from httpx2 import TransportError
 
     try:
         async with connection.stream(path, query, last_event_id) as frames:
+            if tells_opening:
+                yield None
             async for frame in frames:
                 attempts.progressed()
                 if frame.event == "leaving" and _reason_in(frame) != "deleted":
@@ -229,27 +242,61 @@ async def _frames(
     raise _Lost("the connection ended")
 
 
-async def changes(connection: Connection) -> AsyncGenerator[TaskSummary]:
-    """Yield each task that changes while a connection is there, as lists show it.
+async def changes(
+    connection: Connection, newer: Callable[[int], Awaitable[AsyncIterable[TaskSummary]]]
+) -> AsyncGenerator[TaskSummary]:
+    """Yield each task that changes, as lists show it; after a gap, each one that has changed meanwhile.
 
-    A deletion is not told, as in a runner.
+    A gap is a lost connection, or a reader so slow that the server dropped changes. A deletion in a gap is not told.
+
+    Args:
+        connection: of the client.
+        newer: lists the tasks that were updated since a time, in microseconds since 1970, UTC.
 
     Raises:
         ServerUnavailable: no server answered for as long as the connection is patient.
     """
     attempts = Attempts(connection)
+    told: OrderedDict[str, TaskSummary] = OrderedDict()
+    began = since = _now()
+    has_gap = False
     while True:
         try:
-            async with aclosing(
-                _frames(connection, "/v1/stream", [("changes", "1")], None, attempts)
-            ) as frames:
+            frames = _frames(connection, "/v1/stream", [("changes", "1")], None, attempts, tells_opening=True)
+            async with aclosing(frames):
                 async for frame in frames:
-                    if frame.event == "task_changed":
-                        yield from_wire(TaskSummary, frame.json())
+                    has_gap = has_gap or (frame is not None and frame.event == "changes_missed")
+                    if frame is not None and frame.event == "task_changed":
+                        summary = from_wire(TaskSummary, frame.json())
+                        if _is_new(summary, told):
+                            yield summary
+                    if has_gap:
+                        reread = _now()
+                        async for summary in await newer(since):
+                            if _is_new(summary, told):
+                                yield summary
+                        has_gap, since = False, max(began, reread - SLACK)
         except Refusal as refusal:
             await attempts.refused(refusal.error, refusal.response)
         except _Lost as lost:
+            has_gap = True
             await attempts.failed(lost)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000
+
+
+def _is_new(summary: TaskSummary, told: OrderedDict[str, TaskSummary]) -> bool:
+    """Whether a summary differs from what was told last of its task, but for the lease of its driver."""
+    before = told.get(summary.task_id)
+    if before is not None and replace(before, driver=None) == replace(summary, driver=None):
+        return False
+    told[summary.task_id] = summary
+    told.move_to_end(summary.task_id)
+    if len(told) > _SEEN_MOST:
+        told.popitem(last=False)
+    return True
 
 
 def _reason_in(frame: Any) -> Json:

@@ -58,6 +58,9 @@ from treadle.wiring import load_parts
 LONGEST_WAIT: Final = 60.0
 """Seconds for which one request waits for a result; then it is sent again."""
 
+_PAGE: Final = 50
+"""Tasks that are read at once where changes were missed."""
+
 INTERRUPTING: Final = 10.0
 """Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
 
@@ -221,7 +224,9 @@ class RemoteVerbs:
     def changes(self, given: Given) -> AsyncGenerator[TaskSummary, None]:
         """Yield each task that changes."""
         del given  # the verb takes nothing
-        return changes(self.connection)
+        return changes(
+            self.connection, lambda since: self.call("list_tasks", {"updated_since": since, "limit": _PAGE})
+        )
 
     async def _head(self, task_id: str) -> int:
         return (await self.call("get_task", {"task": task_id})).head

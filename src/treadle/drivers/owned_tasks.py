@@ -67,6 +67,10 @@ class OwnedTask:
     """what observers do where the tool of a call is about to run"""
 
 
+OnChanges = Callable[[Collection[str] | None, Collection[str]], None]
+"""Takes the ids of tasks that changed, None where any may have, and those of tasks that the store says are deleted."""
+
+
 class TaskWatch:
     """Waits until a task may have changed; see `OwnedTasks.watching`."""
 
@@ -123,7 +127,7 @@ class OwnedTasks:
         self._observers = observers
         self._vault = vault
         self._lock = RLock()
-        self._on_changes: dict[object, Callable[[Collection[str] | None], None]] = {}
+        self._on_changes: dict[object, OnChanges] = {}
         self._unwatch: Callable[[], None] | None = None
 
     def add(self, state: TaskState, lease: Lease) -> OwnedTask:
@@ -260,23 +264,20 @@ class OwnedTasks:
         own = None if changes.tasks is None else frozenset(filter(is_name, changes.tasks))
         if own is None or own:
             self.channels.look_again(own, besides=self.tasks)
-            self._tell_of(own)
+            self._tell_of(own, frozenset(filter(is_name, changes.deleted)))
         if changes.owners:
             self.thread_queue.wake_next_of_all()
             self._notify()
 
-    def on_changes(self, tell: Callable[[Collection[str] | None], None]) -> Callable[[], None]:
-        """Call `tell`, from any thread, with the ids of tasks that changed; return a function that ends that.
-
-        It gets None where any task may have changed.
-        """
+    def on_changes(self, tell: OnChanges) -> Callable[[], None]:
+        """Call `tell`, from any thread, with the ids of tasks that changed; return a function that ends that."""
         token = object()
         self._on_changes[token] = tell
         return lambda: self._on_changes.pop(token, None) and None
 
-    def _tell_of(self, task_ids: Collection[str] | None) -> None:
+    def _tell_of(self, task_ids: Collection[str] | None, deleted: Collection[str] = ()) -> None:
         for tell in list(self._on_changes.values()):
-            tell(task_ids)
+            tell(task_ids, deleted)
 
     def _notify(self, wanted: tuple[str, str] | None = None) -> None:
         if self.on_news is not None:

@@ -493,7 +493,8 @@ class TaskSummary(Displayed):
     beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
     `forked_at` is the last event that it shares with the task it was forked from. `pending` is how many of its requests
     waited for a person when it stopped, None while it is driven; those of its children count with them. `tenant` is
-    whose task it is.
+    whose task it is. `deleted` is true only in `changes()`: the task is gone, and the rest is how it stood
+    when it was last yielded. Of a task that was not yielded before, only its id and tenant are known then.
     """
 
     task_id: str
@@ -516,11 +517,12 @@ class TaskSummary(Displayed):
     forked_at: int | None = None
     pending: int | None = None
     tenant: str = ""
+    deleted: bool = False
 
     @property
     def state_text(self) -> str:
-        """The state for people to read: `between steps` if it is `running` and no process drives it."""
-        return state_text(self.state, driven=self.driven)
+        """The state for people to read: `between steps` if it is `running` and no process drives it, or `deleted`."""
+        return "deleted" if self.deleted else state_text(self.state, driven=self.driven)
 
     def _view(self) -> View:
         facts = (

@@ -48,10 +48,12 @@ class Changes:
     Args:
         tasks: tell what changes, here and in other processes.
         clock: microseconds since 1970, UTC.
+        tenant: the tenant of the tasks.
     """
 
-    def __init__(self, tasks: OwnedTasks, clock: Callable[[], int]) -> None:
+    def __init__(self, tasks: OwnedTasks, clock: Callable[[], int], tenant: str = "") -> None:
         self._tasks = tasks
+        self._tenant = tenant
         self._clock = clock
         self._began = self._since = clock()
         """from when on changes were not looked for by name"""
@@ -61,6 +63,12 @@ class Changes:
 
         self._loop = asyncio.get_running_loop()
         self._changed = ChangedTasks()
+        self._deleted = set[str]()
+        """the tasks that the store says are deleted"""
+
+        self._told: OrderedDict[str, TaskSummary] = OrderedDict()
+        """what was yielded last of each task"""
+
         self._news = asyncio.Event()
         self._stop: Callable[[], None] = tasks.on_changes(self._note_soon)
 
@@ -68,47 +76,82 @@ class Changes:
         """Collect no more."""
         self._stop()
 
-    def _note_soon(self, task_ids: Collection[str] | None) -> None:
+    def _note_soon(self, task_ids: Collection[str] | None, deleted: Collection[str]) -> None:
         with suppress(RuntimeError):  # the loop is closed, and its caller gone
-            self._loop.call_soon_threadsafe(self._note, task_ids)
+            self._loop.call_soon_threadsafe(self._note, task_ids, deleted)
 
-    def _note(self, task_ids: Collection[str] | None) -> None:
+    def _note(self, task_ids: Collection[str] | None, deleted: Collection[str]) -> None:
         if task_ids is None:
             self._has_gap = True
         else:
             self._changed.add(task_ids)
+        self._deleted.update(deleted)
         self._news.set()
 
     async def summaries(self) -> AsyncGenerator[TaskSummary, None]:
         """Yield each task that changed, as it stands when that is looked at."""
-        told: OrderedDict[str, Any] = OrderedDict()
         try:
             await self._tasks.cache.open()
             self._tasks.watch_store()
             while True:
                 await self._news.wait()
                 self._news.clear()
-                for row in await self._changed_rows():
-                    seen = _shown(row)
-                    if told.get(row.task_id) == seen:
-                        continue
-                    told[row.task_id] = seen
-                    told.move_to_end(row.task_id)
-                    if len(told) > REMEMBERED:
-                        told.popitem(last=False)
-                    yield results.summary(row)
+                for summary in await self._changes():
+                    yield summary
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self.leave()
 
-    async def _changed_rows(self) -> list[TaskRow]:
-        changed, has_gap, now = self._changed.take(), self._has_gap, self._clock()
+    async def _changes(self) -> list[TaskSummary]:
+        """Return what is new of the tasks that may have changed, and those that are gone."""
+        changed, now = self._changed.take(), self._clock()
+        deleted, self._deleted = self._deleted, set[str]()
+        has_gap, self._has_gap = self._has_gap or changed is None, False
         rows = await self._rows(changed or ())
-        if has_gap or changed is None:
-            self._has_gap = False
+        if has_gap:
             rows += await self._newer(self._since)
             self._since = max(self._began, now - SLACK)  # what was told since then is not told again
-        return rows
+        there = {row.task_id for row in rows}
+        # A task that is new here has no row yet: so only a task that was yielded, or named as deleted, can be gone.
+        missing = deleted | (self._told.keys() if has_gap else self._told.keys() & (changed or ()))
+        gone = await self._gone(missing - there)
+        return [
+            summary
+            for summary in (*map(results.summary, rows), *map(self._deletion, gone))
+            if self._is_new(summary)
+        ]
+
+    def _is_new(self, summary: TaskSummary) -> bool:
+        """Whether a summary differs from the one that was yielded last; it counts as yielded from now on."""
+        before = self._told.get(summary.task_id)
+        if before is not None and _shown(before) == _shown(summary):
+            return False
+        self._told[summary.task_id] = summary
+        self._told.move_to_end(summary.task_id)
+        if len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
+        return True
+
+    def _deletion(self, task_id: str) -> TaskSummary:
+        """Return what tells of a deleted task: how it stood last, as far as that was yielded."""
+        before = self._told.get(task_id)
+        if before is None:
+            return TaskSummary(
+                task_id, "", "", "created", False, 0, None, {}, tenant=self._tenant, deleted=True
+            )
+        return replace(before, driven=False, driver=None, deleted=True)
+
+    async def _gone(self, task_ids: Collection[str]) -> list[str]:
+        """Return the tasks that the store does not have."""
+        gone: list[str] = []
+        for number, task_id in enumerate(sorted(task_ids), 1):
+            try:
+                await self._tasks.store.row(task_id)
+            except TaskNotFound:
+                gone.append(task_id)
+            if number % ROWS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return gone
 
     async def _rows(self, task_ids: Collection[str]) -> list[TaskRow]:
         """Return the rows of tasks, as far as they are there."""
@@ -129,6 +172,6 @@ class Changes:
         return rows
 
 
-def _shown(row: TaskRow) -> Any:
-    """Return what tells a change of a row: not the lease of its driver, which is renewed all the time."""
-    return replace(results.summary(row), driver=None), row.driver and row.driver.driver_id
+def _shown(summary: TaskSummary) -> Any:
+    """Return what tells a change of a task: not the lease of its driver, which is renewed all the time."""
+    return replace(summary, driver=None), summary.driver and summary.driver.driver_id

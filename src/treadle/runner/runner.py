@@ -91,17 +91,18 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @on_instances
     def changes(self) -> AsyncGenerator[TaskSummary, None]:
-        """Yield each task that changes from now on, as lists show it: one that was created, driven on, stopped, ended.
+        """Yield each task that changes from now on, as lists show it: created, driven on, stopped, ended or deleted.
 
         Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told.
-        After a gap, such as a lost connection of the store, what changed meanwhile is told. No deletion is told, since
-        a store does not name deleted tasks: a list that stays open has to ask for `list_tasks()` from time to time.
+        After a gap, such as a lost connection of the store, what changed meanwhile is told. A deleted task has
+        `deleted=True`. Runners that share a store object tell each other of every deletion. Of those in another
+        process, PostgreSQL tells where the task was yielded before, and SQLite does not: read the list now and then.
         """
         if not in_event_loop():
             raise MisusedVerb(
                 "runner.changes() needs an event loop: without asyncio, write runner.sync.changes()"
             )
-        changes = Changes(self._owned, self._clock)
+        changes = Changes(self._owned, self._clock, self.scope.tenant if self.scope is not None else "")
         return TaskChanges(changes.summaries(), changes.leave)
 
     @property

@@ -370,8 +370,8 @@ class MemoryStore(JournalStore):
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         with self._lock:
-            self._delete([self._task(task_id)])
-        self._wake_watchers(StoreChanges(None))
+            deleted = self._delete([self._task(task_id)])
+        self._wake_watchers(StoreChanges(None, deleted=deleted))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
@@ -382,10 +382,11 @@ class MemoryStore(JournalStore):
             ]
             if not tasks and thread_id not in self._threads:
                 raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
-            self._delete(tasks, thread_id)
-        self._wake_watchers(StoreChanges(None))
+            deleted = self._delete(tasks, thread_id)
+        self._wake_watchers(StoreChanges(None, deleted=deleted))
 
-    def _delete(self, roots: list[_Task], thread_id: str | None = None) -> None:
+    def _delete(self, roots: list[_Task], thread_id: str | None = None) -> frozenset[str]:
+        """Delete tasks with their children, and return the ids of all of them."""
         family = self._family(roots)
         for task in family:
             if task.owned:
@@ -409,6 +410,7 @@ class MemoryStore(JournalStore):
         # With a fork that goes, the thread it began with may go too.
         while freed := self._drop_threads(names):
             self._collect(freed)
+        return frozenset([task.new.task_id for task in family])
 
     def _take_out(self, family: list[_Task], thread_id: str | None) -> None:
         """Take all members out of a thread, and the tasks of subagents out of theirs."""

@@ -469,17 +469,21 @@ class SharedWatch:
 
     def _changed(self, changes: StoreChanges) -> None:
         tasks, mail = _by_tenant(changes.tasks or ()), _by_tenant(changes.mail)
+        deleted = _by_tenant(changes.deleted)
         with self._lock:
             concerned = (
-                [*self._watchers] if changes.tasks is None else {*tasks, *mail} & self._watchers.keys()
+                [*self._watchers]
+                if changes.tasks is None
+                else {*tasks, *mail, *deleted} & self._watchers.keys()
             )
             woken = [(token, *each) for tenant in concerned for token, each in self._watchers[tenant].items()]
         for token, names, wake in woken:
             own = [names.bare(name) for name in tasks.get(names.tenant, ())]
             own_mail = tuple([names.bare(name) for name in mail.get(names.tenant, ())])
             seen = None if changes.tasks is None else frozenset(own)
+            gone = frozenset([names.bare(name) for name in deleted.get(names.tenant, ())])
             try:
-                wake(StoreChanges(seen, own_mail, changes.owners))
+                wake(StoreChanges(seen, own_mail, changes.owners, gone))
             except RuntimeError:  # its event loop is closed: it is a watcher no more
                 self._remove(names.tenant, token)
 

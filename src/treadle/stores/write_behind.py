@@ -125,13 +125,13 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
-        await self._submit(self._active(), "delete", task_id)
-        self._wake_watchers(StoreChanges(None))
+        deleted = await self._submit(self._active(), "delete", task_id)
+        self._wake_watchers(StoreChanges(None, deleted=frozenset(deleted or ())))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
-        await self._submit(self._active(), "delete_thread", thread_id)
-        self._wake_watchers(StoreChanges(None))
+        deleted = await self._submit(self._active(), "delete_thread", thread_id)
+        self._wake_watchers(StoreChanges(None, deleted=frozenset(deleted or ())))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
         """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""

@@ -45,20 +45,22 @@ _DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
 
 
-def delete(connection: BoundedConnection, key: str, own_driver: int | None) -> None:
-    """Take a task and its children off the list, then drop all that is no longer referred to.
+def delete(connection: BoundedConnection, key: str, own_driver: int | None) -> list[str]:
+    """Take a task and its children off the list, then drop all that is no longer referred to; return their ids.
 
     Args:
         connection: in a transaction that has the store for itself.
         key: the task.
         own_driver: the row of this process in `drivers`.
     """
-    if not _delete(connection, "key", key, own_driver):
+    deleted = _delete(connection, "key", key, own_driver)
+    if not deleted:
         raise rules.task_not_found(key)
+    return deleted
 
 
-def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | None) -> None:
-    """Take all tasks of a thread off the list, with their children, then drop all that is no longer referred to.
+def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | None) -> list[str]:
+    """Take all tasks of a thread off the list, with their children, and drop what is unused; return their ids.
 
     Args:
         connection: in a transaction that has the store for itself.
@@ -66,14 +68,16 @@ def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | 
         own_driver: the row of this process in `drivers`.
     """
     version = connection.execute("SELECT version FROM threads WHERE key = %s", (thread,)).fetchone()
-    if not _delete(connection, "thread", thread, own_driver) and (version is None or not version[0]):
+    deleted = _delete(connection, "thread", thread, own_driver)
+    if not deleted and (version is None or not version[0]):
         raise ThreadNotFound(f"no thread {thread!r} in this store")
+    return deleted
 
 
 def _delete(
     connection: BoundedConnection, root: Literal["key", "thread"], name: str, own_driver: int | None
-) -> bool:
-    """Delete the tasks whose key or thread is this one; False when none is listed."""
+) -> list[str]:
+    """Delete the tasks whose key or thread is this one, with their children, and return the ids of them."""
     rows: list[int] = []
     family: list[tuple[int, str, str | None]] = []
     sql = _FAMILY.format(root=root)
@@ -98,7 +102,7 @@ def _delete(
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
-    return bool(rows)
+    return [key for _, key, _ in family]
 
 
 def _take_out(connection: BoundedConnection, thread: str | None, rows: list[int]) -> None:

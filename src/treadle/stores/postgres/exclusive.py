@@ -37,8 +37,8 @@ _THREAD: Final = """INSERT INTO threads VALUES (%s, %s)
 ON CONFLICT (key) DO UPDATE SET version = excluded.version WHERE threads.version = 0 RETURNING key"""
 
 
-def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> None:
-    """Run an operation; when it raises, the caller rolls the transaction back.
+def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> list[str]:
+    """Run an operation and return the ids of deleted tasks; when it raises, the caller rolls the transaction back.
 
     Args:
         connection: in a transaction that has run `LOCK_EXCLUSIVE`.
@@ -47,13 +47,14 @@ def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> No
     """
     match item.operation:
         case "delete":
-            deletion.delete(connection, item.argument, own_driver)
+            return deletion.delete(connection, item.argument, own_driver)
         case "delete_thread":
-            deletion.delete_thread(connection, item.argument, own_driver)
+            return deletion.delete_thread(connection, item.argument, own_driver)
         case "restore":
             _restore(connection, *item.argument)
         case _:
             _restore_thread(connection, *item.argument)
+    return []
 
 
 def _restore(

@@ -506,7 +506,7 @@ class PostgresWriter(WriterThread):
         take_long(self._to, connection)
         connection.execute(exclusive.LOCK_EXCLUSIVE, (self._to.channel,))
         try:
-            exclusive.run(connection, item, self._owner.row)
+            deleted = exclusive.run(connection, item, self._owner.row)
         except (NotFound, TaskExists, ThreadMoved) as error:
             connection.rollback()
             # When the item may have been written before, this error shows that it was.
@@ -519,7 +519,7 @@ class PostgresWriter(WriterThread):
             connection.execute("COMMIT")
             self._schedule_notification(None, urgent=True)
 
-        return [None], finish
+        return [deleted], finish
 
     def _schedule_notification(self, changed: set[str] | None, *, urgent: bool, mail: bool = False) -> None:
         """Set when other processes are to be notified, of which tasks; and the watchers here, if they are several."""

@@ -490,23 +490,24 @@ class Journal:
             values = (thread, member.version, head.row, member.seq, member.gone, member.covers)
             self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
 
-    def delete(self, key: str) -> None:
-        """Remove a task; see `JournalStore.delete`."""
-        self._delete(deletion.family(self._connection, self._listed(key).row))
+    def delete(self, key: str) -> list[str]:
+        """Remove a task, and return the ids of what was deleted with it; see `JournalStore.delete`."""
+        return self._delete(deletion.family(self._connection, self._listed(key).row))
 
-    def delete_thread(self, key: str) -> None:
-        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+    def delete_thread(self, key: str) -> list[str]:
+        """Remove a thread and all its tasks, and return their ids; see `JournalStore.delete_thread`."""
         family = deletion.family_of_thread(self._connection, key)
         if not family and self._one("SELECT id FROM threads WHERE key = ?", key) is None:
             raise ThreadNotFound(f"no thread {key!r} in this store")
-        self._delete(family, key)
+        return self._delete(family, key)
 
-    def _delete(self, family: list[deletion.FamilyTask], thread: str | None = None) -> None:
+    def _delete(self, family: list[deletion.FamilyTask], thread: str | None = None) -> list[str]:
         for member in family:
             if member.driver is not None:
                 self._refuse_if_alive(member.key, member.driver)
         deletion.delete(self._connection, family, thread)
         self._heads.clear()
+        return [member.key for member in family]
 
     def _listed(self, key: str) -> _Head:
         head = self._head(key)
