@@ -21,6 +21,7 @@ TreadleError
 │   ├── StepFailed                  the step failed and the policy says fail
 │   ├── ChildTask                   a child goes on with the task that called it, never alone
 │   ├── AlreadyFinalized · AlreadyDecided · ApproverRefused · TicketClosed
+│   │   └── RequestClosed           no decision was made: the call of the request has ended or was taken back
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
 │   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
 │   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
@@ -304,6 +305,10 @@ class AlreadyFinalized(TaskStateError):
 
 class AlreadyDecided(TaskStateError):
     """The request was decided before, and differently."""
+
+
+class RequestClosed(AlreadyDecided):
+    """The request came too late: its call or step has ended, was changed, or was taken back, with no decision."""
 
 
 class TicketClosed(TaskStateError):

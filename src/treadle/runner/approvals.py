@@ -32,8 +32,11 @@ from treadle.errors import (
     CallNotFound,
     ConfigurationError,
     JournalCorrupt,
+    RequestClosed,
     TaskNotFound,
+    TaskStateError,
     TaskTooNew,
+    TicketClosed,
 )
 from treadle.ports import TaskFilter
 from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
@@ -206,7 +209,8 @@ class ApprovalVerbs(ControlVerbs):
 
         Raises:
             CallNotFound: no such request was made.
-            AlreadyDecided: it was decided differently, has expired, or its call has ended or was changed.
+            AlreadyDecided: it was decided differently, or has expired.
+            RequestClosed: its call has ended, was changed or was taken back, with no decision.
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
         """
@@ -238,7 +242,8 @@ class ApprovalVerbs(ControlVerbs):
 
         Raises:
             CallNotFound: no such request was made.
-            AlreadyDecided: it was decided differently, has expired, or its call has ended or was changed.
+            AlreadyDecided: it was decided differently, or has expired.
+            RequestClosed: its call has ended, was changed or was taken back, with no decision.
             ApproverRefused: the policy lets other people decide.
             ConfigurationError: several requests are pending and `request_id` is None.
         """
@@ -272,7 +277,8 @@ class ApprovalVerbs(ControlVerbs):
             ConfigurationError: the answer does not fit, and the question stays open; or several questions are pending
                 and `request_id` is None.
             CallNotFound: no such question was asked.
-            AlreadyDecided: it was answered differently, has expired, or its call has ended.
+            AlreadyDecided: it was answered differently, or has expired.
+            RequestClosed: its call or step has ended or was taken back, with no answer.
         """
         written = _as_json(value)
         items = [
@@ -479,6 +485,7 @@ class ApprovalVerbs(ControlVerbs):
                 f"{verdict.kind}: several tasks have a request {request_id}, and none is pending: name one of {named}"
             )
         state, event = made[0]
+        refusal: type[TaskStateError] = AlreadyDecided
         if isinstance(event, _DECISIONS):
             if verdict.is_that_of(event):
                 return
@@ -487,11 +494,12 @@ class ApprovalVerbs(ControlVerbs):
         elif isinstance(event, (e.ApprovalExpired, e.QuestionExpired)):
             text = "has expired"
         else:
+            refusal = TicketClosed if verdict.brings else RequestClosed
             whose = (
                 f"call {_what_became_of(state, event.call)}" if event.call else "step has ended or was undone"
             )
             text = f"is not pending any more: its {whose}"
-        raise AlreadyDecided(f"task {state.task_id}: the request {request_id} {text}", task_id=state.task_id)
+        raise refusal(f"task {state.task_id}: the request {request_id} {text}", task_id=state.task_id)
 
     async def _newest_about(self, task_id: str, request_id: str) -> _AboutRequest | None:
         """Return what a task's journal tells of a request at last; None if it made no such request."""

@@ -23,6 +23,8 @@ from treadle.drivers.commands import encoded
 from treadle.drivers.continuing import reopen
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import results
+from treadle.engine.caller_tools import AnsweredTool
+from treadle.engine.options import from_json
 from treadle.engine.results import RunResult, StepInfo
 from treadle.errors import (
     AgentUnknown,
@@ -34,7 +36,7 @@ from treadle.errors import (
     TaskFinished,
     ToolArgumentsInvalid,
 )
-from treadle.ports import OutputT
+from treadle.ports import OutputT, Tool
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 
@@ -234,11 +236,7 @@ class ControlVerbs(ViewVerbs):
                 f"{verb}: the arguments hold a secret of this process, which no journal may hold: "
                 f"the tool {call.name} asks for it by ctx.secret(name)"
             )
-        try:
-            agent = self._agents.of(state.agent, None, state.task_id)
-        except AgentUnknown:
-            return
-        tool = next((tool for tool in agent.tools if tool.spec.name == call.name), None)
+        tool = self._tool_of(state, call.name)
         if tool is None:
             return
         try:
@@ -246,6 +244,17 @@ class ControlVerbs(ViewVerbs):
         except ToolArgumentsInvalid as error:
             why = f"{verb}: arguments do not fit the tool {call.name} of call {call.id}: {error}"
             raise ConfigurationError(why) from error
+
+    def _tool_of(self, state: TaskState, name: str) -> Tool | None:
+        """Return a tool of a task: one of its caller, or one of its agent, if that is known here."""
+        for declared in from_json(state.options).caller_tools or ():
+            if declared.name == name:
+                return AnsweredTool(declared)
+        try:
+            agent = self._agents.of(state.agent, None, state.task_id)
+        except AgentUnknown:
+            return None
+        return next((tool for tool in agent.tools if tool.spec.name == name), None)
 
     @verb
     async def skip_step(
