@@ -1,5 +1,6 @@
 """The cost of a task: computed when an answer arrives, journalled, added up, shown, and limited."""
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -21,12 +22,12 @@ from treadle import (
     tool,
 )
 from treadle.core import events as e
-from treadle.core.model import SideCall, Usage
+from treadle.core.model import SideCall, TextDelta, ToolCallDelta, Usage
 from treadle.errors import ConfigurationError, ModelError, PriceUnknown
 from treadle.llm.layers.cache import Cache
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.hedge import Hedge
-from treadle.llm.scripted import call, text, turn
+from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import OpenAIChat, Price
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit.events import limits as audited_limits
@@ -217,6 +218,81 @@ async def test_an_answer_of_no_use_was_paid_for_too(store: Any) -> None:
     async with Runner(store, prices={"wrong": Price(100_000, 0)}) as runner:
         result = await runner.run(Agent(Wrong(), name="w"), "go")
         assert (result.state, result.cost, result.usage.input_tokens) == ("failed", 1, 10)
+
+
+class BreaksOff:
+    """A model that writes 300 characters and then waits for ever, or fails; `wrote` is set by then."""
+
+    name = "breaks_off"
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails, self.wrote = fails, asyncio.Event()
+
+    async def stream(self, request: Any) -> Any:
+        yield TextDelta("x" * 200)
+        yield ToolCallDelta(0, "look", "y" * 96)
+        self.wrote.set()
+        if self.fails:
+            raise ModelError("reset", kind="connection")
+        await asyncio.Event().wait()
+
+
+BROKEN_OFF = {"breaks_off": Price(1, 1_000_000)}
+"""A dollar for each token of output; the input costs next to nothing."""
+
+
+@pytest.mark.parametrize("end", ["fail", "pause", "cancel"])
+async def test_an_answer_that_broke_off_is_not_recorded_with_no_tokens(store: Any, end: str) -> None:
+    model = BreaksOff(fails=end == "fail")
+    async with Runner(store, prices=BROKEN_OFF) as runner:
+        handle = await runner.start(Agent(model, name="b", tools=[look]), "Write a long letter.", task_id="t")
+        await model.wrote.wait()
+        if end == "cancel":
+            await handle.cancel()
+        elif end == "pause":
+            await handle.interrupt()
+        result = await handle.result()
+        [ended] = [
+            event
+            async for event in handle.events(deltas=False)
+            if isinstance(event, (e.ModelFailed, e.ModelStopped))
+        ]
+        assert isinstance(ended, e.ModelFailed if end == "fail" else e.ModelStopped)
+        assert ended.usage.estimated
+        assert ended.usage.output_tokens >= 300 // 3
+        assert ended.usage.input_tokens > 5
+        assert result.usage.estimated
+        assert result.usage.output_tokens == ended.usage.output_tokens
+        assert result.cost is not None
+        assert result.cost >= 100
+        total = (await runner.usage()).total
+        assert (total.tokens, total.cost) == (ended.usage.total_tokens, result.cost)
+        await assert_journal_makes_sense(runner, "t")
+
+
+async def test_an_answer_that_was_interrupted_counts_against_the_limits(store: Any) -> None:
+    model = BreaksOff()
+    limits = Limits(tokens=100)
+    async with Runner(store) as runner:
+        handle = await runner.start(
+            Agent(model, name="b"), "go", task_id="t", options=RunOptions(limits=limits, on_limit="fail")
+        )
+        await model.wrote.wait()
+        await handle.interrupt()
+        await handle.result()
+        result = await runner.resume("t")
+        assert result.state == "failed"
+        assert [event.limit async for event in handle.events() if isinstance(event, e.LimitReached)] == [
+            "tokens"
+        ]
+        await assert_journal_makes_sense(runner, "t")
+
+
+async def test_an_attempt_whose_answer_had_not_begun_is_free(store: Any) -> None:
+    agent = Agent(ScriptedModel([fail(503)]), name="never")
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(agent, "go")
+        assert (result.state, result.usage.total_tokens, result.usage.estimated) == ("failed", 0, False)
 
 
 async def test_an_undo_refunds_nothing_and_a_fork_begins_with_the_cost_of_its_past(store: Any) -> None:
@@ -464,6 +540,15 @@ def test_the_auditor_sees_a_request_beyond_what_may_be_spent() -> None:
 
     assert list(audited_limits("t", paid(10**12, 10**12))) == []
     assert len(list(audited_limits("t", paid(10**12, 10**12, 1)))) == 1
+
+
+def test_the_auditor_counts_what_was_spent_on_answers_that_were_stopped() -> None:
+    events: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"tokens": 30, "cost": 2.0}})]
+    for _ in range(3):
+        events.append(e.ModelStarted("s1", "m"))
+        events.append(e.ModelStopped("s1", "interrupted", usage=Usage(10, 5, estimated=True), cost=10**12))
+    assert len(list(audited_limits("t", events[:5]))) == 0
+    assert len(list(audited_limits("t", events))) == 2
 
 
 async def test_text_alone_needs_no_price(store: Any) -> None:

@@ -14,7 +14,7 @@ from treadle.core.calls_in_text import text_calls_warning
 from treadle.core.ids import base_call_id, content_name, is_undo, undone_call
 from treadle.core.labels import Label
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, ToolCall
-from treadle.core.model import WHOLE
+from treadle.core.model import NO_USAGE, WHOLE
 from treadle.core.observation import as_text, characters_cut
 from treadle.core.origins import merged, of_input, of_parts
 from treadle.core.schedule import ITSELF, UNNEEDED
@@ -266,12 +266,13 @@ class Timeline:
     def _facts(self, event: e.ModelReturned) -> str:
         """Return which model answered, how long it took and what it used."""
         asked = self._asked.get(event.call or event.step)
-        about = "about " if event.usage.estimated else ""
         facts = [event.model or (asked.model if asked is not None else "")]
         facts += [duration(event.time - asked.time)] if asked is not None else []
-        facts.append(f"{about}{event.usage.input_tokens} + {event.usage.output_tokens} tokens")
-        facts += [dollars(as_dollars(event.cost))] if event.cost is not None else []
-        return " · ".join(filter(None, facts))
+        return " · ".join([*filter(None, facts), *_tokens(event)])
+
+    def _spent(self, event: e.ModelFailed | e.ModelStopped) -> str:
+        """Return what an attempt used that brought no answer; nothing where that is not known."""
+        return "".join(f" · {fact}" for fact in _tokens(event)) if event.usage != NO_USAGE else ""
 
     def _print_reasoning(self, message: Message) -> None:
         """Print the reasoning that the model wrote as text; other reasoning stays hidden."""
@@ -300,9 +301,11 @@ class Timeline:
             case e.ModelFailed():
                 retry_note = f"; retried at {moment(event.retry_at)}" if event.retry_at is not None else ""
                 name = event.error.model or "the model"
-                self._line((f"  ✗ {name} failed: ", "red"), _failure(event.error), (retry_note, "dim"))
+                spent = (self._spent(event), "dim")
+                self._line((f"  ✗ {name} failed: ", "red"), _failure(event.error), (retry_note, "dim"), spent)
             case e.ModelStopped():
-                self._line((f"  … the request was stopped ({event.reason})", "yellow"))
+                spent = (self._spent(event), "dim")
+                self._line((f"  … the request was stopped ({event.reason})", "yellow"), spent)
             case e.StepFailed():
                 self._line(("  ✗ the step failed: ", "red"), _failure(event.error))
             case e.StepSkipped():
@@ -707,6 +710,13 @@ def _seen_of(event: e.ToolEnded) -> str:
 
 def _by(person: str | None) -> tuple[str, str]:
     return (f"  by {person}" if person else "", "dim")
+
+
+def _tokens(event: e.ModelReturned | e.ModelFailed | e.ModelStopped) -> list[str]:
+    """Return the tokens of an attempt, and its cost if that is known."""
+    about = "about " if event.usage.estimated else ""
+    tokens = f"{about}{event.usage.input_tokens} + {event.usage.output_tokens} tokens"
+    return [tokens, dollars(as_dollars(event.cost))] if event.cost is not None else [tokens]
 
 
 def _failure(error: e.Failure) -> str:

@@ -58,7 +58,7 @@ class _RefusedPiece(Exception):
 class ModelCallInFlight(EffectInFlight[CallModel]):
     """A request to the model: of a step, or of a function within a step."""
 
-    __slots__ = ("held", "model", "route", "selection_failure", "size")
+    __slots__ = ("deltas", "held", "model", "request", "route", "selection_failure", "size")
 
     runs_foreign_code: ClassVar[bool] = False
     ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
@@ -75,6 +75,12 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     size: int
     """the tokens counted in the request; 0 if no limit depends on them"""
 
+    request: ModelRequest | None
+    """what is sent; None until it is made"""
+
+    deltas: AnswerDeltas | None
+    """the answer so far; None until it has begun"""
+
     held: HeldDeltas | None
     """what watchers are not shown yet of the answer, where guardrails check it or its input"""
 
@@ -89,7 +95,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         step, call = effect.step, effect.call
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
             return False
-        self.held = None
+        self.held = self.request = self.deltas = None
         offered, self.selection_failure = tool_selection.choose(context, effect)
         tries = call.tries
         self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
@@ -120,7 +126,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             request = step_request(context, effect) if is_steps else function_request(context, effect.call)
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
-            request.raw, request.route = channel.raw, self.route
+            self.request, request.raw, request.route = request, channel.raw, self.route
             if key in context.streamed:
                 context.streamed.discard(key)
                 channel.tell(
@@ -160,7 +166,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             if self.held is not None:
                 self.held.close()
         if answer is None:
-            return [self._failed_for("connection", f"{self.model} ended its stream without an answer")]
+            text = f"{self.model} ended its stream without an answer"
+            return [self._with_usage(self._failed_for("connection", text), self._so_far())]
         assert request is not None, "it was answered"
         if context.vault.hide_in is not None:
             answer = hidden_answer(answer, context.vault.known)
@@ -172,21 +179,36 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         await closed(stream)
         text = f"{self.model} does not answer as models do: {error}"
         failed = self._failed_for_unknown_reason(text)
-        return [self._with_usage(failed, answer.usage if answer is not None else None)]
+        return [self._with_usage(failed, answer.usage if answer is not None else self._so_far())]
 
     def cut_off(self) -> list[e.Event]:
         """Return that the request was stopped."""
-        return [e.ModelStopped(self.effect.step.id, self.cancel_reason or "interrupted", self.effect.call.id)]
+        return self._stopped(self.cancel_reason or "interrupted")
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
         """Return that the request failed for a reason that the adapter does not tell."""
-        return [self._failed_for("unknown", text, traceback)]
+        return [self._with_usage(self._failed_for("unknown", text, traceback), self._so_far())]
 
     def _cancelled(self) -> list[e.Event]:
         """Return the end of a request that was cancelled, or that cancelled itself."""
         if self.cancelled_itself():
             return self.broken("the model adapter cancelled itself")
-        return [e.ModelStopped(self.effect.step.id, "interrupted", self.effect.call.id)]
+        return self._stopped("interrupted")
+
+    def _stopped(self, reason: e.StopReason) -> list[e.Event]:
+        """Return that the request was given up, with what its answer took so far."""
+        stopped = e.ModelStopped(self.effect.step.id, reason, self.effect.call.id)
+        usage = self._so_far()
+        if usage is not None:
+            stopped.usage, stopped.cost = usage, cost_of(self.context.price, self.model, usage)
+        return [stopped]
+
+    def _so_far(self) -> Usage | None:
+        """Return about what an answer took that broke off; None if it had not begun."""
+        if self.request is None or self.deltas is None:
+            return None
+        written = tuple(Text(f"{delta.tool}{delta.text}") for delta in self.deltas.so_far())
+        return self._estimated(self.request, Message("assistant", written))
 
     def _failed_for(self, kind: str, text: str, traceback: str = "") -> e.ModelFailed:
         failure = e.Failure("model", kind, text, model=self.model, traceback=traceback)
@@ -250,7 +272,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:
         """Return what keeps the answer, as the model begins to write it; watchers may see it from now on."""
         context, step = self.context, self.effect.step
-        deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
+        deltas = self.deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
         if self.held is None:
             context.streamed.add(key)
         context.channel.answers[key] = self.held or deltas
@@ -322,7 +344,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             wait = min(max(0.0, error.again_in), MAX_RETRY_WAIT)
             failed.retry_at = context.clock() + int(wait * 1e6)
             failed.model, failed.next_route = asked, error.next_route
-        failed = self._with_usage(failed, error.usage)
+        failed = self._with_usage(failed, error.usage if error.usage is not None else self._so_far())
         try:
             check_fit(failed)
         except UnreadableRecord as wrong:

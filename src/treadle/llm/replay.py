@@ -195,4 +195,5 @@ def _error(failed: e.ModelFailed) -> ModelError:
         route=failed.route,
         next_route=failed.next_route,
         also=failed.also,
+        usage=failed.usage,
     )

@@ -155,12 +155,10 @@ class OpenTelemetry:
             case e.ModelReturned():
                 self._measures.model(spans.model_returned(event), event.usage, event.cost)
                 self._measure_also(spans, event.also)
-            case e.ModelFailed():
+            case e.ModelFailed() | e.ModelStopped():
                 usage = event.usage if event.usage is not NO_USAGE else None
                 self._measures.model(spans.model_failed(event), usage, event.cost)
-                self._measure_also(spans, event.also)
-            case e.ModelStopped():
-                self._measures.model(spans.model_failed(event), None, None)
+                self._measure_also(spans, event.also if isinstance(event, e.ModelFailed) else ())
             case e.ToolStarted():
                 spans.tool_started(event)
             case e.ToolEnded() | e.ToolStopped():

@@ -255,10 +255,16 @@ class Spans:
 
     def model_failed(self, event: e.ModelFailed | e.ModelStopped) -> tuple[float | None, dict[str, Any]]:
         """End the span of a request without an answer; return its seconds and attributes."""
+        self._usage += event.usage
         span, seconds, facts = self._end_of_model(event)
         failed = isinstance(event, e.ModelFailed)
         kind = event.error.kind if failed else event.reason
         if span is not None:
+            if event.usage != NO_USAGE:
+                span.set_attribute(names.INPUT_TOKENS, event.usage.input_tokens)
+                span.set_attribute(names.OUTPUT_TOKENS, event.usage.output_tokens)
+            if event.cost is not None:
+                span.set_attribute(names.COST, event.cost / PICODOLLARS)
             message, status = (self._text(event.error.message), event.error.status) if failed else ("", None)
             _failed(span, kind, message, status)
             span.end(event.time * 1000)

@@ -96,7 +96,7 @@ class ModelFailed(Event):
 
     `model` is who failed, if not the one that was asked; `route` says which of several it was, and `next_route` which
     is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way. `usage` and `cost`
-    are those of an answer that came and was of no use.
+    are those of an answer that came and was of no use; of one that broke off they are estimated.
     """
 
     says = "the model failed: {it.error.kind}"
@@ -145,10 +145,15 @@ class TimerFired(Event):
 
 @mutable
 class ModelStopped(Event):
-    """A request was given up before its answer arrived: it is asked again when the task goes on."""
+    """A request was given up before its answer arrived: it is asked again when the task goes on.
+
+    `usage` and `cost` are estimates of the request and of what was written by then, if the answer had begun.
+    """
 
     says = "the request to the model was stopped: {it.reason}"
 
     step: str
     reason: StopReason
     call: str | None = None
+    usage: Usage = NO_USAGE
+    cost: int | None = None

@@ -249,6 +249,9 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             calls += len(event.also)
             if isinstance(event, e.ModelFailed) and event.error.kind in UNSENT:
                 calls -= 1
+        elif isinstance(event, e.ModelStopped):
+            tokens += event.usage.total_tokens
+            cost += event.cost or 0
         elif isinstance(event, e.ModelStarted):
             calls += 1
             held.discard(event.call or event.step)
