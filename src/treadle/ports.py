@@ -68,7 +68,7 @@ class Model(Protocol):
     Layers use these attributes of a model as well, if it has them: `service` and `account` (texts: what fails, and what
     is counted, together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first
     request needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a
-    task),
+    task), `async until_loaded()` (wait for that; a limit on time counts from then on),
     `secret_values()` (the keys that it sends, to be hidden wherever they turn up),
     `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`),
     `choose(route)` (of a model around several: which of them a request with that route goes to, see `chosen_model`).
@@ -131,6 +131,14 @@ def model_names(model: Model) -> tuple[str, ...]:
     """
     names = [name for inner in _models_inside(model) for name in model_names(inner)]
     return tuple(dict.fromkeys(names)) or (model.name,)
+
+
+async def until_loaded(model: Model) -> None:
+    """Wait until all is loaded that a model, and the models inside of it, need for their first request."""
+    for inner in _models_inside(model):
+        await until_loaded(inner)
+    if (wait := getattr(model, "until_loaded", None)) is not None:
+        await wait()
 
 
 def model_secrets(model: Model) -> frozenset[str]:

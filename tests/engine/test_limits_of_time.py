@@ -9,7 +9,8 @@ import pytest
 from tests.engine.test_limits import ON_LIMIT, STATES
 from tests.runner.acts import Gate, assert_journal_makes_sense, assert_well_formed
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
-from treadle.llm.scripted import call, text, turn
+from treadle.llm.layers.fallback import Fallback
+from treadle.llm.scripted import call, fail, text, turn
 from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +70,61 @@ async def test_seconds_hold_for_the_last_answer_too(runner: Runner) -> None:
     assert seconds() - began == pytest.approx(300, abs=1)
     assert result.state == "degraded"
     await assert_journal_makes_sense(runner, result.task_id)
+
+
+class SlowToLoad:
+    """A model whose packages take so many seconds to import, the first time."""
+
+    name = "slow_to_load"
+
+    def __init__(self, takes: float) -> None:
+        self.takes, self.inner, self.loads = takes, ScriptedModel(lambda request: "Done."), 0
+
+    async def until_loaded(self) -> None:
+        if not self.loads:
+            self.loads += 1
+            await asyncio.sleep(self.takes)
+
+    async def stream(self, request: Any) -> Any:
+        await self.until_loaded()
+        async for item in self.inner.stream(request):
+            yield item
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["the model", "a model inside"])
+async def test_the_first_import_of_a_provider_does_not_use_up_the_seconds(
+    runner: Runner, is_inside: bool
+) -> None:
+    model = SlowToLoad(300)
+    agent = Agent(Fallback([ScriptedModel([fail(503)]), model]) if is_inside else model, name="a")
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=100)))
+    assert (result.state, model.loads) == ("completed", 1)
+
+
+async def test_the_first_import_of_a_subagents_provider_does_not_use_up_the_seconds(runner: Runner) -> None:
+    model = SlowToLoad(300)
+    helper = Agent(model, name="helper", description="Helps.")
+    lead = Agent(ScriptedModel([call("helper", input="go"), "Done."]), name="lead", subagents=[helper])
+    result = await runner.run(lead, "go", options=RunOptions(limits=Limits(seconds=100)))
+    assert (result.state, model.loads) == ("completed", 1)
+
+
+async def test_the_first_import_in_a_later_process_does_not_use_up_the_seconds(store: Any) -> None:
+    limits = RunOptions(limits=Limits(seconds=100))
+    async with clock.runner(store) as runner:
+        await runner.create_task(Agent(SlowToLoad(0), name="a"), "go", task_id="t", options=limits)
+    model = SlowToLoad(300)
+    async with clock.runner(store) as runner:
+        result = await runner.resume("t", agent=Agent(model, name="a"))
+        assert (result.state, model.loads) == ("completed", 1)
+
+
+async def test_without_a_limit_of_time_nothing_waits_for_an_import(runner: Runner) -> None:
+    model = SlowToLoad(300)
+    began = seconds()
+    handle = await runner.start(Agent(model, name="a"), "go")
+    assert seconds() - began < 300
+    assert (await handle.result()).state == "completed"
 
 
 async def test_seconds_count_only_time_that_is_driven(runner: Runner) -> None:

@@ -125,6 +125,23 @@ def test_a_missing_package_is_reported_and_starts_no_thread():
     assert run(code).stdout.strip().endswith("pip install '/path/to/treadle[openai]' []")
 
 
+def test_a_task_with_a_limit_of_time_begins_when_the_packages_of_its_model_are_loaded():
+    code = (
+        "import asyncio\n"
+        "from treadle import Agent, Limits, Runner, RunOptions, models\n"
+        "from treadle.llm import loading\n"
+        "async def main():\n"
+        "    model = models.OpenAIChat('m', base_url='http://127.0.0.1:9/v1')\n"
+        "    async with Runner('memory:') as runner:\n"
+        "        limits = RunOptions(limits=Limits(seconds=60))\n"
+        "        handle = await runner.start(Agent(model, name='a'), 'go', options=limits)\n"
+        "        print(loading.begin(model.home).answers.done())\n"
+        "        await handle.cancel()\n"
+        "asyncio.run(main())\n"
+    )
+    assert run(code).stdout.strip() == "True"
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("after", [0.1, 0.3, 0.6])
 def test_ctrl_c_during_an_import_ends_the_process_before_the_import_ends(after):

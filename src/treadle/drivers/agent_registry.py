@@ -24,7 +24,7 @@ from treadle.engine.output_reader import OUTPUT_READER
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
-from treadle.ports import Model, Tool, model_names, model_secrets
+from treadle.ports import Model, Tool, model_names, model_secrets, until_loaded
 
 if TYPE_CHECKING:
     from treadle.agents.handoff import Filter
@@ -289,7 +289,13 @@ class AgentRegistry:
         state: TaskState | None = None,
         breakpoints: Sequence[Breakpoint] | None = None,
     ) -> None:
-        """Raise `PriceUnknown` for a limit or breakpoint on cost if a model that may be asked has no known price."""
+        """Raise `PriceUnknown` for a limit or breakpoint on cost if a model that may be asked has no known price.
+
+        A limit on time counts from here on, so the packages of all models that may be asked are loaded first.
+        """
+        if limits.seconds is not None:
+            for each in self.reachable(agent):
+                await until_loaded(self.model_of(each))
         if limits.cost is not None or (breakpoints and any(each.cost is not None for each in breakpoints)):
             models = [name for each in self.reachable(agent) for name in model_names(self.model_of(each))]
             await check_prices(self._price, dict.fromkeys(models), state)

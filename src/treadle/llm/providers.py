@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from inspect import isawaitable
@@ -279,6 +280,13 @@ class NamedModel(PydanticAIModel):
         """Begin to load the packages of the first request in a thread; the request reports a missing package."""
         if not loading.has_begun(self.home) and all(map(installed, ("pydantic_ai", *self.packages))):
             loading.begin(self.home)
+
+    async def until_loaded(self) -> None:
+        """Wait until the packages of the first request and its answer are loaded; the request reports a failure."""
+        self.preload()
+        if loading.has_begun(self.home):
+            with suppress(Exception):
+                await loading.until(loading.begin(self.home).answers)
 
     async def _ready(self) -> TheirModel:
         if self._base_url is None and (url := self._url()) and (problem := url_problem(url)) is not None:
