@@ -827,8 +827,8 @@ mistake(
 mistake("ctx.retry in a tool", lambda s: _tool_context().retry, AttributeError, "ctx.attempt")
 mistake(
     "ctx.deps in instructions",
-    lambda s: s.runner.run_sync(sayer(instructions=lambda ctx: ctx.deps), "?"),
-    AttributeError,
+    lambda s: s.runner.run_sync(sayer(instructions=lambda ctx: ctx.deps), "?").raise_for_state(),
+    err.TaskFailed,
     "RunContext has no 'deps'",
     "ctx.context",
 )
@@ -1060,8 +1060,8 @@ mistake(
 )
 mistake(
     "instructions that return nothing",
-    lambda s: s.runner.run(sayer(instructions=lambda ctx: None), "?"),
-    err.ConfigurationError,
+    lambda s: s.runner.run_sync(sayer(instructions=lambda ctx: None), "?").raise_for_state(),
+    err.TaskFailed,
     "instructions",
     "text",
     "None",

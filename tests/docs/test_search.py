@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+pytest.importorskip("mkdocs", reason="the site is built with mkdocs: group docs")
+
 from tests.docs.search import QUERIES, WORDS, lost
 from tests.docs.site import ROOT, SITE, build
 from tests.docs.site_hooks import pages_outside_of_docs

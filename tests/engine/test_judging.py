@@ -63,7 +63,7 @@ async def test_a_policy_is_told_of_the_call_its_task_and_what_the_model_has_seen
         {"open_world", "read_only"},
         {"open_world", "read_only", "undeclared"},
     ]
-    assert [each.tool_calls for each in (first, second, third)] == [1, 2, 3]
+    assert [each.tool_calls for each in (first, second, third)] == [0, 1, 2]
 
 
 async def test_a_call_with_invalid_arguments_is_not_judged() -> None:

@@ -285,7 +285,7 @@ def callable_at(path: str, what: str) -> Callable[..., Any]:
         ConfigurationError: there is no such module or name, it cannot be imported, or cannot be called.
     """
     value = _imported(path, what, "module:callable")
-    if not callable(value):
+    if not callable(value) or isinstance(value, Agent):  # an agent can be called to be told of `run` alone
         raise ConfigurationError(f"{path} is not {what}, but {value!r:.200}")
     return value
 

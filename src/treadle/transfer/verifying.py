@@ -156,8 +156,9 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
             if member.task_id not in listed:
                 listed.add(member.task_id)
                 tasks.append(await _member_verified(store, history, member))
-        incomplete += await _ends(store, thread)
         named = {finding.task_id for task in tasks for finding in task.findings}
+        damaged = {task.task_id for task in tasks if any(each.problem == "journal" for each in task.findings)}
+        incomplete += [finding for finding in await _ends(store, thread) if finding.task_id not in damaged]
         named |= {finding.task_id for finding in incomplete}
         for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
