@@ -37,7 +37,9 @@ async def test_a_driver_with_a_closed_output_pipe_releases_its_tasks(monkeypatch
         with os.fdopen(writing, "w") as pipe, monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", pipe)
             with pytest.raises(BrokenPipeError):
-                await asyncio.wait_for(_drive(second, Screen(json=False), at_most=5, per_tenant=None, grace=0.0), 10)
+                await asyncio.wait_for(
+                    _drive(second, Screen(json=False), at_most=5, per_tenant=None, grace=0.0), 10
+                )
             os.dup2(os.open(os.devnull, os.O_WRONLY), pipe.fileno())
         task = await second.get_task(handle.task_id)
         assert (task.state, task.driven) == ("interrupted", False)
