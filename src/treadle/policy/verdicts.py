@@ -195,5 +195,5 @@ def checked_judge(where: str, value: Any) -> Judge | None:
     """Return what judges effects, or None; raises `ConfigurationError` for what cannot judge."""
     is_policy = callable(getattr(value, "judge", None)) and callable(getattr(value, "concerns", None))
     if value is not None and (isinstance(value, type) or not is_policy):
-        raise ConfigurationError(f"{where} must be a policy, got {value!r}")
+        raise ConfigurationError(f"{where} must be a policy, got a {type(value).__name__}")
     return value

@@ -150,7 +150,9 @@ class ServerDeclaration:
             return
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-            advice = f"; did you mean 'http://{url}'?" if isinstance(url, str) and "://" not in url else ""
+            advice = (
+                f"; did you mean 'http://{url:.200}'?" if isinstance(url, str) and "://" not in url else ""
+            )
             self._refuse("url", f"must be like 'https://example.com/mcp', got {url!r:.200}{advice}")
         if args:
             self._refuse("args", "is for servers with a command")
