@@ -127,7 +127,11 @@ def test_rates_breakers_and_budgets_hold_in_a_storm_and_every_run_ends(runs):
     assert fullest(model.times, 1.0) <= 25
     for result in ended:
         assert model.by_task[result.task_id] == result.usage.model_calls <= 6
-    assert sum(result.usage.total_tokens for result in ended) <= 10 * sum(model.by_task.values())
+    known = [
+        result for result in ended if not result.usage.estimated
+    ]  # an answer that broke off is estimated
+    assert known
+    assert all(result.usage.total_tokens <= 10 * model.by_task[result.task_id] for result in known)
     # Both runners have one breaker: five failures open it, however many run, and then probes go, one by one.
     downs = [[time for time in model.in_vain if time // 40 == number] for number in range(100)]
     assert all(len(down) <= 20 for down in downs)

@@ -908,12 +908,16 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
             yield Violation("ledger", task, 0, f"{call} started under several keys")
 
 
+def _took_effect(end: e.ToolEnded) -> bool:
+    return end.report is not None and end.report.took_effect
+
+
 def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
     """The journal does not say of a call that may write that it never ran, if the ledger has a start of it.
 
     Nor does an undo report that there was nothing to take back; and without force none leaves an effect that happened:
-    it is compensated, or the undo is refused. Where a person or `reconcile=` settled a start as not having happened,
-    the journal follows them.
+    it is compensated, or the undo is refused. A tool that raises says that it had no effect, and is believed. Where a
+    person or `reconcile=` settled a start as not having happened, the journal follows them.
     """
     created = events[0].time if events else 0
     ledger = [entry for entry in ledger if entry.effect != "read" and not 0 < entry.time < created]
@@ -921,8 +925,10 @@ def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEnt
     started |= {
         entry.call: entry.phase for entry in ledger if entry.call in started and entry.phase == "done"
     }
-    forced = False
+    forced, raised = False, set[str]()
     for event in events:
+        if isinstance(event, e.ToolEnded) and event.outcome == "error" and not _took_effect(event):
+            raised.add(event.call)
         if isinstance(event, e.OutcomeSettled) and event.verdict == "not_happened" and event.by != "runner":
             started.pop(event.call, None)
         elif isinstance(event, e.ToolEnded) and event.call in started and event.outcome in _NEVER_RAN:
@@ -937,7 +943,7 @@ def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEnt
                 if undone.verdict == "nothing_to_compensate":
                     text = f"{undone.call} has nothing to compensate by the report, and its effect happened"
                     yield Violation("unknown_iff_lost", task, event.seq, text)
-                elif undone.verdict != "compensated" and not forced:
+                elif undone.verdict != "compensated" and not forced and undone.call not in raised:
                     text = f"{undone.call} took effect, and an undo without force left it"
                     yield Violation("undo_restores", task, event.seq, text)
             forced = False
