@@ -304,7 +304,7 @@ mistake("Runner(checkpointer=)", lambda s: Runner(checkpointer="x"), err.WrongAr
 mistake("Runner(db_url=)", lambda s: Runner(db_url="x"), err.WrongArguments, "store")
 mistake("Runner(callbacks=)", lambda s: Runner(callbacks=[]), err.WrongArguments, "observers=")
 mistake(
-    "Runner(telemetry=)", lambda s: Runner(telemetry="console"), err.WrongArguments, "observers=[Console()]"
+    "Runner(telemetry=)", lambda s: Runner(telemetry="console"), err.WrongArguments, "observers=['console']"
 )
 mistake("Runner(context=)", lambda s: Runner(context=3), err.WrongArguments, "context_factory=")
 mistake(
