@@ -32,10 +32,15 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def served(
-    *agents: Agent[Any], store: Any = "memory:", secrets: dict[str, Any] | None = None, **settings: Any
+    *agents: Agent[Any],
+    store: Any = "memory:",
+    secrets: dict[str, Any] | None = None,
+    context_factory: Any = None,
+    **settings: Any,
 ) -> Iterator[str]:
     """Serve a runner and yield its URL."""
-    api = app(Runner(store, agents=agents, secrets=secrets), **{"auth": ann, **settings})
+    runner = Runner(store, agents=agents, secrets=secrets, context_factory=context_factory)
+    api = app(runner, **{"auth": ann, **settings})
     config = uvicorn.Config(
         api, host="127.0.0.1", port=0, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
     )

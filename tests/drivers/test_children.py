@@ -873,13 +873,32 @@ async def test_a_context_that_a_child_cannot_be_given_is_an_error_before_any_req
     writer = answering("writer", context_type=City)
     for terms, problem in (
         (["tenant"], r"agent 'boss': Subagent 'writer': context= names tenant, which"),
-        (lambda context: context["x"], r"agent 'boss': Subagent 'writer': the function of context= failed"),
         (lambda _: 3, "agent 'writer': it needs a context of type City"),
     ):
         boss = calling("boss", Subagent(writer, context=terms))
         with pytest.raises(ConfigurationError, match=problem):
             await runner.run(boss, "go", context={"name": "Rome"})
         assert requests(boss) == []
+
+
+async def test_a_function_of_the_context_fails_before_any_request_where_the_caller_passed_none(
+    runner: Runner,
+) -> None:
+    boss = calling("boss", Subagent(answering("writer"), context=lambda context: context["x"]))
+    with pytest.raises(
+        ConfigurationError, match="Subagent 'writer': the function of context= failed: TypeError"
+    ):
+        await runner.run(boss, "go")
+    assert requests(boss) == []
+
+
+async def test_a_function_of_the_context_that_raises_fails_the_call_and_not_the_run(runner: Runner) -> None:
+    boss = calling("boss", Subagent(answering("writer"), context=lambda context: context["x"]))
+    result = await runner.run(boss, "go", context={"name": "Rome"})
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome) == ("completed", "error")
+    assert "Subagent 'writer': the function of context= failed: KeyError: 'x'" in execution.error.message
+    assert execution.error.traceback.endswith("KeyError: 'x'")
 
 
 async def test_a_child_begins_with_the_state_that_its_terms_name(runner: Runner) -> None:

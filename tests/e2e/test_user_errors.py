@@ -31,14 +31,19 @@ def cases() -> list[Any]:
         for name, fault in FAULTS.items():
             if name == "hangs" and not FUNCTIONS[function](fault).hangs:
                 continue
-            if function == "needs_approval" and name == "nonsense":
-                continue  # whatever it returns is true or false
+            if function in ("needs_approval", "context of a subagent") and name == "nonsense":
+                continue  # whatever it returns is true or false, or a context
             made += [pytest.param(function, fault, face, id=f"{function}-{name}-{face}") for face in FACES]
     return made
 
 
+def a_context(task: Any) -> dict[str, Any]:
+    """Make the context of a task, which functions of `Subagent(context=)` fail on."""
+    return {}
+
+
 async def run(agent: Agent[Any], store: str) -> dict[str, Any]:
-    async with Runner(store, agents=[agent], secrets=SECRETS) as runner:
+    async with Runner(store, agents=[agent], secrets=SECRETS, context_factory=a_context) as runner:
         return to_wire(await runner.run(agent, "go", options=STRICT, task_id="t"))
 
 
@@ -47,7 +52,7 @@ def run_async(agent: Agent[Any], store: str, out: Any) -> Any:
 
 
 def run_sync(agent: Agent[Any], store: str, out: Any) -> Any:
-    with Runner(store, agents=[agent], secrets=SECRETS).sync as runner:
+    with Runner(store, agents=[agent], secrets=SECRETS, context_factory=a_context).sync as runner:
         return to_wire(runner.run(agent, "go", options=STRICT, task_id="t"))
 
 
@@ -56,7 +61,7 @@ def run_over_http(agent: Agent[Any], store: str, out: Any) -> Any:
         async with client(url) as runner:
             return await runner.run("clerk", "go", options=STRICT, task_id="t")
 
-    with served(agent, store=store, secrets=SECRETS) as url:
+    with served(agent, store=store, secrets=SECRETS, context_factory=a_context) as url:
         return to_wire(asyncio.run(ask(url)))
 
 
@@ -86,6 +91,7 @@ def test_of_each_kind_of_function(
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", SECRET)
     monkeypatch.setenv("TREADLE_SECRETS", "token=env:SHOP_TOKEN")
+    monkeypatch.setenv("TREADLE_CONTEXT_FACTORY", f"{__name__}:a_context")
     caplog.set_level(logging.WARNING, "treadle")
     case = FUNCTIONS[function](fault)
     store = str(tmp_path / "journal.db")

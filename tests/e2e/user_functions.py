@@ -17,6 +17,7 @@ from treadle import (
     RunOptions,
     ScriptedModel,
     StepResult,
+    Subagent,
     tool,
 )
 from treadle.llm.scripted import call
@@ -274,6 +275,12 @@ def _subagent(fault: Fault) -> Case:
     return Case(scripted(call("helper", input="go"), "Done.", subagents=[helper]))
 
 
+def _subagent_context(fault: Fault) -> Case:
+    helper = Agent(ScriptedModel(["Done."]), name="helper")
+    boss = scripted(call("helper", input="go"), "Done.", subagents=[Subagent(helper, context=fault.act)])
+    return Case(boss, says="the function of context= failed" if fault.raises else "")
+
+
 FUNCTIONS: dict[str, Callable[[Fault], Case]] = {
     "tool": _tool,
     "async tool": _async_tool,
@@ -297,10 +304,11 @@ FUNCTIONS: dict[str, Callable[[Fault], Case]] = {
     "run_step": _worker("run_step"),
     "finalize_task": _worker("finalize_task"),
     "tool of a subagent": _subagent,
+    "context of a subagent": _subagent_context,
 }
 
 
 def models_of(agent: Agent[Any]) -> list[ScriptedModel]:
     """Return the models of an agent, and of those that it may call."""
-    models = [agent.model, *[helper.model for helper in agent.subagents]]
+    models = [agent.model, *[getattr(helper, "agent", helper).model for helper in agent.subagents]]
     return [model for model in models if isinstance(model, ScriptedModel)]

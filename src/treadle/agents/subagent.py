@@ -93,7 +93,7 @@ class Subagent:
         if callable(terms):
             try:
                 return terms(context)
-            except Exception as error:
+            except BaseException as error:  # it ends the call, and nothing else
                 raise self._error(f"the function of context= failed: {error_text(error)}") from error
         if not isinstance(context, Mapping):
             given = "there is none" if context is None else f"the context is of type {type(context).__name__}"

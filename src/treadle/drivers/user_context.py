@@ -119,6 +119,8 @@ class UserContexts:
                 try:
                     checked.append((called, its if terms is None else terms.context_of(its)))
                 except ConfigurationError as error:
+                    if its is not None and terms is not None and callable(terms.context):
+                        continue  # the function raised, which is the failure of a call
                     raise ConfigurationError(f"{where}agent {caller.name!r}: {error}") from error
 
     async def _snapshot(self, owned: OwnedTask) -> Task[Any]:
