@@ -103,6 +103,28 @@ async def test_a_request_is_listed_and_decided_at_each_task_above(
     await audited(runner)
 
 
+async def test_a_request_names_the_agents_from_the_task_that_is_asked_for_down_to_the_one_that_asks(
+    runner: Runner, ledger: Ledger
+) -> None:
+    agents = calling("boss", calling("desk", ledger.clerk("clerk")))
+    result = await runner.run(agents, "go", task_id="t")
+    (at_rest,) = result.pending
+    assert (at_rest.kind, at_rest.path) == ("subagent", ("boss", "desk", "clerk"))
+    paths = [(await runner.list_pending(task)).items[0].path for task in ("t", "t.s1-0", "t.s1-0.s1-0")]
+    assert paths == [("boss", "desk", "clerk"), ("desk", "clerk"), ("clerk",)]
+    (item,) = await runner.list_pending()
+    assert (item.task_id, item.path) == ("t.s1-0.s1-0", ("boss", "desk", "clerk"))
+    assert [pending.path for pending in (await runner.result("t.s1-0.s1-0")).pending] == [("clerk",)]
+
+
+async def test_the_path_to_several_requests_below_ends_where_they_part(
+    runner: Runner, ledger: Ledger
+) -> None:
+    desk = calling("desk", ledger.clerk("a"), ledger.clerk("b"))
+    (at_rest,) = (await runner.run(calling("boss", desk), "go")).pending
+    assert at_rest.path == ("boss", "desk")
+
+
 async def test_requests_of_several_children_with_one_id_are_told_apart_by_their_tasks(
     runner: Runner, ledger: Ledger
 ) -> None:

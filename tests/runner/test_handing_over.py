@@ -68,6 +68,18 @@ async def test_the_next_step_belongs_to_the_agent_that_the_model_names(runner: R
     await assert_journal_makes_sense(runner, result.task_id)
 
 
+async def test_a_request_names_the_agent_that_has_the_conversation(runner: Runner) -> None:
+    @tool(needs_approval=True)
+    def refund() -> str:
+        """Pay money back."""
+        return "refunded"
+
+    other = billing(call("refund"), "Refunded.", tools=[refund])
+    result = await runner.run(triage(other), "refund me")
+    (item,) = await runner.list_pending(result.task_id)
+    assert (result.pending[0].path, item.path) == (("billing",), ("billing",))
+
+
 async def test_each_agent_answers_in_its_own_output_type(runner: Runner) -> None:
     other = billing(turn("", [call("final_answer", total=5)]), output_type=Invoice, output_mode="tool")
     result = await runner.run(triage(other), "what do I owe?")

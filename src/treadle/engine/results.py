@@ -268,6 +268,9 @@ class Pending(Displayed):
     of its work and `progress` what was reported last.
     Of a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
     result: they take `request_id`, or the id of the call.
+    `path` are the agents on the way to the one that asks, its own name last. It begins with the agent of the task whose
+    `pending` this is, or that was passed to `list_pending`; in a list of all tasks, with that of the root. Of a
+    `subagent` it ends with the agent at rest, or with the one below it whose requests all of these are.
     """
 
     request_id: str
@@ -292,10 +295,12 @@ class Pending(Displayed):
     every_call: bool = False
     untrusted: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
     def _view(self) -> View:
         facts = (
             ("tool", self.tool),
+            ("path", " > ".join(self.path) if len(self.path) > 1 else None),
             ("due", moment(self.due) if self.due is not None else None),
             ("rule", self.rule),
             ("untrusted", ", ".join(self.untrusted) or None),
@@ -1186,7 +1191,10 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         why = call.stopped.message
         if task_id in below and call.stopped.kind != "error":  # else it is what keeps the task from going on
             why = rest_of(call.name, below[task_id], below)
-        pending.append(Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id))
+        path = _path_to_child(state, call, below)
+        pending.append(
+            Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id, path=path)
+        )
     if state.undo is not None:
         for call in state.undo.queue:
             if call.undo_status == "lost":
@@ -1196,7 +1204,9 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         asked = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
         text = state.stop_reason or "a request to a model waits for a person"
         pending += [
-            Pending(call.id or step.id, "request", "", {}, text, task_id=state.task_id)
+            Pending(
+                call.id or step.id, "request", "", {}, text, task_id=state.task_id, path=_path(state, step.id)
+            )
             for step, call in asked
         ]
     if state.ended is None:
@@ -1211,9 +1221,50 @@ def is_disposable(result: RunResult) -> bool:
     return result.state in ("completed", "degraded") and not result.pending
 
 
-def pending_for_people(state: TaskState) -> list[Pending]:
-    """Return what of a task waits for a person, or for its caller, without the tasks below it."""
-    return [item for item in pending_of(state) if item.kind in FOR_PEOPLE or item.kind == "call"]
+def pending_for_people(state: TaskState, above: tuple[str, ...] = ()) -> list[Pending]:
+    """Return what of a task waits for a person, or for its caller, without the tasks below it.
+
+    Args:
+        state: of the task.
+        above: the agents above that of the task, the uppermost first.
+    """
+    items = [item for item in pending_of(state) if item.kind in FOR_PEOPLE or item.kind == "call"]
+    return [replace(item, path=(*above, *item.path)) for item in items] if above else items
+
+
+def caller_of(state: TaskState, call_id: str) -> str:
+    """Return the agent whose call of this id a task made."""
+    call = state.find_call(call_id)
+    return _agent_at(state, call.step) if call is not None else state.created_for
+
+
+def _agent_at(state: TaskState, step_id: str) -> str:
+    """Return the agent that a step belongs to."""
+    if state.team is None:
+        return state.created_for
+    step = next((step for step in all_steps(state) if step.id == step_id), None)
+    return agent_of(state, step) if step is not None else state.agent
+
+
+def _path(state: TaskState, step_id: str) -> tuple[str, ...]:
+    return (_agent_at(state, step_id),)
+
+
+def _path_to_child(state: TaskState, call: CallState, below: Mapping[str, TaskState]) -> tuple[str, ...]:
+    """Return the agents down to the one at rest that a call is, or to the one below it that alone asks."""
+    task_id = str(call.child)
+    child = below.get(task_id)
+    paths = [item.path for item in pending_of(child, below)] if child is not None else []
+    if paths:
+        shared = paths[0]
+        for path in paths:
+            shared = tuple([name for name, other in zip(shared, path, strict=False) if name == other])
+    elif child is not None:
+        shared = (child.agent,)
+    else:
+        spent = state.children.get(task_id)
+        shared = (spent[0].agent if spent else call.name,)
+    return (_agent_at(state, call.step), *shared)
 
 
 def _in_background(state: TaskState, call: CallState) -> Pending:
@@ -1229,6 +1280,7 @@ def _in_background(state: TaskState, call: CallState) -> Pending:
         expires=ticket.expires,
         details=ticket.details,
         progress=ticket.progress,
+        path=_path(state, call.step),
     )
 
 
@@ -1253,6 +1305,7 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
         every_call=request.every_call,
         untrusted=request.untrusted,
         same=request.same,
+        path=_path(state, call.step),
     )
 
 
@@ -1273,6 +1326,7 @@ def _question(state: TaskState, question: Question) -> Pending:
         schema=None if is_callers else asked.schema,
         default=asked.default,
         has_default=asked.has_default,
+        path=_path(state, asked.step),
     )
 
 
@@ -1293,19 +1347,30 @@ def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -
         text,
         idempotency_key=key,
         task_id=state.task_id,
+        path=_path(state, call.step),
     )
 
 
 def _timer(state: TaskState, timer: Timer | Sleep) -> Pending:
+    path = _path(state, timer.step)
     if isinstance(timer, Sleep):
         call = state.open_call(timer.call)
         name, arguments = (call.name, call.arguments) if call is not None else ("", {})
         text = f"{name or f'step {timer.step}'} sleeps until {moment(timer.due)}"
         return Pending(
-            timer.call or timer.step, "timer", name, arguments, text, timer.due, task_id=state.task_id
+            timer.call or timer.step,
+            "timer",
+            name,
+            arguments,
+            text,
+            timer.due,
+            task_id=state.task_id,
+            path=path,
         )
     text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
-    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due, task_id=state.task_id)
+    return Pending(
+        timer.call or timer.step, "timer", "", {}, text, timer.due, task_id=state.task_id, path=path
+    )
 
 
 def moment(time: int) -> str:

@@ -24,7 +24,7 @@ from treadle.core.strict_json import is_same_json
 from treadle.drivers.arguments import page as check_page
 from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import Pending, PendingPage, pending_for_people
+from treadle.engine.results import Pending, PendingPage, caller_of, pending_for_people
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import (
     AlreadyDecided,
@@ -162,7 +162,10 @@ class ApprovalVerbs(ControlVerbs):
                 with suppress(
                     TaskNotFound, JournalCorrupt, TaskTooNew
                 ):  # deleted meanwhile, or cannot be read
-                    items = pending_for_people((await self._cache.load(row.task_id, row)).state)
+                    state = (await self._cache.load(row.task_id, row)).state
+                    items = pending_for_people(state)
+                    if items and state.parent is not None:
+                        items = pending_for_people(state, await self._agents_above(state))
                 yield row.cursor, _behind(items, last) if row.cursor == place else items
                 if time_slice.is_over:
                     await time_slice.pause()
@@ -173,11 +176,28 @@ class ApprovalVerbs(ControlVerbs):
 
     async def _pending_of_tree(self, task_id: str, place: str, last: str) -> AsyncIterator[_Group]:
         """Yield what waits behind a request of a page, a task of the tree at a time, each with its id."""
-        groups = [(state.task_id, pending_for_people(state)) async for state in self._tree(task_id)]
+        groups = list[_Group]()
+        seen = dict[str, tuple[TaskState, tuple[str, ...]]]()
+        async for state in self._tree(task_id):
+            above: tuple[str, ...] = ()
+            if state.parent in seen:
+                caller, over = seen[state.parent]
+                above = (*over, caller_of(caller, str(state.parent_call)))
+            seen[state.task_id] = state, above
+            groups.append((state.task_id, pending_for_people(state, above)))
         ids = [each for each, _ in groups]
         start = ids.index(place) if place in ids else 0
         for each, items in groups[start:]:
             yield each, _behind(items, last) if each == place else items
+
+    async def _agents_above(self, state: TaskState) -> tuple[str, ...]:
+        """Return the agents above that of a task, the root's first, as far as their tasks are there."""
+        names = list[str]()
+        above = state.parent
+        while above is not None and (row := await self._cache.row_or_none(above)) is not None:
+            names.insert(0, row.agent)
+            above = row.parent
+        return tuple(names)
 
     @verb
     async def approve(

@@ -68,6 +68,8 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
         yield from _labelled("an answer is:", exact_json(item.schema), width, most)
         if item.has_default:
             yield from _labelled("without one:", exact_json(item.default), width, most)
+    if len(item.path) > 1:
+        yield from _labelled("asked by:", exact_text(" > ".join(item.path)), width, most)
     if item.reason:
         yield from _labelled("why:", exact_text(item.reason), width, most)
     if item.rule is not None:
