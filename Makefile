@@ -91,7 +91,7 @@ pictures: .venv
 
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py
-	$(RUN)/pytest -q -n 2 -m full tests/engine tests/drivers tests/transfer tests/runner tests/context -k postgresql
+	$(RUN)/pytest -q -n 2 -m full tests/engine tests/drivers tests/transfer tests/runner tests/context tests/regressions tests/cli -k postgresql
 
 sandbox: .venv
 	TREADLE_SANDBOX=required $(RUN)/pytest -q -m "full or not full" tests/tools/hosts tests/tools/test_code.py tests/tools/test_commands.py

@@ -1,10 +1,13 @@
 """`pending`, `approve` and `deny`, and what `show` and `tasks` tell of a task that waits for an approval."""
 
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from treadle.testing.postgres import PostgresServer
 
 AGENTS = """
 from pathlib import Path
@@ -33,6 +36,15 @@ def desk(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (project / "pyproject.toml").write_text('[tool.treadle]\nagents = ["desk:one", "desk:two"]\n')
     monkeypatch.delitem(sys.modules, "desk", raising=False)
     return lambda: (project / "paid").read_text() if (project / "paid").exists() else ""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)], autouse=True)
+def store(request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of every command: a file in the project, or a schema."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        schema = f"c{sha256(str(project).encode()).hexdigest()[:20]}"
+        monkeypatch.setenv("TREADLE_STORE", server.in_schema(schema))
 
 
 def test_a_waiting_call_is_shown_with_its_arguments_preview_rule_and_the_commands_that_decide(

@@ -100,12 +100,7 @@ def test_a_class_of_ones_own_has_attributes_of_its_own_but_no_policy():
 # ------------------------------------------------------------------------------------------ set_policy
 
 
-@pytest.fixture(params=["memory:", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> str:
-    return str(tmp_path / "journal.db") if request.param == "sqlite" else request.param
-
-
-async def test_a_policy_that_is_set_judges_later_tasks(store: str):
+async def test_a_policy_that_is_set_judges_later_tasks(store: Any):
     desk = Desk()
     async with Runner(store) as runner:
         runner.set_policy(NO_SAVING)
@@ -116,7 +111,7 @@ async def test_a_policy_that_is_set_judges_later_tasks(store: str):
         ]
 
 
-def test_it_is_set_without_asyncio_too(store: str):
+def test_it_is_set_without_asyncio_too(store: Any):
     desk = Desk()
     with Runner(store).sync as runner:
         assert isinstance(runner, SyncRunner)
@@ -125,7 +120,7 @@ def test_it_is_set_without_asyncio_too(store: str):
     assert desk.saved == []
 
 
-async def test_none_sets_back_the_policy_that_the_runner_was_made_with(store: str):
+async def test_none_sets_back_the_policy_that_the_runner_was_made_with(store: Any):
     desk, other = Desk(name="desk"), Desk(name="other")
     async with Runner(store, policy=NO_SAVING) as runner:
         runner.set_policy(Policy())
@@ -136,9 +131,9 @@ async def test_none_sets_back_the_policy_that_the_runner_was_made_with(store: st
         assert judgements((await runner.get_events(result.task_id)).items) == [("deny", "no-saving", "")]
 
 
-async def test_runners_of_its_tenants_share_it_and_cannot_set_it():
+async def test_runners_of_its_tenants_share_it_and_cannot_set_it(store: Any):
     desk = Desk()
-    async with Runner("memory:") as runner:
+    async with Runner(store) as runner:
         tenant = runner.scoped(tenant="ann")
         with pytest.raises(ConfigurationError, match="scoped from"):
             tenant.set_policy(NO_SAVING)
@@ -172,7 +167,7 @@ def gated(desk: Desk, *, tenant: str = "") -> tuple[Agent[None], asyncio.Event, 
 
 @pytest.mark.parametrize("tenant", ["", "ann"])
 @pytest.mark.parametrize("first", [None, Policy(Rule("fine", "allow", tool="*"))])
-async def test_it_judges_the_next_call_of_a_task_under_way(store: str, tenant: str, first: Policy | None):
+async def test_it_judges_the_next_call_of_a_task_under_way(store: Any, tenant: str, first: Policy | None):
     desk = Desk()
     agent, waits, go_on = gated(desk)
     async with Runner(store, policy=first) as whole:
@@ -188,7 +183,7 @@ async def test_it_judges_the_next_call_of_a_task_under_way(store: str, tenant: s
         ] == ["ann"]
 
 
-async def test_a_policy_that_is_set_lifts_what_the_one_before_denied_in_a_task_under_way(store: str):
+async def test_a_policy_that_is_set_lifts_what_the_one_before_denied_in_a_task_under_way(store: Any):
     desk = Desk()
     agent, waits, go_on = gated(desk)
     async with Runner(store, policy=NO_SAVING) as runner:
@@ -200,7 +195,7 @@ async def test_a_policy_that_is_set_lifts_what_the_one_before_denied_in_a_task_u
     assert desk.saved == [1]
 
 
-async def test_it_judges_the_tasks_of_subagents_that_are_under_way_as_well():
+async def test_it_judges_the_tasks_of_subagents_that_are_under_way_as_well(store: Any):
     desk = Desk()
     agent, waits, go_on = gated(desk)
     chief = Agent(
@@ -208,7 +203,7 @@ async def test_it_judges_the_tasks_of_subagents_that_are_under_way_as_well():
         name="chief",
         subagents=[agent],
     )
-    async with Runner("memory:", policy=Policy(Rule("fine", "allow", tool="*"))) as runner:
+    async with Runner(store, policy=Policy(Rule("fine", "allow", tool="*"))) as runner:
         handle = await runner.start(chief, "Save")
         await waits.wait()
         runner.set_policy(NO_SAVING)
@@ -217,11 +212,11 @@ async def test_it_judges_the_tasks_of_subagents_that_are_under_way_as_well():
     assert desk.saved == []
 
 
-async def test_it_judges_requests_to_models_of_tasks_under_way():
+async def test_it_judges_requests_to_models_of_tasks_under_way(store: Any):
     desk = Desk()
     agent, waits, go_on = gated(desk)
     policy = Policy(Rule("no-model", "deny", model="*"))
-    async with Runner("memory:") as runner:
+    async with Runner(store) as runner:
         handle = await runner.start(agent, "Save")
         await waits.wait()
         runner.set_policy(policy)
@@ -235,10 +230,10 @@ async def test_it_judges_requests_to_models_of_tasks_under_way():
     assert desk.saved == []
 
 
-async def test_a_call_that_a_set_policy_asks_about_names_it():
+async def test_a_call_that_a_set_policy_asks_about_names_it(store: Any):
     desk = Desk()
     policy = Policy(Rule("ask", "ask", tool="save"))
-    async with Runner("memory:", agents=[desk.agent]) as runner:
+    async with Runner(store, agents=[desk.agent]) as runner:
         runner.set_policy(policy)
         result = await runner.run(desk.agent, "Save")
         asked = [
@@ -249,9 +244,9 @@ async def test_a_call_that_a_set_policy_asks_about_names_it():
         assert [it.policy for it in asked] == [policy.fingerprint]
 
 
-async def test_a_tool_may_set_the_policy_that_judges_the_next_call():
+async def test_a_tool_may_set_the_policy_that_judges_the_next_call(store: Any):
     desk = Desk()
-    runner = Runner("memory:")
+    runner = Runner(store)
 
     @tool(read_only=True)
     def lock(ctx: ToolContext) -> str:

@@ -1,6 +1,8 @@
 """Changes of tasks: each as a list shows it, in this process and in others, coalesced and never replayed."""
 
 import asyncio
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from treadle import Agent, Runner, ScriptedModel
 from treadle.engine.results import TaskSummary
 from treadle.errors import MisusedVerb
 from treadle.llm.scripted import text
+from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
@@ -56,10 +59,18 @@ async def test_changes_tell_of_tasks_as_lists_show_them_and_nothing_from_before(
     assert told.tasks[-1] == listed
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where two processes find one store."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return server.in_schema(f"c{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+    return str(tmp_path / "journal.db")
+
+
 @pytest.mark.parametrize("shared", [False, True])
-async def test_changes_tell_of_tasks_that_another_runner_drives(tmp_path: Any, shared: bool) -> None:
-    path = tmp_path / "journal.db"
-    async with Runner(path) as driver, Runner(driver.store if shared else path) as watcher:
+async def test_changes_tell_of_tasks_that_another_runner_drives(address: str, shared: bool) -> None:
+    async with Runner(address) as driver, Runner(driver.store if shared else address) as watcher:
         told = Told(watcher)
         await asyncio.sleep(0.3)
         ids = [(await driver.run(short_agent(), "Hi")).task_id for _ in range(5)]
@@ -92,10 +103,9 @@ async def test_what_changed_while_the_store_was_not_heard_is_told_after_the_gap(
 
 
 async def test_what_other_processes_changed_in_a_gap_is_told_also_of_old_tasks(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "journal.db"
-    async with Runner(path) as driver, Runner(path) as watcher:
+    async with Runner(address) as driver, Runner(address) as watcher:
         old = [await driver.create_task(short_agent(), "Hi") for _ in range(3)]
         monkeypatch.setattr(watcher.store, "watch", lambda wake: lambda: None)  # it hears nothing
         told = Told(watcher)
