@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from treadle.core.messages import Json
-from treadle.core.observation import error_text
+from treadle.core.observation import error_text, whole_error_text
 from treadle.core.validation_messages import clauses
 from treadle.errors import ConfigurationError
 from treadle.ports import OutputT_co
@@ -103,7 +103,7 @@ class AnswerType(Generic[OutputT_co]):
             details = error.errors(include_url=False, include_context=True)
             raise ValueError(clauses(details, data, fields, "the answer")) from error
         except Exception as error:
-            raise ValueError(f"it could not be checked: {error_text(error, 300)}") from error
+            raise ValueError(f"it could not be checked: {whole_error_text(error)}") from error
 
 
 class OutputType(AnswerType[OutputT_co]):

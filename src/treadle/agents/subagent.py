@@ -11,7 +11,7 @@ from treadle.agents.decide.rules import ToolFailurePolicy
 from treadle.agents.sanitising import free_text, holds_free_text
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
-from treadle.core.observation import error_text
+from treadle.core.observation import whole_error_text
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
@@ -94,7 +94,7 @@ class Subagent:
             try:
                 return terms(context)
             except BaseException as error:  # it ends the call, and nothing else
-                raise self._error(f"the function of context= failed: {error_text(error)}") from error
+                raise self._error(f"the function of context= failed: {whole_error_text(error)}") from error
         if not isinstance(context, Mapping):
             given = "there is none" if context is None else f"the context is of type {type(context).__name__}"
             raise self._error(

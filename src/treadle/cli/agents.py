@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.data import mutable
-from treadle.core.observation import error_text
+from treadle.core.observation import ERROR_CHARS, whole_error_text
 from treadle.core.redaction import environment_secrets, hide_named, secrets_of
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
@@ -308,11 +308,17 @@ def _imported(path: str, what: str, form: str) -> Any:
     except BaseException as error:  # any error of the user's own module, an exit included
         advice = _advice(module, name, error)
         raise ConfigurationError(
-            f"{path} cannot be imported: {without_secrets(error_text(error))}{advice}"
+            f"{path} cannot be imported: {error_without_secrets(error)}{advice}"
         ) from error
     finally:
         BEING_IMPORTED.pop()
     return value
+
+
+def error_without_secrets(error: BaseException) -> str:
+    """Return the text of an error of the user's own code without secrets; they are hidden before it is cut."""
+    known = secrets_of(frozenset(environment_secrets(os.environ)))
+    return hide_named(known.hide_and_cut(hide_named(whole_error_text(error)), ERROR_CHARS))
 
 
 def without_secrets(text: str) -> str:

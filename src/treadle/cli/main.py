@@ -21,7 +21,6 @@ from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
 from treadle.core.display import clean
-from treadle.core.observation import error_text
 from treadle.engine.problem_documents import error_to_wire
 from treadle.errors import (
     ConfigurationError,
@@ -193,9 +192,9 @@ def _run(arguments: list[str], screen: Screen) -> int:
     except Exception as error:
         if os.environ.get("TREADLE_DEBUG"):
             raise
-        from treadle.cli.agents import without_secrets
+        from treadle.cli.agents import error_without_secrets, without_secrets
 
-        description = without_secrets(error_text(error))
+        description = error_without_secrets(error)
         screen.document({"error": error_to_wire(error, without_secrets(str(error)))})
         path = _user_code_in(error)
         if path is not None:

@@ -20,9 +20,6 @@ OBSERVATION_CHARS = 8_000
 ERROR_CHARS = 2_000
 """How many characters of an error's text a model sees."""
 
-ERROR_SEARCHED = 8 * ERROR_CHARS
-"""How many characters of an error's text are searched for secrets, before it is cut."""
-
 NO_OUTPUT = "(done, no output)"
 """What a model sees of a call that returned None: it succeeded, and there is nothing to read."""
 
@@ -103,7 +100,12 @@ def error_text(error: BaseException, limit: int = ERROR_CHARS) -> str:
 
     An error of Treadle speaks for itself, without its type's name.
     """
-    return bounded(scrubbed(_error_text(error)), limit)
+    return bounded(whole_error_text(error), limit)
+
+
+def whole_error_text(error: BaseException) -> str:
+    """Return the text of an error uncut: secrets are hidden in it later, and half a secret would not be recognised."""
+    return scrubbed(_error_text(error))
 
 
 def unknown_tool_text(name: str, known: Iterable[str]) -> str:

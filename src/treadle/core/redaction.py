@@ -30,6 +30,8 @@ from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from treadle.core.observation import bounded
+
 SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
 
 SHORTEST: Final = 8
@@ -43,6 +45,9 @@ _WORD: Final = 16
 
 _FRAGMENT: Final = 12
 """Letters and digits of a piece of a long secret that is hidden too: libraries cut what they repeat."""
+
+SEARCHED_CHARS: Final = 16_000
+"""Characters of a text that are searched for the rarer forms of a secret: decoding more would hold up the process."""
 
 _VIEWS: Final = 64
 """Views of one text that are looked at."""
@@ -183,12 +188,24 @@ class Secrets:
             deep: whether base64 and numbers are decoded too, and rarer forms are looked for: in what is short and
                 may be hostile, such as errors. It takes milliseconds.
         """
-        for _ in range(_ROUNDS):
-            view = self._view_with_secret(text, deep)
-            if view is None:
-                return text
-            text = self._without(view, deep)
-        return SECRET
+        return self._hide(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else (), deep)
+
+    def hide_undecoded(self, text: str) -> str:
+        """Return a text without the secrets that are in it as it is; nothing is decoded, so a long text is quick."""
+        return self._hide(text, (), deep=False)
+
+    def hide_and_cut(self, text: str, most: int) -> str:
+        """Return a text without secrets, and with its middle cut if it still has more characters than `most`.
+
+        Secrets are hidden in the whole text, since half of one beside a cut would not be recognised. Decoding is for
+        `SEARCHED_CHARS` alone: a longer text that then turns out to hold a secret becomes `SECRET`.
+        """
+        text = self.hide_undecoded(text)
+        searched = bounded(text, SEARCHED_CHARS)
+        hidden = self.hide(searched, deep=True)
+        if len(text) > SEARCHED_CHARS and hidden != searched:
+            return SECRET
+        return bounded(hidden, most)
 
     def hide_json(self, value: Any) -> Any:
         """Return JSON data in which no text, names of fields included, holds a secret."""
@@ -224,7 +241,10 @@ class Secrets:
         _collect(value, self._shortest, texts, blobs)
         if not blobs:
             all_texts = "\n".join(texts)  # where no secret is in this, none is in a part of it
-            if len(all_texts) < _LONG and self._view_with_secret(all_texts, deep) is None:
+            if (
+                len(all_texts) < _LONG
+                and self._view_with_secret(all_texts, _DEEP if deep else _SHALLOW, deep) is None
+            ):
                 return value
         return with_texts(value, partial(self.hide, deep=deep), self.hide_bytes)
 
@@ -242,11 +262,19 @@ class Secrets:
                     break
         return _positions(text)[len(skeleton) - most] if most else len(text)
 
-    def _view_with_secret(self, text: str, deep: bool) -> str | None:
+    def _hide(self, text: str, decoders: tuple[_Decoder, ...], deep: bool) -> str:
+        for _ in range(_ROUNDS):
+            view = self._view_with_secret(text, decoders, deep)
+            if view is None:
+                return text
+            text = self._without(view, deep)
+        return SECRET
+
+    def _view_with_secret(self, text: str, decoders: tuple[_Decoder, ...], deep: bool) -> str | None:
         if len(text) < self._shortest or not self:
             return None
         skeletons: list[tuple[str, str]] = []
-        for view in _views(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else ()):
+        for view in _views(text, decoders):
             skeleton = _skeleton(view)
             if any(value in view for value in self._exact):
                 return view

@@ -11,14 +11,15 @@ An error that none but Treadle's own frames raised has no traceback here: its te
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from os import sep
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Final, NamedTuple, cast
 
-from treadle.core.observation import bounded, scrubbed
+from treadle.core.observation import bounded, scrubbed, whole_error_text
+from treadle.core.redaction import SECRET
 
 TRACEBACK_CHARS: Final = 4_000
 """How many characters of a traceback are kept: its end, where the error is."""
@@ -100,6 +101,18 @@ def traceback_text(pieces: Iterable[str]) -> str:
             break
         kept.append(piece)
     return "".join(reversed(kept)).rstrip("\n")
+
+
+def hidden_piece(piece: str, hide: Callable[[str], str]) -> str:
+    """Return a piece without secrets; of a cut one with secrets `SECRET` alone: half of one may be beside the cut."""
+    hidden = hide(piece)
+    return SECRET if len(piece) > SEARCHED_CHARS and hidden != piece else hidden
+
+
+def pieces_of(error: BaseException) -> list[str]:
+    """Return the traceback of an error in pieces, or its text alone if no code of the user raised it."""
+    raised = user_error(error)
+    return raised.pieces if raised is not None else [bounded(whole_error_text(error), SEARCHED_CHARS)]
 
 
 def _bounded(error: BaseException, pieces: Sequence[str]) -> UserError:

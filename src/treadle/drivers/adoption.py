@@ -76,7 +76,6 @@ from typing import Any, Final, Literal
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
-from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop
@@ -598,7 +597,7 @@ class Adopter:
         count = self._tries[_task(row)].count + 1 if _task(row) in self._tries else 1
         wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
         self._tries[_task(row)] = _Tries(count, self._loop.time() + wait)
-        reason = f"it could not be driven, {count} times in a row: {error_text(error)}"
+        reason = f"it could not be driven, {count} times in a row: {driver.vault.error_text(error)}"
         may_pass = (
             isinstance(error, (StoreError, ToolsetUnavailable, VersionRefused)) or row.parent is not None
         )

@@ -17,7 +17,7 @@ from treadle.core.ends import failed_end
 from treadle.core.ids import child_id
 from treadle.core.labels import Label
 from treadle.core.messages import copied
-from treadle.core.observation import as_text, error_text
+from treadle.core.observation import as_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.engine.approval_binding import definition_of, is_void
@@ -192,7 +192,8 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
                 return _failed(call, text, "error", subagents.spent_by(call), traceback)
             # The child exists and has not ended: a later drive goes on with it.
             subagents.resting.add(call.id)
-            why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
+            text = f"{call.name} cannot go on: {context.vault.error_text(error)}"
+            why = e.Failure("subagent", "error", text, call.id)
             return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
         if state.ended is not None:
             self._ended = state

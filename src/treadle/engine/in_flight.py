@@ -55,7 +55,6 @@ from treadle.core.effects import (
     StopAgent,
     UndoCall,
 )
-from treadle.core.observation import error_text
 from treadle.core.state import TaskState
 from treadle.engine import abandoned
 from treadle.engine.agent_calls import AgentCallInFlight, AgentStopInFlight
@@ -282,7 +281,7 @@ class EffectsInFlight:
         if task.cancelled():
             self._finish(in_flight, in_flight.cut_off())
         elif (error := task.exception()) is not None:
-            self._finish(in_flight, in_flight.broken(error_text(error)))
+            self._finish(in_flight, in_flight.broken(in_flight.context.vault.error_text(error)))
 
     def _finish(self, in_flight: EffectInFlight[Any], ends: list[e.Event]) -> None:
         if in_flight.timer is not None:

@@ -23,7 +23,7 @@ from treadle.core import events as e
 from treadle.core.codec import storable
 from treadle.core.effects import JudgeCall
 from treadle.core.messages import Json
-from treadle.core.observation import ERROR_SEARCHED, error_text
+from treadle.core.observation import whole_error_text
 from treadle.core.permits import ABSENT, Grant, Permit, are_same, argument_at, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -36,6 +36,7 @@ from treadle.engine.policy_in_force import judges_of
 from treadle.engine.step_threads import in_thread
 from treadle.engine.tool_calls import read_only_context, validated_arguments
 from treadle.engine.vault import NO_VAULT
+from treadle.errors import TreadleError
 from treadle.policy.requests import Surroundings, call_request, handoff_request
 from treadle.policy.verdicts import (
     MAX_REPLACEMENTS,
@@ -473,14 +474,14 @@ async def _contained(work: Awaitable[T]) -> T:
     except (Exception, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:
-        raise _Exit(f"it raised {error_text(error, ERROR_SEARCHED)}") from error
+        raise _Exit(f"it raised {whole_error_text(error)}") from error
 
 
 class _Late(TimeoutError):
     """A function took longer than it may."""
 
 
-class _Exit(StandsForCause, RuntimeError):
+class _Exit(StandsForCause, TreadleError):
     """What a function raised is no ordinary error."""
 
 
@@ -506,7 +507,7 @@ def _failed(
     from treadle.engine.user_errors import kept
 
     vault = NO_VAULT if context is None else context.vault
-    text = str(error) if isinstance(error, _Exit) else vault.error_text(error)
+    text = vault.error_text(error)
     state = None if context is None else context.state
     trace = kept(error, state, vault, function=function, step=step, call=call)
     return Deny(rule, f"{what} failed: {text}", trace)

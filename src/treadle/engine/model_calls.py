@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from treadle.core import events as e
@@ -255,6 +256,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
             answers = context.runtime.typed
             typed = answers.read(message, answer.finish) if answers is not None else None
+            if typed is not None and typed.problem is not None:
+                typed = replace(typed, problem=context.vault.text(typed.problem))
         text_calls: tuple[str, ...] = ()
         if call_id is None and message.parts and type(message.parts[-1]) is Text:
             text_calls = text_calls_of(context, message, typed)

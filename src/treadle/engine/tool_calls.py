@@ -496,7 +496,8 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
             # A tool may change its arguments; the journal keeps what the model asked for.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
-            text, is_tools, raised = f"{not_begun(call)}: {error}", error.is_tools, error
+            why = context.vault.error_text(error)
+            text, is_tools, raised = f"{not_begun(call)}: {why}", error.is_tools, error
         except BaseException as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
             why = context.vault.error_text(error)
             text, is_tools, raised = (

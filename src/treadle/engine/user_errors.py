@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import Any, Final
 from weakref import ref
 
 from treadle.core.display import one_line
 from treadle.core.events import Failure
-from treadle.core.redaction import SECRET, Secrets
+from treadle.core.redaction import Secrets
 from treadle.core.state import TaskState
-from treadle.core.tracebacks import SEARCHED_CHARS, RaisedElsewhere, UserError, traceback_text, user_error
+from treadle.core.tracebacks import RaisedElsewhere, UserError, hidden_piece, traceback_text, user_error
 from treadle.engine.task_log import is_heard
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import StoredTraceback, TreadleError
@@ -95,7 +96,8 @@ def _text(raised: UserError, vault: Vault) -> str:
     """Return the traceback of an error without secrets; one without any leads to the error itself."""
     pieces, known = raised.pieces, vault.known
     if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), known)):
-        text = known.hide(traceback_text([_hidden(piece, known) for piece in pieces]), deep=True)
+        hide = partial(known.hide, deep=True)
+        text = hide(traceback_text([hidden_piece(piece, hide) for piece in pieces]))
     elif isinstance(raised.error, RaisedElsewhere):
         text = traceback_text(pieces)
     else:
@@ -108,13 +110,6 @@ def _text(raised: UserError, vault: Vault) -> str:
 
 def _is_clean(text: str, known: Secrets) -> bool:
     return known.hide(text, deep=True) == text
-
-
-def _hidden(piece: str, known: Secrets) -> str:
-    """Return a piece without secrets; of a cut piece with secrets nothing, since half of one may be beside the cut."""
-    if len(piece) > SEARCHED_CHARS and not _is_clean(piece, known):
-        return SECRET
-    return known.hide(piece, deep=True)
 
 
 def cause_of(failure: Failure | None) -> BaseException | None:

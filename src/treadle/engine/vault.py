@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias, cast
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.model_answer import WITHHELD
-from treadle.core.observation import ERROR_CHARS, ERROR_SEARCHED, bounded, error_text
+from treadle.core.observation import ERROR_CHARS, bounded, whole_error_text
 from treadle.core.redaction import LEAST, NO_SECRETS, Secrets, hidden_in_logs
 from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
@@ -134,10 +134,14 @@ class Vault:
         return self.hide_in is not None and self.known.hide_data(data) != data
 
     def error_text(self, error: BaseException) -> str:
-        """Return what a model may know of an error, without secrets; searched before it is cut."""
+        """Return the text of an error for a model, without secrets; they are hidden before the text is cut."""
+        return self.text(whole_error_text(error))
+
+    def text(self, text: str) -> str:
+        """Return what is said of an error, without secrets; they are hidden before the text is cut."""
         if self.hide_in is None:
-            return error_text(error)
-        return bounded(self.known.hide(error_text(error, ERROR_SEARCHED), deep=True), ERROR_CHARS)
+            return bounded(text, ERROR_CHARS)
+        return self.known.hide_and_cut(text, ERROR_CHARS)
 
     def learn(self, keys: Iterable[str] = (), *, declared: Iterable[str] = ()) -> None:
         """Hide these values from now on.

@@ -162,6 +162,9 @@ def model_error(
 
 def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
     """Return a message on one line, without secrets, cut to `MESSAGE_MAX` characters."""
+    message = secrets.hide_undecoded(
+        message
+    )  # as a whole, since half a secret beside a cut would not be recognised
     safe = secrets.hide(message[:_SEARCHED], deep=True)
     if len(message) > _SEARCHED:
         safe = safe[:-_MARGIN]  # it may end with the beginning of a secret

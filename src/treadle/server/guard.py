@@ -26,8 +26,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle.core.host_names import is_host
-from treadle.core.observation import error_text
-from treadle.core.tracebacks import traceback_text, user_error
+from treadle.core.tracebacks import hidden_piece, pieces_of, traceback_text, user_error
 from treadle.errors import ConfigurationError
 from treadle.server.principals import Authenticate, authenticated
 from treadle.server.problems import Problem, log, problem_of, server_fault, unauthenticated
@@ -143,8 +142,7 @@ class AuthFaults:
         key = (type(error).__name__, line)
         self._counts[key] = count = self._counts.get(key, 0) + 1
         if count == 1:
-            pieces = raised.pieces if raised is not None else [error_text(error)]
-            text = traceback_text([self._hide(piece) for piece in pieces])
+            text = traceback_text([hidden_piece(piece, self._hide) for piece in pieces_of(error)])
             log.error("request %s failed, since auth= raised an error:\n%s", instance, text)
         elif count in _POWERS_OF_TEN:
             log.error(

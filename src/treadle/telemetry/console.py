@@ -149,7 +149,7 @@ class Console:
         line.append(f"{mark} ", style)
         line.append(_one_line(facts))
         if content:
-            line.append(f"  {_one_line(self._redaction.text(content[: 4 * _LINE_MAX]))}", "dim")
+            line.append(f"  {_one_line(self._redaction.text(content))}", "dim")
         self._rich.print(line)
 
 

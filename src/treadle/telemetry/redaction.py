@@ -38,7 +38,7 @@ _ITEMS_MAX: Final = 1_000
 """The most items of a list or an object that are exported."""
 
 _MARGIN: Final = 1_000
-"""Characters after the cut that are searched too, so that a secret at the cut is recognised."""
+"""Characters after the cut that are searched too, and left out, so that a named secret at the cut is recognised."""
 
 
 class Redaction:
@@ -54,10 +54,17 @@ class Redaction:
     def text(self, text: str) -> str:
         """Return a text without secrets; a very long text is cut."""
         more = len(text) - LONGEST
-        if more > 0:
-            text = text[: LONGEST + _MARGIN]
-        text = hide_named(self._secrets.hide(text))
-        return text if more <= 0 else f"{text[:LONGEST]}… ({more} more)"
+        if more <= 0:
+            return hide_named(self._secrets.hide(text))
+        text = self._secrets.hide_undecoded(
+            text
+        )  # as a whole: half a secret beside a cut would not be recognised
+        hidden = hide_named(self._secrets.hide(text[: LONGEST + _MARGIN]))
+        if len(text) > LONGEST + _MARGIN:
+            hidden = hidden[
+                :-_MARGIN
+            ]  # it may end with half of a coded secret, or of a value that has a secret's name
+        return f"{hidden[:LONGEST]}… ({more} more)"
 
     def json(self, value: Any, *, content: bool = True) -> Json:
         """Return a value as JSON data without secrets, and without its content unless `content` is true.

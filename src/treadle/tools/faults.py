@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.core.observation import ERROR_SEARCHED, error_text
+from treadle.core.observation import whole_error_text
 from treadle.core.questions import AwaitingAnswer
 from treadle.core.tracebacks import StandsForCause
 from treadle.errors import ToolError
@@ -23,8 +23,7 @@ def contained(error: BaseException) -> Exception:
         return error
     if isinstance(error, AwaitingAnswer):
         raise error
-    # Wide: it is cut once more, after its secrets are hidden, and half a secret is hard to recognise.
-    wrapped = _Raised(f"the tool raised {error_text(error, ERROR_SEARCHED)}")
+    wrapped = _Raised(f"the tool raised {whole_error_text(error)}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
 from treadle.core.messages import Json, copied
-from treadle.core.observation import ERROR_SEARCHED, error_text
+from treadle.core.observation import whole_error_text
 from treadle.core.permits import digest_of
 from treadle.core.redaction import with_texts
 from treadle.errors import ConfigurationError, ToolError
@@ -176,9 +176,7 @@ def redacted(*patterns: str | re.Pattern[str], by: str = "[redacted]") -> ToolMi
             result = await next(call.with_progress(lambda value: with_texts(value, text, data)))
             result = with_texts(result, text, data)
         except Exception as error:
-            message = error_text(
-                error, ERROR_SEARCHED
-            )  # half of what is replaced would be found by no pattern
+            message = whole_error_text(error)  # a pattern does not find half of its text beside a cut
             if (shown := text(message)) == message:
                 raise
             raise ToolError(shown) from None

@@ -16,7 +16,7 @@ from typing import Any, cast
 from treadle.core.codec import MAX_CHARACTERS, MAX_DEPTH
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Image, Json, Text
-from treadle.core.observation import error_text, scrubbed
+from treadle.core.observation import scrubbed, whole_error_text
 from treadle.errors import ToolError
 from treadle.ports import Background, ToolOutput
 
@@ -84,7 +84,7 @@ def to_output(value: Any) -> ToolOutput:
         raise
     except Exception as error:
         raise ToolError(
-            f"the tool returned a {kind.__name__} that cannot be stored as JSON: {error_text(error, 300)}"
+            f"the tool returned a {kind.__name__} that cannot be stored as JSON: {whole_error_text(error)}"
         ) from error
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, cast
 from treadle.agents.context_type import named_type
 from treadle.core.data import frozen
 from treadle.core.messages import Json
-from treadle.core.observation import error_text
+from treadle.core.observation import error_text, whole_error_text
 from treadle.core.validation_messages import clauses, holds_own_words
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
@@ -64,7 +64,7 @@ class Arguments:
         from pydantic import ValidationError
 
         if not isinstance(error, ValidationError):
-            text = f"the arguments could not be checked: {error_text(error, 300)}"
+            text = f"the arguments could not be checked: {whole_error_text(error)}"
             return ToolArgumentsInvalid(text, is_tools=True)
         details = error.errors(include_url=False, include_context=True)
         text = clauses(details, arguments, list(self.parameters["properties"]))

@@ -30,6 +30,9 @@ SCRIPT: Final = "__mp_main__"
 
 WHERE: Final = "a tool that runs in a process of its own"
 
+_ERROR_CHARS: Final = 250_000
+"""Characters of an error that the driver is sent: it hides secrets before it cuts the text to the usual length."""
+
 
 def serve(channel: Channel, setup: dict[str, Any]) -> None:
     """Load the function's module, wait for the call, and answer it."""
@@ -42,7 +45,7 @@ def serve(channel: Channel, setup: dict[str, Any]) -> None:
         )  # what the first tool imports is imported before the call's time runs
         del os.environ[LOADING]
     except BaseException as error:  # noqa: BLE001  also of a module that exits
-        text = error_text(error) + limit_behind(error, setup["limits"])
+        text = error_text(error, _ERROR_CHARS) + limit_behind(error, setup["limits"])
         channel.send({"failed": f"its module {setup['module']} could not be loaded: {text}"})
         return
     channel.send({"ready": True})
@@ -60,11 +63,11 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
     try:
         answer = {"result": await _performed(request, caller)}
     except (_NotRunnable, ToolArgumentsInvalid) as error:
-        answer = {"failed": error_text(error)}
+        answer = {"failed": error_text(error, _ERROR_CHARS)}
     except ToolOutcomeUnknown as error:
-        answer = {"error": error_text(error), "unknown": True}
+        answer = {"error": error_text(error, _ERROR_CHARS), "unknown": True}
     except BaseException as error:  # noqa: BLE001  what the function raises is the call's error
-        answer: dict[str, Any] = {"error": error_text(error) + limit_behind(error, limits)}
+        answer: dict[str, Any] = {"error": error_text(error, _ERROR_CHARS) + limit_behind(error, limits)}
         raised = user_error(error)
         if raised is not None and not isinstance(raised.error, TreadleError):
             answer["traceback"] = raised.pieces
@@ -133,7 +136,9 @@ def _found(reference: str) -> Any:
         for name in qualname.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError) as error:
-        raise _NotRunnable(f"{reference} cannot be found in a new process: {error_text(error)}") from None
+        raise _NotRunnable(
+            f"{reference} cannot be found in a new process: {error_text(error, _ERROR_CHARS)}"
+        ) from None
     return found
 
 

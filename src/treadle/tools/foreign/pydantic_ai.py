@@ -27,7 +27,7 @@ from functools import cache, partial
 from typing import Any, Final, cast
 
 from treadle.core.messages import Content, File, Image, Json, Text
-from treadle.core.observation import as_text, error_text
+from treadle.core.observation import as_text, whole_error_text
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_names
 from treadle.core.validation_messages import clauses
@@ -167,7 +167,7 @@ class _Connection:
                 )
         except Exception as error:
             raise ToolsetUnavailable(
-                f"the toolset {declared.name!r} cannot be listed: {error_text(error, 300)}; where its functions need "
+                f"the toolset {declared.name!r} cannot be listed: {whole_error_text(error)}; where its functions need "
                 "deps, give listed_with= to PydanticAIToolset",
                 toolset=declared.name,
             ) from error

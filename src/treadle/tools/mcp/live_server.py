@@ -19,7 +19,7 @@ from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, PARSE_ERROR, REQUEST_T
 from pydantic import FileUrl, ValidationError
 
 from treadle.core.messages import Json
-from treadle.core.observation import error_text
+from treadle.core.observation import whole_error_text
 from treadle.core.redaction import hidden_in_logs
 from treadle.errors import ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
@@ -171,7 +171,7 @@ class LiveServer:
             return said if error.code == PARSE_ERROR else f"answered with an error: {said}"
         if isinstance(error, (WrongDefinition, ServerLost)):
             return str(error)
-        return f"failed with {error_text(error)}"
+        return f"failed with {whole_error_text(error)}"
 
     def _new_client(self) -> Client:
         server = self._server
