@@ -405,7 +405,7 @@ def test_an_event_that_no_reader_would_know_is_not_written() -> None:
     class ForgottenInTheUnion(e.Event):
         pass
 
-    with pytest.raises(TypeError, match="ForgottenInTheUnion is no kind of event"):
+    with pytest.raises(codec.UnreadableRecord, match="ForgottenInTheUnion is no kind of event"):
         codec.encode([ForgottenInTheUnion()])
 
 

@@ -19,12 +19,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from math import isfinite
+from operator import attrgetter, sub
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from treadle.core.data import mutable
@@ -43,6 +45,10 @@ DIGITS: Final = 4_300
 LARGEST: Final = 10**DIGITS
 """What all other whole numbers stay below, on both sides of 0: readers of JSON take no more digits."""
 
+STRIDE: Final = 256
+_MANY_DIGITS: Final = re.compile(rb"\d{%d}" % (DIGITS // STRIDE))
+"""Found in each `STRIDE`th byte of what holds more than `DIGITS` digits in a row, and seldom in anything else."""
+
 MAX_DEPTH: Final = 100
 """How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
 
@@ -51,10 +57,8 @@ NO_JSON: Final = "no JSON data"
 MAX_CHARACTERS: Final = 32_000_000
 """How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
 
+TOO_LONG: Final = f"a whole number of more than {DIGITS:,} digits"
 NO_NUMBER: Final = "a number that JSON cannot hold (NaN or Infinity)"
-
-_NEVER: Final = object()
-"""When nothing happened: not the time of any event."""
 
 FEW: Final = 100
 SHORT: Final = 10_000
@@ -75,8 +79,11 @@ PARTS: dict[str, type[Any]] = {
     "result": ToolResult,
 }
 
+PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
+"""The tags of the parts of messages."""
+
 _Step = Callable[[Any], Any]
-_Writer = Callable[[Any, dict[str, Any]], dict[str, Any]]
+_Writer = Callable[[Any], dict[str, Any]]
 
 
 class UnreadableRecord(ValueError):
@@ -97,48 +104,74 @@ def _decode_bytes(value: str | None) -> bytes | None:
 
 @mutable
 class _Plan:
-    """How one class is written, into the document given, and read from a document, which is used up."""
+    """How one class is written, into a new document, and read from a document, which is used up."""
 
     encode: _Writer
     decode: Callable[[dict[str, Any]], Any]
 
 
 @cache
-def _plan(cls: type, lenient: bool = False) -> _Plan:
+def _plan(cls: type[Any], lenient: bool = False, as_part: bool = False) -> _Plan:
     """Compile both directions of a class: a statement or two for each field.
 
-    A lenient one reads what a newer version may have written: fields that are not known are left out, and any text is
-    taken for one of several.
+    The document of an event begins with its kind, and with `as_part` that of a part with its tag. A lenient plan reads
+    what a newer version may have written: fields that are not known are left out, and any text is taken for one of
+    several.
     """
     hints = typing.get_type_hints(cls)
+    is_event = issubclass(cls, Event) and EVENTS.get(cls.kind) is cls
+    items = [item for item in fields(cls) if not is_event or item.name not in ("seq", "time")]
     namespace: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
-    writing, reading, checks = ["def encode(made, document):"], ["def decode(document):"], list[str]()
-    if lenient:
-        namespace["_names"] = frozenset([item.name for item in fields(cls)])
-        reading.append(" for name in [name for name in document if name not in _names]: del document[name]")
-    for item in fields(cls):
+    head = {"k": cls.kind} if is_event else {"p": PART_TAGS[cls]} if as_part else {}
+    lines = _writing(items, hints, head, namespace)
+    if is_event and cls.ignorable:
+        lines.append(" document['i'] = 1")
+    lines += [" return document", *_reading(items, hints, namespace, lenient)]
+    exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
+    return _Plan(namespace["encode"], namespace["decode"])
+
+
+def _writing(
+    items: Sequence[Field[Any]], hints: dict[str, Any], head: dict[str, str], namespace: dict[str, Any]
+) -> list[str]:
+    """Return the statements that write an object: fields that have their default are left out."""
+    display = [f"{key!r}: {tag!r}" for key, tag in head.items()]
+    checks, later = list[str](), list[str]()
+    for item in items:
         name = item.name
-        if cls in EVENTS.values() and name in ("seq", "time"):
-            continue
-        write, read = _directions(hints[name], lenient)
+        differs, is_left_out_empty = _unlike_default(item, namespace)
+        hint = _without_none(hints[name]) if item.default is None else hints[name]
+        value, its = _written_field(name, hint, namespace), f"its_{name}"
+        misfits = "" if value != f"made.{name}" else _misfits(hint, name, its, namespace)
+        if misfits:
+            namespace[f"_odd_{name}"] = _odd(name, hint)
+        if not differs:
+            display.append(f"{name!r}: ({its} := {value})" if misfits else f"{name!r}: {value}")
+            checks += [f" if {misfits}: document[{name!r}] = _odd_{name}({its})"] if misfits else []
+        elif is_left_out_empty:
+            later.append(f" if {differs} and ({its} := {value}): document[{name!r}] = {its}")
+        elif misfits:
+            later.append(f" if {differs}:")
+            later.append(f"  {its} = {value}")
+            later.append(f"  if {misfits}: {its} = _odd_{name}({its})")
+            later.append(f"  document[{name!r}] = {its}")
+        else:
+            later.append(f" if {differs}: document[{name!r}] = {value}")
+    return ["def encode(made):", f" document = {{{', '.join(display)}}}", *checks, *later]
+
+
+def _reading(
+    items: Sequence[Field[Any]], hints: dict[str, Any], namespace: dict[str, Any], lenient: bool
+) -> list[str]:
+    """Return the statements that read an object: each field is checked, unless it is left out."""
+    reading, checks = ["def decode(document):"], list[str]()
+    if lenient:
+        namespace["_names"] = frozenset([item.name for item in items])
+        reading.append(" for name in [name for name in document if name not in _names]: del document[name]")
+    for item in items:
+        name = item.name
+        read = _directions(hints[name], lenient)[1]
         fits = _condition(hints[name], name, namespace, lenient)
-        condition = _unlike_default(item, namespace)
-        indent = "  " if condition else " "
-        value = f"made.{name}"
-        if condition:
-            writing.append(f" {condition}")
-        if _has_plan(hints[name]):
-            namespace[f"_write_{name}"] = _plan(hints[name], lenient).encode
-            value = f"_write_{name}({value}, {{}})"
-        elif write is not _same:
-            namespace[f"_write_{name}"] = write
-            value = f"_write_{name}({value})"
-        elif fits:
-            namespace[f"_odd_{name}"] = _odd(name, hints[name], lenient)
-            writing.append(f"{indent}value = {value}")
-            writing.append(f"{indent}if not ({fits}): value = _odd_{name}(value)")
-            value = "value"
-        writing.append(f"{indent}document[{name!r}] = {value}")
         if read is not _same:
             namespace[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
@@ -147,45 +180,77 @@ def _plan(cls: type, lenient: bool = False) -> _Plan:
             differs = f"value is not _default_{name} and " if f"_default_{name}" in namespace else ""
             checks.append(f" value = made.{name}")
             checks.append(f" if {differs}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
-    lines = [*writing, " return document", *reading, " made = _cls(**document)", *checks, " return made"]
-    exec("\n".join(lines), namespace)  # noqa: S102  made of the names of fields alone
-    return _Plan(namespace["encode"], namespace["decode"])
+    return [*reading, " made = _cls(**document)", *checks, " return made"]
+
+
+def _written_field(name: str, hint: Any, namespace: dict[str, Any]) -> str:
+    """Return the expression of a field as it is written; `made.NAME` if that is how it is."""
+    write = _directions(hint)[0]
+    if write is _same:
+        return f"made.{name}"
+    namespace[f"_write_{name}"] = write
+    if get_origin(hint) is tuple and (item := _directions(get_args(hint)[0])[0]) is not _same:
+        namespace[f"_write_{name}"] = item
+        return f"list(map(_write_{name}, made.{name}))"
+    return f"_write_{name}(made.{name})"
+
+
+def _without_none(hint: Any) -> Any:
+    options = [option for option in get_args(hint) if option is not type(None)]
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    return options[0] if is_union and len(options) == 1 else hint
+
+
+def _misfits(hint: Any, name: str, value: str, namespace: dict[str, Any]) -> str:
+    """Return the condition under which a value needs a look before it is written; empty if none does.
+
+    It holds for every value that is not of the type, and for few that are.
+    """
+    if hint in (str, bool):
+        return f"{value}.__class__ is not {hint.__name__}"
+    if hint is int:
+        return f"{value}.__class__ is not int or {value} >> {WHOLE.bit_length() - 1}"
+    fits = _condition(hint, name, namespace, value=value)
+    return fits and f"not ({fits})"
 
 
 def _has_plan(hint: Any) -> bool:
     return isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
 
 
-def _condition(hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False) -> str:
-    """Return the condition under which a `value`, read as it was written, is of a type; empty if any value is."""
+def _condition(
+    hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False, value: str = "value"
+) -> str:
+    """Return the condition under which a value, read as it was written, is of a type; empty if any value is."""
     origin = get_origin(hint)
     if hint is Any:
         return ""
     if origin in (Union, types.UnionType):
-        return " or ".join([f"({_condition(option, name, namespace, lenient)})" for option in get_args(hint)])
+        conditions = [_condition(option, name, namespace, lenient, value) for option in get_args(hint)]
+        return " or ".join([f"({condition})" for condition in conditions])
     if origin is Literal:
         namespace[f"_words_{name}"] = frozenset(get_args(hint))
-        return "value.__class__ is str" if lenient else f"value in _words_{name}"
+        return f"{value}.__class__ is str" if lenient else f"{value} in _words_{name}"
     if hint is type(None):
-        return "value is None"
+        return f"{value} is None"
     if hint is int:
-        return f"value.__class__ is int and -{WHOLE} < value < {WHOLE}"
+        return f"{value}.__class__ is int and -{WHOLE} < {value} < {WHOLE}"
     if hint is float:
         namespace["_LARGEST"] = LARGEST
-        return "value.__class__ is float or value.__class__ is int and -_LARGEST < value < _LARGEST"
-    return f"value.__class__ is {(origin or hint).__name__}"
+        return f"{value}.__class__ is float or {value}.__class__ is int and -_LARGEST < {value} < _LARGEST"
+    return f"{value}.__class__ is {(origin or hint).__name__}"
 
 
-def _fits(hint: Any, lenient: bool) -> Callable[[Any], bool]:
+def _fits(hint: Any, lenient: bool = False) -> Callable[[Any], bool]:
     """Return the condition under which a value, read as it was written, is of a type."""
     namespace: dict[str, Any] = {}
     condition = _condition(hint, "value", namespace, lenient)
     return eval(f"lambda value: {condition or True}", namespace)  # noqa: S307  made of a type alone
 
 
-def _odd(name: str, hint: Any, lenient: bool) -> _Step:
-    """Return how to write a value that is not itself of a field's type but may be read as one: a member of an enum."""
-    fits = _fits(hint, lenient)
+def _odd(name: str, hint: Any) -> _Step:
+    """Return how to write a value that needs a look; one of another type may be read as one, as a member of an enum."""
+    fits = _fits(hint)
 
     def write(value: Any) -> Any:
         try:
@@ -224,25 +289,36 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> str:
-    """Return the statement under which a field is written: empty for always, or that it does not have its default."""
-    default = item.default_factory() if item.default_factory is not MISSING else item.default
+def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, bool]:
+    """Return the condition under which a field is written, and whether it is left out if what is written is empty.
+
+    The condition is empty for a field without a default: it is always written.
+    """
+    default: Any = item.default_factory() if item.default_factory is not MISSING else item.default
     if default is MISSING:
-        return ""
+        return "", False
     made, name = f"made.{item.name}", f"_default_{item.name}"
     if default is None:
-        return f"if {made} is not None:"
-    namespace[name] = default
-    return f"if {made} is not {name} and ({made} != {name} or type({made}) is not type({name})):"
+        return f"{made} is not None", False
+    namespace[name], cls = default, default.__class__
+    if _has_plan(cls) and not _plan(cls, False).encode(default):
+        return f"{made} is not {name}", True
+    if any(default is single for single in _SINGLE):
+        return f"{made} is not {name}", False
+    return f"{made} is not {name} and ({made} != {name} or type({made}) is not type({name}))", False
+
+
+_SINGLE: Final = (True, False, 0, 1, "", ())
+"""Values of which there is but one object of their type: another object is not equal, or of another type."""
 
 
 def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
-    """Return how to write and read a value of a type that an event may hold."""
+    """Return how to write and read a value of a type that an event may hold; `lenient` as in `_plan`."""
     origin = get_origin(hint)
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
         if all(option in PARTS.values() for option in options):
-            return _part_written(frozenset(options), lenient), _part_of(hint, lenient)
+            return _part_written(frozenset(options)), _part_of(hint, lenient)
         if len(options) == 1:
             encode, decode = _directions(options[0], lenient)
             if encode is _same:
@@ -252,13 +328,13 @@ def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
     if origin is tuple:
         encode, decode = _directions(options[0], lenient)
         if encode is _same:
-            return _list_of(options[0], lenient), _tuple_of(options[0], lenient)
-        return (lambda v: [encode(x) for x in v]), _tuple_read_by(decode)
+            return _list_of(options[0]), _tuple_of(options[0], lenient)
+        return (lambda v: list(map(encode, v))), _tuple_read_by(decode)
     if hint is bytes:
         return _encode_bytes, _decode_bytes
     if _has_plan(hint):
         plan = _plan(hint, lenient)
-        return (lambda v: plan.encode(v, {})), plan.decode
+        return plan.encode, plan.decode
     if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
         return _same, _same
     raise TypeError(f"the codec knows no way to write {hint!r}")
@@ -273,9 +349,9 @@ def _tuple_read_by(decode: _Step) -> _Step:
     return read
 
 
-def _list_of(hint: Any, lenient: bool = False) -> _Step:
+def _list_of(hint: Any) -> _Step:
     """Return how to write a tuple of values that are written as they are."""
-    fits, odd = _fits(hint, lenient), _odd("an item of a list", hint, lenient)
+    fits, odd = _fits(hint), _odd("an item of a list", hint)
 
     def write(values: Any) -> Any:
         if type(values) is not tuple and type(values) is not list:
@@ -315,21 +391,17 @@ def _part_of(hint: Any, lenient: bool = False) -> _Step:
     return read
 
 
-PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
-"""The tags of the parts of messages."""
-
-
-def _part_written(kinds: frozenset[Any], lenient: bool = False) -> _Step:
+def _part_written(kinds: frozenset[Any]) -> _Step:
     """Return how to write a message part of one of several kinds."""
 
     def write(part: Any) -> Any:
         # Most parts are text without meta and label: they are written as plain strings.
-        kind = type(typing.cast("object", part))
-        if kind is Text and part.meta is None and part.label is None and type(part.text) is str:
+        kind = part.__class__
+        if kind is Text and part.meta is None and part.label is None and part.text.__class__ is str:
             return part.text
         if kind not in kinds:
             raise UnreadableRecord(f"a {kind.__name__} does not belong here")
-        return _plan(kind, lenient).encode(part, {"p": PART_TAGS[kind]})
+        return _plan(kind, False, True).encode(part)
 
     return write
 
@@ -347,7 +419,7 @@ def decode_part(document: Any, lenient: bool = False) -> Any:
     cls = PARTS.get(cast("dict[str, Any]", document).pop("p", ""))
     if cls is None:
         return Text("", meta={"unknown_part": document})
-    return _plan(cls, lenient).decode(cast("dict[str, Any]", document))
+    return _plan(cls, lenient, True).decode(cast("dict[str, Any]", document))
 
 
 # ------------------------------------------------------------------------------------------- records
@@ -362,31 +434,28 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     or a number out of range, or outside the years that have dates.
     """
     json_ = _json()
-    start: Any = events[0].time
-    previous: Any = _NEVER
+    event = events[0]
+    start = event.time
     documents: list[dict[str, Any]] = []
-    for event in events:
-        write, kind, is_ignorable = _WRITERS[type(event)]
-        try:
-            document = write(event, {"k": kind})
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UnreadableRecord(f"a {kind} event cannot be written: {error}") from error
-        if is_ignorable:
-            document["i"] = 1
-        time = event.time
-        if time != previous:
-            if type(time) is not int or not 0 <= time < END_OF_TIME:
-                raise UnreadableRecord(f"a {event.kind} event cannot be written at {time!r:.60} microseconds")
-            if previous is not _NEVER:
-                document["d"] = time - previous
-            previous = time
-        documents.append(document)
+    times = list(map(_time_of, events))
+    if set(map(type, times)) != _WHOLE_NUMBER or min(times) < 0 or max(times) >= END_OF_TIME:
+        raise _no_time(events)
+    try:
+        for event, pause in zip(events, map(sub, times, [start, *times]), strict=False):
+            document = _WRITERS[event.__class__](event)
+            if pause:
+                document["d"] = pause
+            documents.append(document)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UnreadableRecord(f"a {event.kind} event cannot be written: {error}") from error
     record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
     try:
         data = json_.to_json(record, inf_nan_mode="constants")
     except json_.PydanticSerializationError:
         documents = record["e"] = whole_characters(documents)
         data = json_.to_json(record, inf_nan_mode="constants")
+    if len(data) > DIGITS and _MANY_DIGITS.search(data[::STRIDE]):
+        _check_numbers(data)
     if len(data) <= BLOB_OVER:
         return data, {}
     blobs: dict[str, bytes] = {}
@@ -396,27 +465,45 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
-def _write_unknown(event: Any, document: dict[str, Any]) -> dict[str, Any]:
+_time_of: Final = attrgetter("time")
+_WHOLE_NUMBER: Final = {int}
+
+
+def _no_time(events: Sequence[Event]) -> UnreadableRecord:
+    """Return what is wrong with the time of one of some events."""
+    event = next(e for e in events if type(e.time) is not int or not 0 <= e.time < END_OF_TIME)  # pyright: ignore[reportUnnecessaryComparison]
+    return UnreadableRecord(f"a {event.kind} event cannot be written at {event.time!r:.60} microseconds")
+
+
+def _check_numbers(data: bytes) -> None:
+    """Raise `UnreadableRecord` if JSON bytes hold a number that readers refuse."""
+    try:
+        _parsed(data)
+    except UnreadableRecord as error:
+        raise UnreadableRecord(f"a record cannot hold {TOO_LONG}") from error
+
+
+def _write_unknown(event: Any) -> dict[str, Any]:
     """Write an event of a newer version as it was read."""
-    document |= {"k": event.tag, **event.data}
+    document = {"k": event.tag, **event.data}
     if event.inert:
         document["i"] = 1
     return document
 
 
-class _Writers(dict[type[Event], tuple[_Writer, str, bool]]):
-    """For each class of event the function that writes one, compiled at its first use, its kind, and `ignorable`."""
+class _Writers(dict[type[Event], _Writer]):
+    """For each class of event the function that writes one, compiled at its first use."""
 
-    def __missing__(self, cls: type[Event]) -> tuple[_Writer, str, bool]:
+    def __missing__(self, cls: type[Event]) -> _Writer:
         if EVENTS.get(cls.kind) is not cls:
             raise TypeError(
                 f"{cls.__name__} is no kind of event that journals have: it could not be read back; add it to TaskEvent"
             )
-        found = self[cls] = (_plan(cls).encode, cls.kind, cls.ignorable)
-        return found
+        write = self[cls] = _plan(cls).encode
+        return write
 
 
-_WRITERS: Final = _Writers({UnknownEvent: (_write_unknown, "", False)})
+_WRITERS: Final = _Writers({UnknownEvent: _write_unknown})
 
 
 @cache
@@ -491,7 +578,7 @@ def _outgrown(value: Any) -> str | None:
                     return NO_JSON
                 below += names.values()
             elif isinstance(item, int) and not -LARGEST < item < LARGEST:
-                return f"a whole number of more than {DIGITS:,} digits"
+                return TOO_LONG
             elif isinstance(item, (list, tuple)):
                 below += cast("list[Any]", item)
             elif item is not None and not isinstance(item, (str, int, float)):
@@ -683,7 +770,7 @@ def _later(time: int, pause: Any) -> int:
 def check_fit(event: Event) -> None:
     """Raise `UnreadableRecord` for an event that could not be read again, and so is not written: see `encode`."""
     try:
-        _plan(type(event)).encode(event, {})
+        encode([event])
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         raise UnreadableRecord(str(error)) from error
 
@@ -693,7 +780,7 @@ def fields_of(event: Any) -> dict[str, Any]:
     if isinstance(event, UnknownEvent):
         return dict(event.data)
     kind: type[Any] = event.__class__
-    return _plan(kind).encode(event, {})
+    return {name: value for name, value in _plan(kind).encode(event).items() if name not in ("k", "i")}
 
 
 def event_of(cls: type[Any], document: dict[str, Any]) -> Any:
