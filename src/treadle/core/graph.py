@@ -148,6 +148,21 @@ class StepNode:
         return self.won + self.passed + self.waits >= self.need
 
     @property
+    def has_retries(self) -> bool:
+        """Whether the step, which failed, is to be tried again.
+
+        It is not if a guardrail refused something, nor if a call that may write began and did not end well: another
+        attempt would make that call again, and it starts at most once.
+        """
+        step = self.step
+        if step is None or step.error is None or step.attempt > self.plan.retries:
+            return False
+        if step.error.source == "guardrail" or self.given_up_for is not None:
+            return False
+        writes = (call for call in step.calls if call.effect == "write" and call.started)
+        return all(call.outcome == "ok" for call in writes)
+
+    @property
     def output(self) -> Json:
         """The step's output, None unless it completed."""
         return self.step.output if self.step is not None and self.status == "completed" else None

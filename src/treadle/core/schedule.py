@@ -374,14 +374,14 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 
 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
-    """Fail a step: the task goes on if steps wait for it and all of them can do without it."""
+    """Fail a step: without retries, the task goes on if steps wait for it and all of them can do without it."""
     node = _running(state, graph, event)
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     if state.checks:
         guardrails.draw_consequence(state, step.id)
-    waiting = [graph.nodes[other] for other in node.needed_by]
+    waiting = [] if node.has_retries else [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
     if waiting and all(other.status != "planned" or other.possible for other in waiting):

@@ -95,6 +95,11 @@ class ToolSpec:
             return "read"
         return "idempotent" if self.idempotent else "write"
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a call that failed may be made again."""
+        return self.effect != "write"
+
 
 @frozen
 class Happened:

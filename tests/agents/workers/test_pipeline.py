@@ -301,6 +301,120 @@ async def test_a_node_that_fails_fails_the_task_and_is_run_again_alone(runner: R
     assert (result.output, sorted(ran)) == ({"a": "a", "b": "b", "c": "c"}, ["a", "b", "b", "c"])
 
 
+async def test_a_node_with_retries_is_tried_again_before_its_failure_counts(runner: Runner) -> None:
+    attempts: list[int] = []
+
+    def flaky(ctx: NodeContext) -> str:
+        attempts.append(ctx.step.attempt)
+        if len(attempts) < 3:
+            raise ValueError("not yet")
+        return "works"
+
+    result = await run(
+        runner,
+        Node("a", flaky, retries=2),
+        Node("b", lambda ctx: ctx.results["a"], after="a"),
+        Node("beside", name_of),
+        output="b",
+    )
+    assert (result.state, result.output, attempts) == ("completed", "works", [1, 2, 3])
+    events = await journal_of(runner.store, result.task_id)
+    kinds = [event.kind for event in events if getattr(event, "step", "") == "s1"]
+    assert kinds == ["step_started", "step_failed"] * 2 + ["step_started", "step_completed"]
+
+
+async def test_a_node_without_retries_left_fails_and_a_resume_tries_it_once_more(runner: Runner) -> None:
+    attempts: list[int] = []
+
+    def never(ctx: NodeContext) -> None:
+        attempts.append(ctx.step.attempt)
+        raise ValueError("no")
+
+    result = await run(runner, Node("a", never, retries=1))
+    assert (result.state, attempts) == ("failed", [1, 2])
+    assert (await runner.resume(result.task_id)).state == "failed"
+    assert attempts == [1, 2, 3]
+
+
+@pytest.mark.parametrize("join", ["all", "any", "optional"])
+async def test_retries_come_before_what_a_failure_means_for_other_nodes(runner: Runner, join: Any) -> None:
+    attempts: list[str] = []
+
+    def twice(ctx: NodeContext) -> str:
+        attempts.append(ctx.name)
+        if len(attempts) < 3:
+            raise ValueError("not yet")
+        return "works"
+
+    result = await run(
+        runner,
+        Node("a", twice, retries=2, optional=join == "optional"),
+        Node("b", lambda ctx: ctx.results["a"], after="a", join=join),
+    )
+    assert (result.state, result.output, len(attempts)) == ("completed", "works", 3)
+
+
+async def test_a_stepped_node_with_retries_is_one_step(runner: Runner) -> None:
+    model = ScriptedModel([fail(500), "fine"])
+    task = await runner.create_task(agent_of(Node("a", Ask("go"), retries=1), model=model), "go")
+    output = await runner.run_step(task)
+    assert (output.step.status, output.step.attempt, output.output) == ("completed", 2, "fine")
+
+
+async def test_a_tool_that_only_reads_is_called_again_and_one_that_writes_is_not(runner: Runner) -> None:
+    calls: list[str] = []
+
+    @tool(read_only=True)
+    def look(what: str) -> str:
+        """Look."""
+        calls.append(what)
+        if len(calls) == 1:
+            raise OSError("down")
+        return "seen"
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        calls.append("pay")
+        raise OSError("down")
+
+    result = await run(runner, Node("a", look, input={"what": "x"}, retries=1), tools=[look])
+    assert (result.output, calls) == ("seen", ["x", "x"])
+
+    async def paying(ctx: NodeContext) -> Any:
+        return await ctx.step.call_tool("pay")
+
+    result = await run(runner, Node("a", paying, retries=3), tools=[pay])
+    assert (result.state, calls) == ("failed", ["x", "x", "pay"])
+
+
+async def test_a_crash_between_two_attempts_neither_loses_nor_adds_one() -> None:
+    attempts: list[int] = []
+
+    def flaky(ctx: NodeContext) -> str:
+        attempts.append(ctx.step.attempt)
+        if ctx.step.attempt < 3:
+            raise ValueError("not yet")
+        return "works"
+
+    agent = agent_of(Node("a", flaky, retries=2))
+    for boundary in itertools.count():
+        life = MortalStore(MemoryStore())
+        await life.real.open()
+        life.commits_left = boundary
+        survived = False
+        with suppress(StoreError):
+            await Runner(life).run(agent, "go", task_id="t")
+            survived = True
+        async with Runner(await next_life(life, None)) as runner:
+            result = await runner.run(agent, "go", task_id="t")
+            assert (result.output, max(attempts)) == ("works", 3)
+            assert await audit_store(runner.store, Evidence(ended=False)) == []
+        if survived:
+            break
+    assert boundary > 3
+
+
 async def test_a_failed_prompt_is_sent_again_as_the_next_attempt(runner: Runner) -> None:
     model = ScriptedModel([fail(500), fail(500), "fine"])
     result = await run(runner, Node("a", Ask("go")), model=model)
@@ -674,6 +788,15 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Node("a", Ask("go", rounds=-1)), "rounds must be a whole number"),
     (lambda: Node("a", Ask("go", tools="add")), "tools must be a list"),
     (lambda: Node("a", Ask("go", instructions=3)), "instructions must be text"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, retries=-1), "retries must be a whole number from 0 up"),
+    (
+        lambda: Node("a", tool(name="pay")(lambda: 1), retries=1),
+        "'pay' may write, so that a call starts at most",
+    ),
+    (
+        lambda: agent_of(Node("a", "pay", retries=1), tools=[tool(name="pay")(lambda: 1)]),
+        "'pay' may write, so that a call starts at most",
+    ),
     (lambda: agent_of(Node("a", "nothing")), "Agent 'agent': node 'a' calls the tool 'nothing'"),
     (lambda: agent_of(Node("a", Ask("go", tools=[add])), tools=[]), "calls the tool 'add', which the agent"),
     (lambda: agent_of(Node("a", tool(name="add")(lambda: 1))), "calls another tool 'add'"),
@@ -706,6 +829,7 @@ def test_another_graph_is_another_fingerprint() -> None:
         [nodes[0], Node("b", Ask("say", tools=[add]))],
         [Node("a", name_of, input=1), nodes[1]],
         [Node("a", name_of, update=True), nodes[1]],
+        [Node("a", name_of, retries=1), nodes[1]],
     ]
     prints = [agent_of(*each).fingerprint for each in (nodes, *others)]
     assert len(set(prints)) == len(prints)

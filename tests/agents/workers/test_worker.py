@@ -4,8 +4,20 @@ from typing import Any
 
 import pytest
 
-from treadle import NextStep, Node, Pipeline, PlanRefine, RunContext, StepContext, StepResult
+from treadle import (
+    Agent,
+    NextStep,
+    Node,
+    Pipeline,
+    PlanRefine,
+    RunContext,
+    Runner,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+)
 from treadle.agents.workers.worker import FIRST, FunctionWorker
+from treadle.core.events import JOURNAL_FORMAT
 
 
 class Consulted:
@@ -42,3 +54,32 @@ def test_only_a_worker_in_three_parts_is_consulted_for_the_first_step_and_the_an
     assert [step.name for step in driven.first_steps] == first
     assert driven.finalizes_answers is finalizes
     assert driven.blocks is blocks
+
+
+@pytest.mark.anyio
+async def test_a_step_that_a_worker_planned_with_retries_is_tried_again() -> None:
+    attempts: list[int] = []
+
+    async def plans(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name != "flaky":
+            return StepResult("planned", next_steps=[NextStep("flaky", retries=1)])
+        attempts.append(ctx.attempt)
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return StepResult("works", is_last=True)
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel([]), worker=plans), "go")
+        assert (result.output, attempts) == ("works", [1, 2])
+        assert (await runner.store.row(result.task_id)).format == JOURNAL_FORMAT
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("retries", [-1, 1.5, True])
+async def test_a_worker_that_plans_a_wrong_number_of_retries_fails_its_step(retries: Any) -> None:
+    async def plans(ctx: StepContext[Any]) -> StepResult:
+        return StepResult("planned", next_steps=[NextStep("flaky", retries=retries)])
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel([]), worker=plans), "go")
+    assert "retries of step 'flaky' must be a whole number from 0 up" in str(result.error)

@@ -83,11 +83,11 @@ def _first(state: TaskState, rules: Rules) -> Decision:
 
 
 def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
-    """Return the start of a step; a failed step starts again only once the task is taken up again."""
+    """Return the start of a step; one that failed without retries starts again once the task is taken up again."""
     if graph.unneeded:
         return None  # the order of later starts must not depend on how fast these steps end
     if graph.failed:
-        if state.error is not None:
+        if state.error is not None and not all(node.has_retries for node in graph.failed.values()):
             return None
         node = next((node for node in graph.failed.values() if _may_run(rules, node)), None)
         return next_attempt(node.step) if node and node.step else None

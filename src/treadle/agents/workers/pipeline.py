@@ -61,12 +61,15 @@ class Node:
         input: JSON data for the function; or the arguments of the tool, whose texts are templates as in `Ask`, or a
             function of `NodeContext` that returns them; or the template of the agent's prompt (the task's input).
         update: its value is an object that is merged into the shared state of the nodes after it.
+        retries: how often the node is tried again after it failed, before its failure counts. A function is entered
+            anew, as after a crash, unless a call of it that may write did not end well. A tool has to be read-only or
+            idempotent.
 
     Raises:
         ConfigurationError: a value is not valid; the text names the node and the field.
     """
 
-    __slots__ = ("action", "after", "input", "join", "name", "optional", "run", "update", "when")
+    __slots__ = ("action", "after", "input", "join", "name", "optional", "retries", "run", "update", "when")
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class Node:
         optional: bool = False,
         input: Json | Callable[[NodeContext[Any]], Json] = None,
         update: bool = False,
+        retries: int = 0,
     ) -> None:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
@@ -92,6 +96,10 @@ class Node:
             raise ConfigurationError(
                 f"node {name!r}: join must be 'all', 'any', 'optional' or Quorum(n), got {join!r}"
             )
+        if type(retries) is not int or retries < 0:
+            raise ConfigurationError(
+                f"node {name!r}: retries must be a whole number from 0 up, got {retries!r}"
+            )
         self.name = name
         self.run = run
         self.action: NodeAction = node_action(name, run, input)
@@ -101,6 +109,18 @@ class Node:
         self.optional = bool(optional)
         self.input = input if callable(input) else _plain(name, input)
         self.update = bool(update)
+        self.retries = retries
+        for tool in self.action.tools:
+            if not isinstance(tool, str):
+                self.check_repeatable(tool)
+
+    def check_repeatable(self, tool: Tool) -> None:
+        """Raise `ConfigurationError` if the node is to be tried again, and calls of a tool of it may not be."""
+        if self.retries and not tool.spec.is_repeatable:
+            raise ConfigurationError(
+                f"node {self.name!r}: retries={self.retries}, and its tool {tool.spec.name!r} may write, so that "
+                "a call starts at most once: declare the tool read_only=True or idempotent=True, or leave retries out"
+            )
 
     def __repr__(self) -> str:
         after = f", after={list(self.after)}" if self.after else ""
@@ -118,6 +138,7 @@ class Node:
             self.update,
             None if self.when is None else qualified_name(self.when),
             qualified_name(self.input) if callable(self.input) else self.input,
+            *([self.retries] if self.retries else []),
         ]
 
 
@@ -212,7 +233,7 @@ class Pipeline:
         except WorkerError:
             raise
         except Exception as error:
-            if not node.optional:
+            if not node.optional or ctx.attempt <= node.retries:
                 raise
             return StepResult(skipped=error)
         return StepResult(
@@ -241,6 +262,7 @@ class Pipeline:
                     raise ConfigurationError(
                         f"node {node.name!r} calls the tool {name!r}, which the agent does not have: add it to tools="
                     )
+                node.check_repeatable(by_name[name])
                 if not isinstance(tool, str) and tool is not by_name[name]:
                     raise ConfigurationError(
                         f"node {node.name!r} calls another tool {name!r} than the agent has"
@@ -259,7 +281,13 @@ class Pipeline:
 
     def _plan(self, ends: tuple[str, ...]) -> tuple[NextStep, ...]:
         steps = [
-            NextStep(node.name, None if callable(node.input) else copied(node.input), node.after, node.join)
+            NextStep(
+                node.name,
+                None if callable(node.input) else copied(node.input),
+                node.after,
+                node.join,
+                node.retries,
+            )
             for node in self.nodes
         ]
         if self._last == ANSWER:

@@ -196,7 +196,11 @@ def checked_steps(where: str, steps: tuple[Any, ...], names: Container[str]) -> 
                 f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
                 f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"
             )
-    checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join) for s in steps])
+        if type(step.retries) is not int or step.retries < 0:
+            raise WorkerError(
+                f"{where}: retries of step {step.name!r} must be a whole number from 0 up, got {step.retries!r}"
+            )
+    checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join, s.retries) for s in steps])
     try:
         check(checked, names)
     except InvalidPlan as error:

@@ -29,13 +29,15 @@ class NextStep:
     """A step that is to follow. `after` names steps it waits for, of the same plan or that came before.
 
     `input` is JSON data for it. `join` says how many of those it waits for have to end well: `all`, `any` (one, and the
-    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, however they did.
+    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, however they did. `retries` is how
+    often the step is tried again after it failed: its function is entered anew, and so are its calls that failed.
     """
 
     name: str
     input: Json = None
     after: tuple[str, ...] = ()
     join: Join = "all"
+    retries: int = 0
 
 
 @mutable
@@ -59,6 +61,11 @@ class StepsPlanned(Event):
     says = "the first steps were planned"
 
     steps: tuple[NextStep, ...]
+
+    @property
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The journal format that a driver must know: older ones try no step again."""
+        return 5 if any(step.retries for step in self.steps) else 1
 
 
 @mutable
@@ -171,8 +178,10 @@ class NextAgent:
 
 
 def _format_of_end(event: Any) -> int:
-    """Return the journal format of the end of a step: older drivers would go on with the wrong agent."""
-    return 5 if event.next_agent is not None else 1 if event.changes is None else 3
+    """Return the journal format of the end of a step: older drivers know no other agent and no retries."""
+    if event.next_agent is not None or (event.next and any(step.retries for step in event.next)):
+        return 5
+    return 1 if event.changes is None else 3
 
 
 _format: Any = property(_format_of_end)
