@@ -14,6 +14,7 @@ from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
 from treadle.core.redaction import environment_secrets
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
@@ -161,7 +162,7 @@ class Runner(TaskRunner):
 
         if not (iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))):  # noqa: B004
             raise ConfigurationError(
-                f"Runner: on_pending must be an async function of a Pending and a handle, got {function!r}"
+                f"Runner: on_pending must be an async function of a Pending and a handle, got {no_function(function)}"
             )
         return lambda tenant: lambda item: function(item, self._in(tenant).handle(item.task_id))
 
@@ -208,10 +209,10 @@ def as_observer(listed: Any) -> Observer:
 
     observe = getattr(listed, "observe", None)
     called: Any = listed if observe is None else observe
-    if isinstance(listed, type) or not callable(called) or iscoroutinefunction(called):
+    if isinstance(listed, type) or not can_be_called(called) or iscoroutinefunction(called):
         raise ConfigurationError(
             "Runner: observers must list plain functions of a Notice, objects with such an observe(notice), or the "
-            f"names console, jsonl:PATH and otel, got {listed!r}"
+            f"names console, jsonl:PATH and otel, got {no_function(listed)}"
         )
     if observe is not None:
         return listed

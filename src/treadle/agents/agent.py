@@ -30,7 +30,7 @@ from treadle.core.events import Join
 from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
 from treadle.core.observation import READ_OUTPUT
-from treadle.core.refused_uses import refuses
+from treadle.core.refused_uses import can_be_called, no_function, refuses
 from treadle.core.unknown_names import ExplainsNames, Listed, explains_arguments, explains_names, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
@@ -545,9 +545,9 @@ def _checked_instructions(name: str, instructions: Any) -> Instructions[Any]:
         if (beyond := flaw(instructions)) is not None:
             raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
         return InstructionsText(instructions)
-    if not callable(instructions):
+    if not can_be_called(instructions):
         raise ConfigurationError(
-            f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
+            f"Agent {name!r}: instructions must be text or a function, got {no_function(instructions)}"
         )
     _check_takes_context(name, instructions)
     return cast("Instructions[Any]", instructions)
@@ -651,7 +651,7 @@ def _no_tool(value: Any) -> str:
         return "a list of tools; write * before it: tools=[*..., other]"
     if isinstance(value, type):
         return f"the class {value.__name__!r}; a tool is a function decorated with @tool, or a method of an object"
-    if callable(value):
+    if can_be_called(value):
         what = f"the plain function {value.__name__!r}" if hasattr(value, "__name__") else repr(value)
         return f"{what}; decorate it with @tool, which also declares its effects"
     return f"{value!r:.80}; list the function itself, decorated with @tool, without calling it"

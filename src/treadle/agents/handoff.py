@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, cast
 from treadle.agents.output import OutputType
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, ToolCall
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
 from treadle.ports import OutputT_co, ToolContext, ToolOutput
@@ -79,10 +80,11 @@ class Handoff(Generic[OutputT_co]):
             )
         given: Any = self.filter
         listed = cast("Sequence[Any]", given if isinstance(given, (list, tuple)) else (given,))
-        if given is not None and not all(callable(item) for item in listed):
+        wrong = [item for item in listed if not can_be_called(item)]
+        if given is not None and wrong:
             raise ConfigurationError(
                 f"Handoff to {self.agent_name}: filter must be a function of messages, or a list of them, got "
-                f"{given!r:.80}"
+                f"{no_function(wrong[0])}"
             )
 
     @property
@@ -95,7 +97,7 @@ class Handoff(Generic[OutputT_co]):
         """The filters, in the order in which they are applied."""
         if self.filter is None:
             return ()
-        return (self.filter,) if callable(self.filter) else tuple(self.filter)
+        return (self.filter,) if can_be_called(self.filter) else tuple(self.filter)
 
 
 class HandoffTool:

@@ -25,6 +25,7 @@ from typing import Any, Generic, Literal, TypeAlias, cast
 from treadle.core.codec import is_text, storable
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.core.refused_uses import no_function
 from treadle.core.tools import EffectClass, ToolSpec
 from treadle.core.unknown_names import explains_names
 from treadle.errors import ConfigurationError
@@ -172,7 +173,8 @@ def checked_middleware(where: str, value: Any) -> tuple[ToolMiddleware, ...]:
         )
         if isinstance(item, type) or not is_async:
             raise ConfigurationError(
-                f"{where} must hold async functions (call, next) that return `await next(call)`, got {item!r:.200}"
+                f"{where} must hold async functions (call, next) that return `await next(call)`, got "
+                f"{no_function(item)}"
             )
         try:
             inspect.signature(item).bind(None, None)

@@ -15,6 +15,7 @@ from treadle.agents.context import RequestContext
 from treadle.core.codec import storable
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, ToolCall
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError
 from treadle.ports import ContextT
@@ -69,8 +70,8 @@ class RoutedAgent(Protocol):
 
 def checked_router(router: Any, *, reaches_agents: bool) -> None:
     """Raise `ConfigurationError` for a router that cannot be called, or has nothing to choose from."""
-    if isinstance(router, type) or not callable(router) or hasattr(router, "subagents_by_tool"):
-        raise ConfigurationError(f"router must be a function of RequestContext, got {router!r:.80}")
+    if isinstance(router, type) or not can_be_called(router):
+        raise ConfigurationError(f"router must be a function of RequestContext, got {no_function(router)}")
     try:
         inspect.signature(router).bind(None)
     except TypeError:

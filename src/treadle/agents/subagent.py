@@ -12,6 +12,7 @@ from treadle.agents.sanitising import free_text, holds_free_text
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.observation import whole_error_text
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
@@ -67,9 +68,10 @@ class Subagent:
             raise self._error(f"timeout must be a number of seconds above 0, or None, got {timeout!r}")
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._error(f"retries must be a whole number from 0 up, got {retries!r}")
-        if not (context is None or context == "all" or callable(context) or _are_names(context)):
+        if not (context is None or context == "all" or can_be_called(context) or _are_names(context)):
             raise self._error(
-                f"context must be 'all', a list of keys, a function of the context, or None, got {context!r}"
+                f"context must be 'all', a list of keys, a function of the context, or None, got "
+                f"{no_function(context)}"
             )
         if not _are_names(state):
             raise self._error(f"state must be a list of keys of ctx.state, got {state!r}")
@@ -90,7 +92,7 @@ class Subagent:
         terms = self.context
         if terms is None or terms == "all":
             return context if terms == "all" else None
-        if callable(terms):
+        if can_be_called(terms):
             try:
                 return terms(context)
             except BaseException as error:  # it ends the call, and nothing else

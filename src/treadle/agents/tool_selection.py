@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from treadle.agents.context import RequestContext
 from treadle.core.messages import Json
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError
 from treadle.ports import ContextT, Tool
 
@@ -37,8 +38,10 @@ class DescribedToolSelector(Protocol):
 def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:
     """Return an offer that can select among these tools; raises `ConfigurationError` for others."""
     call = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
-    if isinstance(offer, type) or call is None:
-        raise ConfigurationError(f"offer must be a ToolIndex or a function of RequestContext, got {offer!r}")
+    if isinstance(offer, type) or not can_be_called(offer):
+        raise ConfigurationError(
+            f"offer must be a ToolIndex or a function of RequestContext, got {no_function(offer)}"
+        )
     if inspect.iscoroutinefunction(call):
         raise ConfigurationError("offer must be a plain function, not an async one: it may wait for nothing")
     if isinstance(offer, DescribedToolSelector):

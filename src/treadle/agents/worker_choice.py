@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError
 from treadle.ports import ContextT, Model, Tool
 
@@ -42,11 +43,11 @@ def resolve_worker(
 
     if isinstance(worker, Decider):
         return None, worker
-    is_agent = hasattr(worker, "subagents_by_tool")
-    if isinstance(worker, type) or is_agent or not (callable(worker) or isinstance(worker, AgentWorker)):
+    if isinstance(worker, type) or not (can_be_called(worker) or isinstance(worker, AgentWorker)):
         raise ConfigurationError(
             "worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as React(...), "
-            f"PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {worker!r}"
+            f"PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got "
+            f"{no_function(worker)}"
         )
     check = getattr(worker, "check_for", None)
     if callable(check):

@@ -19,6 +19,7 @@ from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.data import mutable
 from treadle.core.observation import ERROR_CHARS, whole_error_text
 from treadle.core.redaction import environment_secrets, hide_named, secrets_of
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
 from treadle.drivers.owned_tasks import BEING_IMPORTED
@@ -250,7 +251,7 @@ def agents_at(path: str) -> list[Agent[Any]]:
     agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
     if not agents or not all(isinstance(agent, Agent) for agent in agents):
         module, _, name = path.partition(":")
-        advice = _call(name) if callable(cast("object", value)) else _agents_in(module)
+        advice = _call(name) if can_be_called(cast("object", value)) else _agents_in(module)
         raise ConfigurationError(f"{path} is not an Agent, but {value!r:.200}{advice}")
     return agents
 
@@ -285,8 +286,8 @@ def callable_at(path: str, what: str) -> Callable[..., Any]:
         ConfigurationError: there is no such module or name, it cannot be imported, or cannot be called.
     """
     value = _imported(path, what, "module:callable")
-    if not callable(value) or isinstance(value, Agent):  # an agent can be called to be told of `run` alone
-        raise ConfigurationError(f"{path} is not {what}, but {value!r:.200}")
+    if not can_be_called(value):
+        raise ConfigurationError(f"{path} is not {what}, but {no_function(value)}")
     return value
 
 

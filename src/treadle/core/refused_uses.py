@@ -6,9 +6,12 @@ A class is decorated with the uses that users of other libraries try. A type che
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from treadle.errors import MisusedVerb
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 T = TypeVar("T")
 
@@ -44,6 +47,20 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+def can_be_called(value: object) -> TypeIs[Callable[..., Any]]:
+    """Return whether a value is a function, a class or an object with a call of its own.
+
+    Objects whose call only says what to write instead, such as an Agent, are callable for Python alone.
+    """
+    return callable(value) and not hasattr(cast("Any", type(value)).__call__, "advice")
+
+
+def no_function(value: object) -> str:
+    """Return a value that is passed in place of a function, for an error message, with advice if its class has some."""
+    advice = getattr(getattr(type(value), "__call__", None), "advice", "")  # noqa: B004
+    return f"{value!r:.200}{f', which {advice}' if advice else ''}"
+
+
 def _true(_: object) -> bool:
     return True
 
@@ -54,4 +71,5 @@ def refusal(use: str, text: str) -> Callable[..., Any]:
     def refuse(self: Any, *_: object, **__: object) -> Any:
         raise MisusedVerb(f"{type(self).__name__} {use}: {text}")
 
+    cast("Any", refuse).advice = f"{use}: {text}"
     return refuse

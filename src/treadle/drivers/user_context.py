@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from treadle.agents.agent import Agent
 from treadle.agents.context_type import ContextNeed, fits, type_name
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
@@ -119,7 +120,7 @@ class UserContexts:
                 try:
                     checked.append((called, its if terms is None else terms.context_of(its)))
                 except ConfigurationError as error:
-                    if its is not None and terms is not None and callable(terms.context):
+                    if its is not None and terms is not None and can_be_called(terms.context):
                         continue  # the function raised, which is the failure of a call
                     raise ConfigurationError(f"{where}agent {caller.name!r}: {error}") from error
 
@@ -134,8 +135,8 @@ def checked_factory(factory: Any) -> ContextFactory | None:
     """Return a factory that takes the task, or None; raises `ConfigurationError` for anything else."""
     if factory is None:
         return None
-    if not callable(factory) or isinstance(factory, type):
-        what = f"the class {factory.__name__}" if isinstance(factory, type) else repr(factory)
+    if not can_be_called(factory) or isinstance(factory, type):
+        what = f"the class {factory.__name__}" if isinstance(factory, type) else no_function(factory)
         raise ConfigurationError(
             f"Runner: context_factory must be a function of the task, got {what}: write `lambda task: ...`"
         )

@@ -32,6 +32,7 @@ from treadle.core.data import frozen
 from treadle.core.model_answer import WITHHELD
 from treadle.core.observation import ERROR_CHARS, bounded, whole_error_text
 from treadle.core.redaction import LEAST, NO_SECRETS, Secrets, hidden_in_logs
+from treadle.core.refused_uses import can_be_called
 from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
 
@@ -238,7 +239,7 @@ def _source(label: str, value: Any, folder: Path) -> Source:
     if isinstance(value, os.PathLike) and not isinstance(value, str):
         path = folder / cast("os.PathLike[str]", value)
         return Source(f"the file {path}", lambda: path.read_text(encoding="utf-8").rstrip("\r\n"))
-    if callable(value) and not isinstance(value, type) and not iscoroutinefunction(value):
+    if can_be_called(value) and not isinstance(value, type) and not iscoroutinefunction(value):
         function = cast("Callable[[], str | None]", value)
         return Source(f"the function {getattr(value, '__name__', type(value).__name__)}", function)
     raise ConfigurationError(

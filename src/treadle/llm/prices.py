@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from treadle.core.data import frozen
 from treadle.core.model import Usage
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError
 
 _LOG = logging.getLogger("treadle.prices")
@@ -87,9 +88,9 @@ def pricing(stated: PriceFunction | Mapping[str, Price] | None) -> Callable[[str
     if isinstance(stated, Mapping):
         table = _checked(cast("Mapping[Any, Any]", stated))
         return lambda model, usage: _from_table(table, model, usage)
-    if not callable(stated):
+    if not can_be_called(stated):
         raise ConfigurationError(
-            f"prices must map names of models to Price(...), or be a function, got {stated!r}"
+            f"prices must map names of models to Price(...), or be a function, got {no_function(stated)}"
         )
     return lambda model, usage: _from_function(stated, model, usage)
 

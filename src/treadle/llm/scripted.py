@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Never, TypeAlias, cast
 
@@ -23,6 +23,7 @@ from treadle.core.model import (
     ToolCallDelta,
     Usage,
 )
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WrongArguments
 from treadle.llm.arguments import parsed_call
@@ -196,11 +197,16 @@ class ScriptedModel:
         self._requests: deque[ModelRequest] = deque(maxlen=keep)
         self._function: Callable[[ModelRequest], Item | Awaitable[Item]] | None = None
         self._turns: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
-        if callable(script):
+        if can_be_called(script):
             self._function = script
         elif isinstance(script, (str, Turn, Fail)):
             raise ConfigurationError(
                 f"ScriptedModel: script must be a list of turns, or a function of the request: [{script!r:.80}]"
+            )
+        elif not isinstance(script, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"ScriptedModel: script must be a list of turns, or a function of the request, got "
+                f"{no_function(script)}"
             )
         else:
             self._turns = _turns(script)

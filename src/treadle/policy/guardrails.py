@@ -17,6 +17,7 @@ from treadle.core.data import frozen
 from treadle.core.events import GuardedContent
 from treadle.core.messages import Content, Json
 from treadle.core.observation import READ_OUTPUT
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 from treadle.policy.patterns import matches, texts
@@ -120,8 +121,10 @@ class Guardrail:
     ) -> None:
         name: Any = getattr(function, "__name__", "") if id is None else id
         where = f"Guardrail {name!r}"
-        if isinstance(function, type) or not callable(function):
-            raise ConfigurationError(f"{where}: it takes a function of a GuardrailRequest, got {function!r}")
+        if isinstance(function, type) or not can_be_called(function):
+            raise ConfigurationError(
+                f"{where}: it takes a function of a GuardrailRequest, got {no_function(function)}"
+            )
         if not isinstance(name, str) or not name or name == "<lambda>":
             raise ConfigurationError(f"{where}: give it id=, by which the journal names it")
         contents = (on,) if isinstance(on, str) else tuple(on)

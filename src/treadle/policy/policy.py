@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, explains_call, explains_names, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.comparisons import Comparison
@@ -188,7 +189,9 @@ class Policy(Displayed):
         applying = self._applying(request)
         if any(rule.verdict == "deny" for rule in applying):
             return ()
-        return tuple([PolicyFunction(rule.id, rule.verdict) for rule in applying if callable(rule.verdict)])
+        return tuple(
+            [PolicyFunction(rule.id, rule.verdict) for rule in applying if can_be_called(rule.verdict)]
+        )
 
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
@@ -234,7 +237,7 @@ class Policy(Displayed):
         denies = next((rule for rule in applying if rule.verdict == "deny"), None)
         if denies is not None:
             return Deny(denies.id, denies.reason or f"the policy does not allow {what(request)}.")
-        functions = (rule for rule in applying if callable(rule.verdict))
+        functions = (rule for rule in applying if can_be_called(rule.verdict))
         answered = [
             answer
             for answer, rule in zip_longest(answers, functions)
@@ -339,7 +342,7 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
 
 def _fact(value: Any) -> Any:
     """Return what the fingerprint of a policy counts of a field of a rule."""
-    if callable(value):
+    if can_be_called(value):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)]
     if isinstance(value, Mapping):
         return sorted((str(key), repr(item)) for key, item in cast("Mapping[Any, Any]", value).items())
@@ -353,9 +356,9 @@ def _as_rule(rule: Any) -> Rule:
         raise ConfigurationError("Policy: pass the rules of a policy: Policy(*other.rules)")
     if isinstance(rule, (list, tuple)):
         raise ConfigurationError("Policy: rules are passed one by one: Policy(rule, other) or Policy(*rules)")
-    if not callable(rule) or isinstance(rule, type):
+    if not can_be_called(rule) or isinstance(rule, type):
         raise ConfigurationError(
-            f"Policy: a rule is Rule(...) or a function of an EffectRequest, got {rule!r:.80}"
+            f"Policy: a rule is Rule(...) or a function of an EffectRequest, got {no_function(rule)}"
         )
     return Rule(getattr(rule, "__name__", "").strip("<>"), cast("RuleFunction", rule))
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from treadle.core.codec import exact_copy
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.comparisons import Comparison, conditions
@@ -109,7 +110,7 @@ class Rule:
     @property
     def force(self) -> RuleVerdict | Literal["function"]:
         """What the rule does; a function says it for each effect."""
-        return "function" if callable(self.verdict) else self.verdict
+        return "function" if can_be_called(self.verdict) else self.verdict
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
         """Return whether the rule is about such effects of an agent: by their names alone; without one, about any."""
@@ -152,11 +153,12 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
         )
     verdict: Any = rule.verdict
     allowed = get_args(RuleVerdict)
-    if not callable(verdict) and verdict not in allowed:
+    if not can_be_called(verdict) and verdict not in allowed:
         near = near_name(verdict, allowed) if isinstance(verdict, str) else None
         advice = f"; did you mean {near!r}?" if near else ""
         yield Mistake(
-            f"must be one of {', '.join(allowed)}, or a function, got {verdict!r:.80}{advice}", "verdict"
+            f"must be one of {', '.join(allowed)}, or a function, got {no_function(verdict)}{advice}",
+            "verdict",
         )
     for name in (*NAMES.values(), "agent"):
         if unchecked.__getattribute__(name) is not None and not texts(getattr(rule, name)):
@@ -184,7 +186,7 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
     is_number = isinstance(expires, (int, float)) and not isinstance(expires, bool)
     if expires is not None and not (is_number and math.isfinite(expires) and expires > 0):
         yield Mistake(f"must be a number of seconds above 0, got {expires!r:.80}", "expires")
-    if callable(verdict) or verdict in allowed:
+    if can_be_called(verdict) or verdict in allowed:
         yield from _misplaced(rule)
 
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 
+from treadle.core.refused_uses import can_be_called
 from treadle.core.unknown_names import explains_call, explains_names
 from treadle.drivers import arguments
 from treadle.drivers.adoption import Adoption, Tell, log
@@ -166,7 +167,7 @@ def app(
         )
     if auth is None:
         auth = OneToken(token_in(TOKEN_FILE))
-    if not callable(auth):
+    if not can_be_called(auth):
         raise ConfigurationError(
             "app: auth must be a function of a connection that returns a Principal or None; for one token, write "
             "auth=OneToken('...')"

@@ -29,6 +29,7 @@ from typing import (
 
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.messages import Json, ToolCall, copied
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_names, near_name
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
@@ -146,7 +147,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         self._taken = {
             option: _names_taken(beside, known, option, name)
             for option, beside in (("needs_approval", self._asks), ("preview", self._preview))
-            if callable(beside)
+            if can_be_called(beside)
         }
         self._validate = self._arguments.validator.validate_python
         self._context = self._arguments.context
@@ -267,7 +268,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
         """Return whether a person has to approve a call with these arguments."""
-        if not callable(self._asks):
+        if not can_be_called(self._asks):
             return self._asks
         needed: Any = await self._told("needs_approval", self._asks, arguments, ctx)
         if not isinstance(needed, bool):
@@ -502,7 +503,7 @@ def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
 
 def _name(fn: Any, options: ToolOptions) -> str:
     name = options.get("name")
-    if not callable(fn) or isinstance(fn, type):
+    if not can_be_called(fn) or isinstance(fn, type):
         description = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
         advice = "; give the function itself, without calling it"
         if hasattr(fn, "spec"):
@@ -604,8 +605,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_beside(fn: Any, field: str, refuse: Callable[[str, str], None], what: str) -> None:
-    if not callable(fn) or isinstance(fn, type):
-        refuse(field, f"must be {what}, not {fn!r:.80}")
+    if not can_be_called(fn) or isinstance(fn, type):
+        refuse(field, f"must be {what}, not {no_function(fn)}")
     if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
         refuse(field, "must be a plain or async function, not a generator")
 
@@ -613,7 +614,7 @@ def _check_beside(fn: Any, field: str, refuse: Callable[[str, str], None], what:
 def _check_settler(fn: Any, field: str, refuse: Callable[[str, str], None]) -> None:
     if fn is None:
         return
-    if not callable(fn) or isinstance(fn, type):
+    if not can_be_called(fn) or isinstance(fn, type):
         refuse(field, "must be a function of (call, ctx)")
     if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
         refuse(field, "must be a plain or async function, not a generator")

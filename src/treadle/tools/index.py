@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.agents.context import RequestContext
 from treadle.core.messages import Json, Message, Reasoning, Text, ToolResult
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError
 from treadle.ports import Tool
@@ -74,8 +75,10 @@ class ToolIndex:
         names: tuple[Any, ...] = tuple(always) if isinstance(cast("object", always), Iterable) else (always,)
         if isinstance(always, str) or not all(isinstance(name, str) for name in names):
             raise ConfigurationError(f"ToolIndex: always must be a list of names, got {always!r}")
-        if embed is not None and not callable(embed):
-            raise ConfigurationError(f"ToolIndex: embed must be a function of texts, got {embed!r}")
+        if embed is not None and not can_be_called(embed):
+            raise ConfigurationError(
+                f"ToolIndex: embed must be a function of texts, got {no_function(embed)}"
+            )
         if embed is None and not lexical:
             raise ConfigurationError("ToolIndex: lexical=False needs embed=: nothing is left to rank by")
         self.top = top

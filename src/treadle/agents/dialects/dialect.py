@@ -34,6 +34,7 @@ from treadle.core.model import (
 )
 from treadle.core.model_answer import check_answer
 from treadle.core.observation import unknown_tool_text
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError, ModelError
 from treadle.ports import Model
 
@@ -196,8 +197,8 @@ class TextDialect:
         kind = type(self).__name__
         if not isinstance(cast("object", header), str) or "{tools}" not in header:
             raise ConfigurationError(f"{kind}: header must be text with {{tools}} in it, got {header!r:.200}")
-        if not callable(cast("object", parser)):
-            raise ConfigurationError(f"{kind}: parser must be a function of text, got {parser!r:.200}")
+        if not can_be_called(cast("object", parser)):
+            raise ConfigurationError(f"{kind}: parser must be a function of text, got {no_function(parser)}")
         if type(cast("object", max_parse_errors)) is not int or max_parse_errors < 1:
             raise ConfigurationError(f"{kind}: max_parse_errors must be 1 or more, got {max_parse_errors!r}")
         self.header = header

@@ -16,6 +16,7 @@ from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import Content, Json, Message, Text, content
 from treadle.core.model import ModelSettings
 from treadle.core.observation import answer_text
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.render import results
 from treadle.errors import ConfigurationError, ModelError, WorkerError
 from treadle.policy.limits import Limits
@@ -142,7 +143,7 @@ class UseTool:
     @property
     def templates(self) -> Sequence[Json]:
         """Return the arguments."""
-        return () if callable(self.arguments) else (self.arguments,)
+        return () if can_be_called(self.arguments) else (self.arguments,)
 
     @property
     def facts(self) -> Json:
@@ -151,7 +152,7 @@ class UseTool:
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
         """Call the tool, under one key: other arguments after a crash are an error and not a second call."""
-        arguments = self.arguments(ctx) if callable(self.arguments) else filled(ctx.input, ctx)
+        arguments = self.arguments(ctx) if can_be_called(self.arguments) else filled(ctx.input, ctx)
         if not isinstance(arguments, dict | None):
             raise WorkerError(
                 f"node {ctx.name!r}: input= must return a tool's arguments, got {arguments!r:.200}"
@@ -175,13 +176,13 @@ class AskModel:
     @property
     def templates(self) -> Sequence[Json]:
         """Return the prompt."""
-        return () if callable(self.ask.prompt) else (self.ask.prompt,)
+        return () if can_be_called(self.ask.prompt) else (self.ask.prompt,)
 
     @property
     def facts(self) -> Json:
         """Return JSON data that differs between actions, for the fingerprint of an agent."""
         ask = self.ask
-        prompt = qualified_name(ask.prompt) if callable(ask.prompt) else ask.prompt
+        prompt = qualified_name(ask.prompt) if can_be_called(ask.prompt) else ask.prompt
         return {
             "ask": prompt,
             "instructions": ask.instructions,
@@ -191,7 +192,7 @@ class AskModel:
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
         """Send the prompt, and the results of calls after it, until the model answers."""
         ask = self.ask
-        parts = content(ask.prompt(ctx)) if callable(ask.prompt) else filled_prompt(ask.prompt, ctx)
+        parts = content(ask.prompt(ctx)) if can_be_called(ask.prompt) else filled_prompt(ask.prompt, ctx)
         messages = [Message("user", parts)]
         names = [tool_name(tool) for tool in ask.tools]
         for turn in range(ask.rounds + 1):
@@ -221,10 +222,10 @@ def node_action(node: str, run: Any, input: Any) -> NodeAction:
         return node_action(node, _as_ask(node, cast("Agent[Any]", run), input), None)
     if isinstance(run, (str, Tool)):
         tool = cast("str | Tool", run)
-        if not (input is None or isinstance(input, dict) or callable(input)):
+        if not (input is None or isinstance(input, dict) or can_be_called(input)):
             raise ConfigurationError(
                 f"node {node!r}: input must be the arguments of the tool {tool_name(tool)!r} as an object, or a "
-                f"function that returns them, got {input!r}"
+                f"function that returns them, got {no_function(input)}"
             )
         return UseTool(tool, cast("Any", input))
     if isinstance(run, Ask):
@@ -232,19 +233,21 @@ def node_action(node: str, run: Any, input: Any) -> NodeAction:
         if input is not None:
             raise ConfigurationError(f"node {node!r}: Ask(...) takes no input; write it into the prompt")
         return AskModel(run)
-    if isinstance(run, type) or not callable(run):
+    if isinstance(run, type) or not can_be_called(run):
         raise ConfigurationError(
             f"node {node!r}: run must be a function of NodeContext, a tool or its name, Ask(...) or an Agent, got "
-            f"{run!r}"
+            f"{no_function(run)}"
         )
-    if callable(input):
+    if can_be_called(input):
         raise ConfigurationError(f"node {node!r}: input must be JSON data for a function, got {input!r}")
     return CallFunction(run)
 
 
 def _check_ask(node: str, ask: Ask) -> None:
-    if not isinstance(ask.prompt, str) and not callable(ask.prompt):
-        raise ConfigurationError(f"node {node!r}: a prompt must be text or a function, got {ask.prompt!r}")
+    if not isinstance(ask.prompt, str) and not can_be_called(ask.prompt):
+        raise ConfigurationError(
+            f"node {node!r}: a prompt must be text or a function, got {no_function(ask.prompt)}"
+        )
     if not isinstance(ask.instructions, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"node {node!r}: instructions must be text, got {ask.instructions!r}")
     tools = cast("Sequence[Any]", ask.tools)

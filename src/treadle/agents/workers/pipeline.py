@@ -35,6 +35,7 @@ from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
 from treadle.core.codec import is_writable, storable
 from treadle.core.events import Join, NextStep
 from treadle.core.messages import Json, copied
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
@@ -90,8 +91,10 @@ class Node:
             )
         if name == TASK_INPUT:
             raise ConfigurationError(f"a node cannot be named {name!r}: that is the task's input")
-        if when is not None and not callable(when):
-            raise ConfigurationError(f"node {name!r}: when must be a function of NodeContext, got {when!r}")
+        if when is not None and not can_be_called(when):
+            raise ConfigurationError(
+                f"node {name!r}: when must be a function of NodeContext, got {no_function(when)}"
+            )
         if join not in ("all", "any", "optional") and type(join) not in (int, Quorum):
             raise ConfigurationError(
                 f"node {name!r}: join must be 'all', 'any', 'optional' or Quorum(n), got {join!r}"
@@ -107,7 +110,7 @@ class Node:
         self.when = when
         self.join: Join = join
         self.optional = bool(optional)
-        self.input = input if callable(input) else _plain(name, input)
+        self.input = input if can_be_called(input) else _plain(name, input)
         self.update = bool(update)
         self.retries = retries
         for tool in self.action.tools:
@@ -137,7 +140,7 @@ class Node:
             self.optional,
             self.update,
             None if self.when is None else qualified_name(self.when),
-            qualified_name(self.input) if callable(self.input) else self.input,
+            qualified_name(self.input) if can_be_called(self.input) else self.input,
             *([self.retries] if self.retries else []),
         ]
 
@@ -283,7 +286,7 @@ class Pipeline:
         steps = [
             NextStep(
                 node.name,
-                None if callable(node.input) else copied(node.input),
+                None if can_be_called(node.input) else copied(node.input),
                 node.after,
                 node.join,
                 node.retries,

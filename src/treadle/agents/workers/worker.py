@@ -16,6 +16,7 @@ from treadle.core.data import frozen
 from treadle.core.events import NextStep
 from treadle.core.graph import Graph
 from treadle.core.messages import File, Json
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import ContextT
@@ -84,8 +85,10 @@ class Decider:
     """
 
     def __init__(self, decide: DecideFunction) -> None:
-        if not callable(decide):
-            raise ConfigurationError(f"Decider takes a function of state and rules, got {decide!r}")
+        if not can_be_called(decide):
+            raise ConfigurationError(
+                f"Decider takes a function of state and rules, got {no_function(decide)}"
+            )
         self.decide: DecideFunction = decide
 
     runs_functions = finalizes_answers = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast, get_args
 
+from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError, ModelErrorKind
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,8 +40,8 @@ def count(layer: str, field: str, value: Any) -> int:
 
 def function(layer: str, field: str, value: F) -> F:
     """Return a function."""
-    if not callable(value):
-        raise ConfigurationError(f"{layer}: {field} must be a function, got {value!r}")
+    if not can_be_called(value):
+        raise ConfigurationError(f"{layer}: {field} must be a function, got {no_function(value)}")
     return value
 
 

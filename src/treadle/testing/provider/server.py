@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from treadle.core.data import frozen
+from treadle.core.refused_uses import can_be_called
 from treadle.errors import MissingExtra
 from treadle.testing.provider.anthropic import AnthropicMessages
 from treadle.testing.provider.delivery import Reply, Running
@@ -98,7 +99,7 @@ class ProviderServer:
         conversation: Callable[[ProviderRequest], Hashable] | None = None,
         on_request: Callable[[ProviderRequest], None] | None = None,
     ) -> None:
-        self._script = script if callable(script) else Script(script)
+        self._script = script if can_be_called(script) else Script(script)
         self._api_key = api_key
         self._models = tuple(models)
         self._port = port
