@@ -31,26 +31,34 @@ WITHHELD: Final = "its arguments held a secret of this process"
 FINISHES: Final = frozenset(get_args(Finish))
 
 _COUNTS: Final = [item.name for item in fields(Usage) if item.name.endswith("_tokens")]
-_counts: Final = attrgetter(*_COUNTS)
-_WHOLE_NUMBERS: Final = (int,) * len(_COUNTS)
+_fields_of: Final = attrgetter(*_COUNTS, "estimated", "tier")
+_PLAIN: Final = (*[int] * len(_COUNTS), bool, str)
+_can_be_counted: Final = range(MAX_TOKENS + 1).__contains__
 
 
 class WrongAnswer(ValueError):
     """What a model yielded is no answer; the message says why."""
 
 
-def check_answer(answer: ModelAnswer) -> None:
-    """Raise `WrongAnswer` for an answer that could not be journalled or sent to a model again."""
+def checked_answer(answer: ModelAnswer) -> ModelAnswer:
+    """Return an answer with its counts as plain whole numbers; `with_places` checks the arguments of its calls.
+
+    Raises `WrongAnswer` for an answer that could not be journalled or sent to a model again.
+    """
     message: Any = answer.message
     if not isinstance(message, Message) or not isinstance(message.parts, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongAnswer(
             f"its message must be a Message with a tuple of parts, got a {type(message).__name__}"
         )
     usage: Any = answer.usage
-    if usage is not NO_USAGE and not is_usage(usage):
-        raise WrongAnswer(
-            f"its usage must be a Usage of whole numbers from 0 to {MAX_TOKENS:,}, got {usage!r:.200}"
-        )
+    if usage is not NO_USAGE:
+        plain = plain_usage(usage)
+        if plain is None:
+            raise WrongAnswer(
+                f"its usage must be a Usage of whole numbers from 0 to {MAX_TOKENS:,}, got {usage!r:.200}"
+            )
+        if plain is not usage:
+            answer = replace(answer, usage=plain)
     if answer.finish not in FINISHES:
         raise WrongAnswer(
             f"its finish must be one of {', '.join(sorted(FINISHES))}, got {answer.finish!r:.80}"
@@ -58,11 +66,12 @@ def check_answer(answer: ModelAnswer) -> None:
     if not isinstance(answer.model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongAnswer(f"its model must be a name, got {answer.model!r:.80}")
     if answer.also:
-        check_side_calls(answer.also)
+        answer = replace(answer, also=checked_side_calls(answer.also))
     for part in message.parts:
         _check_part(part)
     if message.meta is not None and not is_writable(message.meta):
         raise WrongAnswer("the message's meta is not JSON data")
+    return answer
 
 
 def is_empty(answer: ModelAnswer) -> bool:
@@ -76,46 +85,75 @@ def is_empty(answer: ModelAnswer) -> bool:
     return answer.finish in WHOLE or answer.finish == "unknown"  # else it was cut off, or refused
 
 
-def check_side_calls(also: Any) -> None:
-    """Raise `WrongAnswer` for side calls that could not be journalled."""
-    sound = isinstance(also, tuple) and all(map(_is_side_call, cast("tuple[Any, ...]", also)))
-    if not sound:
+def checked_side_calls(also: Any) -> tuple[SideCall, ...]:
+    """Return side calls with their counts as plain whole numbers.
+
+    Raises `WrongAnswer` for side calls that could not be journalled.
+    """
+    checked = (
+        list(map(_plain_side_call, cast("tuple[Any, ...]", also))) if isinstance(also, tuple) else [None]
+    )
+    sides = tuple([side for side in checked if side is not None])
+    if len(sides) < len(checked):
         raise WrongAnswer(f"the other requests sent with it must be a tuple of SideCall, got {also!r:.200}")
+    return sides
 
 
-def is_usage(usage: Any) -> bool:
-    """Whether a value is a `Usage` that can be journalled and added up."""
-    if not isinstance(usage, Usage) or type(usage.tier) is not str:  # pyright: ignore[reportUnnecessaryComparison]
-        return False
-    if type(usage.estimated) is not bool:  # pyright: ignore[reportUnnecessaryComparison]
-        return False
-    counts = _counts(usage)
-    return tuple(map(type, counts)) == _WHOLE_NUMBERS and min(counts) >= 0 and max(counts) <= MAX_TOKENS
+def plain_usage(usage: Any) -> Usage | None:
+    """Return a `Usage` with its counts as plain whole numbers; None for a value that cannot be journalled and added up.
+
+    A count may be of a class derived from `int`, as a member of an `IntEnum` is.
+    """
+    if not isinstance(usage, Usage):
+        return None
+    values = _fields_of(usage)
+    if tuple(map(type, values)) != _PLAIN:
+        usage = _with_plain_counts(usage)
+        if usage is None:
+            return None
+        values = _fields_of(usage)
+    return usage if all(map(_can_be_counted, values[: len(_COUNTS)])) else None
 
 
-def _is_side_call(side: Any) -> bool:
+def _with_plain_counts(usage: Usage) -> Usage | None:
+    *counts, estimated, tier = _fields_of(usage)
+    if type(estimated) is not bool or type(tier) is not str:
+        return None
+    if not all(isinstance(count, int) and type(count) is not bool for count in counts):
+        return None
+    return replace(usage, **dict(zip(_COUNTS, map(int.__int__, counts), strict=True)))
+
+
+def _plain_side_call(side: Any) -> SideCall | None:
     if not isinstance(side, SideCall) or not isinstance(side.model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return False
-    return is_usage(side.usage) and isinstance(side.error, (str, type(None)))  # pyright: ignore[reportUnnecessaryIsInstance]
+        return None
+    usage = plain_usage(side.usage)
+    if usage is None or not isinstance(side.error, (str, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return None
+    return side if usage is side.usage else replace(side, usage=usage)
 
 
 def _check_part(part: Any) -> None:
-    if isinstance(part, ToolCall):
-        sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
-        sound = sound and (part.raw is None or isinstance(part.raw, str))  # pyright: ignore[reportUnnecessaryIsInstance]
-        sound = sound and (part.problem is None or isinstance(part.problem, str))  # pyright: ignore[reportUnnecessaryIsInstance]
-        sound = sound and flaw(part.arguments) != NO_JSON
-    elif isinstance(part, (Text, Reasoning)):
-        sound = type(part.text) is str and (type(part) is Reasoning or _can_be_written(part))  # pyright: ignore[reportUnnecessaryComparison]
+    kind = part.__class__
+    if kind is Text:
+        sound = part.text.__class__ is str and (part.label is None or _can_be_written(part))
+    elif kind is ToolCall:
+        sound = part.name.__class__ is str and part.arguments.__class__ is dict
+        sound = sound and (part.raw is None or isinstance(part.raw, str))
+        sound = sound and (part.problem is None or isinstance(part.problem, str))
+    elif kind is Reasoning:
+        sound = part.text.__class__ is str
     else:
-        sound = isinstance(part, (Image, File)) and _can_be_written(part)
+        sound = (kind is Image or kind is File) and _can_be_written(part)
     if not sound or (part.meta is not None and not is_writable(part.meta)):
-        raise WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
+        raise _wrong_part(part)
+
+
+def _wrong_part(part: Any) -> WrongAnswer:
+    return WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
 
 
 def _can_be_written(part: Any) -> bool:
-    if type(part) is Text and part.label is None:
-        return True
     try:
         encode_part(part)
     except (TypeError, ValueError, AttributeError):
@@ -144,6 +182,9 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
         step: id of the step that asked.
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
+
+    Raises:
+        WrongAnswer: the arguments of a call are no JSON data.
     """
     given = message.parts
     parts = list(given) if len(given) <= MAX_CALLS else _bounded(given)
@@ -154,6 +195,8 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
             if problem is None and finish not in ("tool_calls", "stop"):
                 problem = "truncated" if finish == "length" else finish
             if (beyond := flaw(arguments)) is not None:
+                if beyond == NO_JSON:
+                    raise _wrong_part(part)
                 problem, arguments, raw = problem or beyond, {}, (raw or "")[:RAW_KEPT]
             parts[index] = ToolCall(
                 call_id(step, number),

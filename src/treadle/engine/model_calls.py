@@ -23,10 +23,10 @@ from treadle.core.model import (
 )
 from treadle.core.model_answer import (
     WrongAnswer,
-    check_answer,
-    check_side_calls,
+    checked_answer,
+    checked_side_calls,
     is_empty,
-    is_usage,
+    plain_usage,
     with_places,
 )
 from treadle.engine import tool_selection
@@ -123,8 +123,11 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         stream: Any = None
         answer = request = deltas = None
         try:
-            is_steps = effect.call.request is None
-            request = step_request(context, effect) if is_steps else function_request(context, effect.call)
+            request = (
+                step_request(context, effect)
+                if effect.call.request is None
+                else function_request(context, effect.call)
+            )
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
             self.request, request.raw, request.route = request, channel.raw, self.route
@@ -150,10 +153,9 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     deltas = deltas or self._begun(key, text_label)
                     self._tell(deltas, item)
             if answer is not None:
-                check_answer(answer)
+                answer = checked_answer(answer)
                 if is_empty(answer) and self._asks_again_for_nothing:
                     return [self._failed_as_empty(request, answer)]
-                context.streamed.discard(key)
         except asyncio.CancelledError:
             return self._cancelled()
         except ModelError as error:
@@ -167,12 +169,15 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             if self.held is not None:
                 self.held.close()
         if answer is None:
-            text = f"{self.model} ended its stream without an answer"
-            return [self._with_usage(self._failed_for("connection", text), self._so_far())]
-        assert request is not None, "it was answered"
+            failed = self._failed_for("connection", f"{self.model} ended its stream without an answer")
+            return [self._with_usage(failed, self._so_far())]
         if context.vault.hide_in is not None:
             answer = hidden_answer(answer, context.vault.known)
-        returned = self._returned(request, answer)
+        try:
+            returned = self._returned(request, answer)
+        except WrongAnswer as error:
+            return await self._wrong(stream, error, answer)
+        context.streamed.discard(call_id or step.id)
         return [returned if guarding is None else self._passed(guarding, returned)]
 
     async def _wrong(self, stream: Any, error: WrongAnswer, answer: ModelAnswer | None) -> list[e.Event]:
@@ -328,7 +333,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         """Return the end of a failed attempt, and when the next one follows if a layer of the model asks for one."""
         context = self.context
         try:
-            check_side_calls(error.also)
+            also = checked_side_calls(error.also)
         except WrongAnswer as wrong:
             return self._failed_for_unknown_reason(f"{wrong}; and it failed: {error}")
         asked = error.model or self.model
@@ -339,7 +344,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         failure = e.Failure(
             "model", error.kind, text, None, error.status, error.retry_after, asked, traceback=traceback
         )
-        also = paid(context.price, error.also, request) if error.also and request is not None else ()
+        also = paid(context.price, also, request) if also and request is not None else ()
         failed = e.ModelFailed(
             self.effect.step.id, failure, self.effect.call.id, None, error.model, error.route, also=also
         )
@@ -358,7 +363,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     def _with_usage(self, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
         """Add to a failed attempt the tokens it is known to have taken, and what they cost."""
-        if is_usage(usage) and usage != NO_USAGE:
+        usage = plain_usage(usage)
+        if usage is not None and usage != NO_USAGE:
             failed.usage = usage
             failed.cost = cost_of(self.context.price, failed.model or self.model, usage)
         return failed

@@ -50,10 +50,10 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
         try:
             message = message_of(agent, answer)
+            if message is not None:
+                message = with_places(message, step.id, "tool_calls", first=len(step.calls))
         except ValueError as error:
             return self.broken(str(error))
-        if message is not None:
-            message = with_places(message, step.id, "tool_calls", first=len(step.calls))
         return [e.RouteChosen(step.id, message)]
 
     async def _answer(self) -> Any:

@@ -41,7 +41,7 @@ from treadle.core.model import (
     ToolCallDelta,
     Usage,
 )
-from treadle.core.model_answer import is_usage
+from treadle.core.model_answer import plain_usage
 from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError, ModelErrorKind
@@ -474,7 +474,7 @@ def our_usage(response: theirs.ModelResponse) -> Usage | None:
         output_audio_tokens=max(usage.output_audio_tokens, 0),
         tier=_tier(response),
     )
-    return reported if is_usage(reported) else None
+    return plain_usage(reported)
 
 
 def _tier(response: theirs.ModelResponse) -> str:

@@ -32,7 +32,7 @@ from treadle.core.model import (
     ModelRequest,
     TextDelta,
 )
-from treadle.core.model_answer import check_answer
+from treadle.core.model_answer import checked_answer
 from treadle.core.observation import unknown_tool_text
 from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError, ModelError
@@ -148,8 +148,7 @@ class DialectModel(Model):
         reader = dialect.delta_reader(request)
         async for item in self._model.stream(dialect.ask(request)):
             if isinstance(item, ModelAnswer):
-                check_answer(item)
-                answer = dialect.read(item, request)
+                answer = dialect.read(checked_answer(item), request)
                 answers = not answer.message.tool_calls
                 for delta in reader.end(answer.message):
                     yield _as_final(delta) if answers else delta
