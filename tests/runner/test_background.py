@@ -155,6 +155,54 @@ async def test_with_detach_the_task_ends_and_keeps_what_comes_later() -> None:
         assert (await runner.verify(result.task_id)).tasks[0].findings == ()
 
 
+async def test_a_task_that_ended_with_detach_is_forked_with_the_results_that_have_come() -> None:
+    farm = Farm()
+    two = [call("render", title="a"), call("render", title="b")]
+    agent = farm.agent(two, text("started"), text("one is there"))
+    async with Runner("memory:", agents=[agent]) as runner:
+        task = (await runner.run(agent, "two films", options=RunOptions(at_end="detach"))).task_id
+        await runner.complete(farm.tickets[0], "film a")
+        fork = await runner.fork(task)
+        result = await runner.resume(fork)
+        assert (result.state, result.final_text, result.pending) == ("completed", "one is there", ())
+        assert [(each.outcome, each.output) for each in result.tool_executions] == [
+            ("ok", "film a"),
+            ("unknown", {"job": "b"}),
+        ]
+        assert "that is work for the task" in result.tool_executions[1].error.message
+        assert inputs(agent)[2].count("film a") == 1
+        with pytest.raises(TicketNotFound):
+            await runner.handle(fork).complete(farm.tickets[1], "film b")
+        await runner.complete(farm.tickets[1], "film b")
+        kept = await runner.result(task)
+        assert [each.output for each in kept.tool_executions] == ["film a", "film b"]
+        assert await audit_store(runner.store) == []
+        for each in (task, fork):
+            assert (await runner.verify(each)).tasks[0].findings == ()
+
+
+async def test_a_task_that_ended_with_detach_is_forked_at_the_step_of_its_calls() -> None:
+    farm = Farm()
+    agent = farm.agent([call("render", title="a")], text("started"), read_only=True)
+    async with Runner("memory:", agents=[agent]) as runner:
+        task = (await runner.run(agent, "a film", options=RunOptions(at_end="detach"))).task_id
+        fork = await runner.fork(task, at="s1", input="Do not wait.", task_id="other")
+        assert (
+            await runner.fork(task, at="s1", input="Do not wait.", task_id="other")
+        ).task_id == fork.task_id
+        result = await runner.resume(fork)
+        assert (result.state, [each.outcome for each in result.tool_executions]) == (
+            "completed",
+            ["cancelled"],
+        )
+        await runner.fail(farm.tickets[0], "no film")
+        late = await runner.resume(await runner.fork(task))
+        assert [each.outcome for each in late.tool_executions] == ["error"]
+        with pytest.raises(ForkPointBusy):
+            await runner.fork(task, replace={"s1-0": "another film"})
+        assert await audit_store(runner.store) == []
+
+
 async def test_with_cancel_the_tickets_are_cancelled_as_the_task_ends() -> None:
     farm = Farm()
     agent = farm.agent()

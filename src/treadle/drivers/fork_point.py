@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from treadle.agents.decide.calls import closing_end
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.ends import withdrawn_end
 from treadle.core.graph import Graph
 from treadle.core.journal import events_with_epochs
 from treadle.core.state import TaskState, start
@@ -158,6 +160,39 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
     state = await state_at(store, task_id, seq)
     if _is_busy(state) or state.undo is not None:
         raise _busy(task_id, seq)
+
+
+async def at_rest(
+    store: JournalStore, state: TaskState, point: ForkPoint, *, replaced: bool = False
+) -> ForkPoint:
+    """Return the point at the end of a step of a task with tickets, with the ends of what goes on in the background.
+
+    Of a task that has ended, such as by `at_end="detach"`, the fork gets the results that have come since. The work
+    itself belongs to that task: in the fork a call whose result has not come is withdrawn.
+
+    Args:
+        store: of the task.
+        state: as the task is now.
+        point: at the end of a step.
+        replaced: whether the fork has other results for calls, for which what became of them must not be open.
+
+    Raises:
+        ForkPointBusy: a call is begun and not ended at that point, or in the background of a task that goes on.
+    """
+    past = await state_at(store, state.task_id, point.seq)
+    left, past.deferred = past.deferred, {}
+    is_over = state.ended is not None and state.graph is None and not replaced
+    if (left and not is_over) or _is_busy(past) or past.undo is not None:
+        raise _busy(state.task_id, point.seq)
+    ends: list[e.Event] = []
+    for call in left.values():
+        now = state.find_call(call.id)
+        completion = now.ticket.completion if now is not None and now.ticket is not None else None
+        if isinstance(completion, (e.TicketCompleted, e.TicketFailed)):
+            ends.append(replace(completion, inbox=None))
+        else:
+            ends.append(withdrawn_end(call, f"that is work for the task {state.task_id}"))
+    return ForkPoint(point.seq, (*point.then, *ends))
 
 
 def _busy(task_id: str, seq: int) -> ForkPointBusy:

@@ -104,7 +104,9 @@ class ForkVerbs(ViewVerbs):
             TaskMoved: the task's journal does not end with the event in `expect`.
             TaskConflict: the id in `task_id` is that of another task.
             ModelUnknown: no provider answers to the name in `model`.
-            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background.
+            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background. At a step of a
+                task that has ended there is a fork all the same: it has the results that have come, and of other work
+                none.
             TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
             StepNotFound, CallNotFound: there is no such place.
         """
@@ -136,8 +138,10 @@ class ForkVerbs(ViewVerbs):
         check_unmoved(parent_id, state.seq, request.expect)
         check_known(state)
         point = await fork_point.fork_point(self._store, state, at, request.replace)
-        if isinstance(at, int) or state.tickets:
+        if isinstance(at, int):
             await fork_point.check_rest(self._store, parent_id, point.seq)
+        elif state.tickets:
+            point = await fork_point.at_rest(self._store, state, point, replaced=bool(request.replace))
         if agent is not None:
             self._agents.register(agent)
         if request.override.model is not None:
