@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Final, TypeVar, dataclass_transform, overload
+from typing import Any, Final, TypeVar, dataclass_transform, get_origin, overload
 
 T = TypeVar("T")
 
@@ -123,11 +123,17 @@ def _parameter(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, str]:
     name = item.name
     if item.default_factory is not MISSING:
         namespace[f"_new_{name}"] = _New(item.default_factory)
-        return f"{name}=_new_{name}", f"_new_{name}.make() if {name} is _new_{name} else {name}"
+        kind: Any = get_origin(item.default_factory) or item.default_factory
+        made = _DISPLAYS.get(kind, f"_new_{name}.make()")
+        return f"{name}=_new_{name}", f"{made} if {name} is _new_{name} else {name}"
     if item.default is not MISSING:
         namespace[f"_default_{name}"] = item.default
         return f"{name}=_default_{name}", name
     return name, name
+
+
+_DISPLAYS: Final[dict[Any, str]] = {list: "[]", dict: "{}"}
+"""How the values of some default factories are written: a display takes less time than a call."""
 
 
 class _New:

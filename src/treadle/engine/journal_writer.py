@@ -172,7 +172,8 @@ class JournalWriter:
         state = self._state
         if (hide := self._vault.hide_in) is not None:
             hide(event)
-        event.seq, event.time = state.seq + 1, self.clock()
+        event.seq = state.seq + 1
+        event.time = self._began + round((self._time() - self._began_at) * 1e6)  # as `clock` does
         apply(state, event, self.epoch)
         self.pending.append(event)
         if inbox is not None:
