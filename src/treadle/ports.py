@@ -32,7 +32,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.permits import StandingGrant
 from treadle.core.tools import ToolSpec, Verdict
 from treadle.core.unknown_names import explains_names
-from treadle.errors import ConfigurationError, SecretUnavailable, ToolError
+from treadle.errors import ConfigurationError, SecretUnavailable, StoreFormatError, ToolError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -1021,12 +1021,15 @@ class StoreChanges:
         mail: the ids of the tasks whose inbox holds an item not taken.
         owners: whether a task may have another owner, or none, from now on.
         deleted: the ids of the tasks that were deleted, as far as the store knows them.
+        outdated: the error for a store that a newer version migrated beyond this version: from now on the store takes
+            only commits of tasks that this process owns, and they are to be released.
     """
 
     tasks: frozenset[str] | None = frozenset()
     mail: tuple[str, ...] = ()
     owners: bool = True
     deleted: frozenset[str] = frozenset()
+    outdated: StoreFormatError | None = None
 
 
 CommitDone = Callable[["Committed | Exception"], None]

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.forked import Forked
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.cli.drive import _drive
 from treadle.cli.screen import Screen
+from treadle.errors import StoreFormatError
 from treadle.models import call, text
+from treadle.ports import AT_ONCE
 from treadle.stores.memory import MemoryStore
 
 
@@ -23,6 +26,26 @@ async def rest() -> str:
     """Rest."""
     await asyncio.sleep(60)
     return "rested"
+
+
+@pytest.mark.anyio
+async def test_a_driver_ends_with_an_error_when_a_newer_version_migrates_its_store(tmp_path: Path):
+    agent = Agent(ScriptedModel([call("rest"), text("done")]), name="rester", tools=[rest])
+    path = tmp_path / "journal.db"
+    async with Runner(f"sqlite:///{path}?lease=0.5", agents=[agent]) as runner:
+        driving = asyncio.create_task(_drive(runner, Screen(json=True), 10, None, 0))
+        task = await runner.submit(agent, "hi")
+        async for event in runner.handle(task.task_id).events(follow=True):
+            if event.kind == "tool_started":
+                break
+        newer = apsw.Connection(str(path))
+        newer.execute("PRAGMA user_version = 99").fetchall()
+        newer.execute("UPDATE compatible SET opens = 99").fetchall()
+        newer.close()
+        with pytest.raises(StoreFormatError, match=r"has format 99.*upgrade treadle"):
+            await driving
+        row = await runner.store.row(task.task_id)
+        assert (row.driver, row.wanted) == (None, AT_ONCE)
 
 
 @pytest.mark.anyio

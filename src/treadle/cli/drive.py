@@ -14,7 +14,7 @@ from treadle.cli.command import PolicyOption, Session, command
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, StoreFormatError
 from treadle.wiring import Runner, open_store
 
 GRACE = 10.0
@@ -97,11 +97,12 @@ async def _drive(
     """Adopt tasks until a signal arrives or output fails; return how often each kind of adoption event happened.
 
     Raises:
-        OSError: output could not be written. All tasks are released before it is raised.
+        OSError: output could not be written.
+        StoreFormatError: a newer version migrated the store. All tasks are released before either is raised.
     """
     counts: Counter[str] = Counter()
     stops: asyncio.Queue[None] = asyncio.Queue()
-    output_errors: list[OSError] = []
+    errors: list[OSError | StoreFormatError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
@@ -110,12 +111,16 @@ async def _drive(
 
     def tell(adoption: Adoption) -> None:
         counts[adoption.kind] += 1
-        if output_errors:
+        if errors:
+            return
+        if adoption.kind == "outdated":
+            errors.append(StoreFormatError(adoption.text))
+            stops.put_nowait(None)
             return
         try:
             print_adoption(screen, adoption)
         except OSError as error:
-            output_errors.append(error)
+            errors.append(error)
             stops.put_nowait(None)
 
     screen.entry({"kind": "driving", "store": runner.store.url})
@@ -128,8 +133,8 @@ async def _drive(
         await runner.drain()
     second_stop.cancel()
     await draining
-    if output_errors:
-        raise output_errors[0]
+    if errors:
+        raise errors[0]
     return counts
 
 

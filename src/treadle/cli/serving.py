@@ -23,7 +23,7 @@ from treadle.cli.screen import Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
-from treadle.errors import ConfigurationError, MissingExtra
+from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
 from treadle.wiring import Runner, open_store
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ async def _serve(
 
 
 class _Telling:
-    """What the command prints; an output that cannot be written ends the server.
+    """What the command prints; an output that cannot be written, or a store of a newer version, ends the server.
 
     What the adopter tells is printed in a thread: an output whose reader takes nothing holds no loop.
 
@@ -315,7 +315,7 @@ class _Telling:
         self._screen = screen
         self._server = server
         self._loop = loop
-        self._error: OSError | None = None
+        self._error: OSError | StoreFormatError | None = None
         self._untold: SimpleQueue[Adoption | None] = SimpleQueue()
         self._thread = Thread(target=self._print, name="treadle-telling", daemon=True)
         self._counts: Counter[str] = Counter()
@@ -339,6 +339,9 @@ class _Telling:
     def adoption(self, adoption: Adoption) -> None:
         """Have it printed what the adopter did or met; it is called in the loop in which tasks are driven."""
         self._counts[adoption.kind] += 1
+        if adoption.kind == "outdated":
+            self._error = StoreFormatError(adoption.text)
+            self._loop.call_soon_threadsafe(self._server.leave)
         if self._untold.qsize() < MOST_UNTOLD:
             self._untold.put(adoption)
 
@@ -352,7 +355,7 @@ class _Telling:
                 return
 
     def ended(self, fenced: int) -> None:
-        """Print what was done; raises the error of an output that could not be written."""
+        """Print what was done; raises the error that ended the server."""
         self._untold.put(None)
         self._thread.join()
         if self._error is not None:

@@ -81,7 +81,7 @@ from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
-from treadle.drivers.tenant_drivers import TenantDrivers
+from treadle.drivers.tenant_drivers import LEAVE_SECONDS, TenantDrivers
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
@@ -91,6 +91,7 @@ from treadle.engine.options import from_json
 from treadle.errors import (
     Fenced,
     StoreError,
+    StoreFormatError,
     TaskBusy,
     TaskNotFound,
     TaskTooNew,
@@ -149,7 +150,16 @@ _Ownership = tuple[str, str, int]
 """One ownership of a task: its tenant, its id and the epoch."""
 
 Kind = Literal[
-    "adopted", "stopped", "lost", "failed", "suspect", "given_up", "unknown_agent", "too_new", "scan_failed"
+    "adopted",
+    "stopped",
+    "lost",
+    "failed",
+    "suspect",
+    "given_up",
+    "unknown_agent",
+    "too_new",
+    "scan_failed",
+    "outdated",
 ]
 
 
@@ -164,7 +174,8 @@ class Adoption:
             is paused, since it crashed one driver after the other, or could not be driven time and again;
             `unknown_agent`, once for each, for an agent that this process does not have; `too_new`, once for each
             epoch, for a task that only a newer version of Treadle may drive, one for each agent and format;
-            `scan_failed` when the store could not be read.
+            `scan_failed` when the store could not be read; `outdated` when a newer version migrated the store beyond
+            this version: the adopter releases its tasks and takes no more.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: the epoch under which the task is, or was, driven.
@@ -277,9 +288,10 @@ class Adopter:
 
         self._suspect: _Task | None = None
         self._alone_until = 0.0
+        self._leaving: asyncio.Task[None] | None = None  # it releases the tasks of a store that is outdated
         self._stopped: Future[None] = Future()
         self._stopped.set_running_or_notify_cancel()
-        drivers.on_news = self._hear
+        drivers.on_news, drivers.on_outdated = self._hear, self._leave_soon
         drivers.first.owned.watch_store()
         self._scanning = self._loop.create_task(self._run())
 
@@ -295,8 +307,19 @@ class Adopter:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
             await asyncio.wrap_future(self._stopped)
 
+    def _leave_soon(self, error: StoreFormatError) -> None:
+        """Adopt no more from a store that a newer version migrated, and release what is driven; from any thread."""
+
+        def leave() -> None:
+            self._report("outdated", f"nothing is adopted any more: {error}")
+            self._leaving = self._loop.create_task(self._stop(LEAVE_SECONDS))
+
+        self._at_most = 0
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(leave, context=self._context)
+
     async def _stop(self, grace: float) -> None:
-        self._drivers.on_news = None
+        self._drivers.on_news = self._drivers.on_outdated = None
         self._scanning.cancel()
         await asyncio.wait([self._scanning])  # it takes no more once it has ended
         drives: list[DriveLoop] = []

@@ -183,6 +183,9 @@ class TaskDriver:
         self._on_pending = PendingCallback(on_pending(tenant), vault) if on_pending else None
         self._at_terminal = PendingCallback(at_terminal(tenant), vault) if at_terminal else None
         self._guardrails = dependencies.guardrails
+        self._stopping: set[asyncio.Task[None]] = set()
+        """what releases the tasks of a store that a newer version migrated"""
+
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 
     async def drive(
@@ -334,6 +337,19 @@ class TaskDriver:
             await asyncio.sleep(0.01)
         if owned.drive is not None:
             await owned.drive.stop(DRIVER_CLOSED, grace)
+
+    def release_all(self, grace: float) -> None:
+        """Have every owned task interrupted and released soon; from any thread."""
+        for owned in list(self.owned.tasks.values()):
+            loop = owned.writer.loop
+
+            def stop(owned: OwnedTask = owned, loop: asyncio.AbstractEventLoop = loop) -> None:
+                stopping = loop.create_task(self.stop(owned, grace))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
+            with suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(stop)
 
     async def close(self) -> None:
         """Release what can be released, end connections of toolsets, and stop watching the store."""

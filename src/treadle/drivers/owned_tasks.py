@@ -19,7 +19,7 @@ from treadle.engine.journal_writer import JournalWriter, Lease
 from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.errors import ConfigurationError, Fenced, StoreUnavailable, ThreadBusy
+from treadle.errors import ConfigurationError, Fenced, StoreFormatError, StoreUnavailable, ThreadBusy
 from treadle.ports import (
     AT_ONCE,
     ConversationWindow,
@@ -121,6 +121,9 @@ class OwnedTasks:
         self.thread_queue = ThreadQueue()
         self.on_news: Callable[[tuple[str, str] | None], None] | None = None
         """called, from any thread, when another process wrote or a task was released here; see `TenantDrivers`"""
+
+        self.on_outdated: Callable[[StoreFormatError], None] | None = None
+        """called, from any thread, when a newer version migrated the store beyond this one; see `TenantDrivers`"""
 
         self.cache = cache
         self._clock = clock
@@ -258,6 +261,8 @@ class OwnedTasks:
             self._unwatch = self.store.watch(self._store_changed)
 
     def _store_changed(self, changes: StoreChanges) -> None:
+        if changes.outdated is not None and self.on_outdated is not None:
+            self.on_outdated(changes.outdated)
         for task_id in changes.mail:
             self.read_inbox_soon(task_id)
         # A whole store names the tasks of all tenants: the adopter wants to know of them, and nothing else does.

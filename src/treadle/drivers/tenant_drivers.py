@@ -6,6 +6,7 @@ driver, so a process never has two drivers for one tenant. The tenant "" has the
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,10 +16,16 @@ from typing import Final
 from weakref import WeakValueDictionary, finalize
 
 from treadle.drivers.driver import Dependencies, TaskDriver
+from treadle.errors import StoreFormatError
 from treadle.ports import TenantStores
+
+_LOG = logging.getLogger("treadle.tasks")
 
 KEPT_SECONDS: Final = 60.0
 """Seconds for which a driver without tasks is kept since it was asked for last; looked at when another one is made."""
+
+LEAVE_SECONDS: Final = 10.0
+"""For how many seconds calls in flight may end when a newer version has migrated the store."""
 
 MOST_KEPT: Final = 100
 """How many drivers without tasks are kept at most: each caches states of tasks."""
@@ -34,6 +41,7 @@ class TenantDrivers:
         first: the driver of the tenant "", whose agents, observers, toolsets and vault all share.
         on_news: called, from any thread, when another process wrote or a task was released here; with the tenant and
             the id of a task that was released to be driven on at once, and None otherwise.
+        on_outdated: called once, from any thread, when a newer version migrated the open store beyond this version.
     """
 
     def __init__(self, dependencies: Dependencies) -> None:
@@ -43,8 +51,10 @@ class TenantDrivers:
         self._kept: OrderedDict[str, tuple[TaskDriver, float]] = OrderedDict()
         self._is_closed = False
         self.on_news: Callable[[tuple[str, str] | None], None] | None = None
+        self.on_outdated: Callable[[StoreFormatError], None] | None = None
+        self._is_outdated = False
         self.first = TaskDriver(dependencies)
-        self.first.owned.on_news = self._tell_news
+        self._listen_to(self.first)
 
     def of(self, tenant: str) -> TaskDriver:
         """Return the driver of a tenant."""
@@ -73,7 +83,7 @@ class TenantDrivers:
         stores = self._dependencies.tenants
         parts = replace(self._dependencies, store=stores.of(tenant), tenant=tenant)
         driver = TaskDriver(parts, shared=self.first)
-        driver.owned.on_news = self._tell_news
+        self._listen_to(driver)
         if self._is_closed:
             driver.cache.close()
         # The store's watch refers to what is woken, and would keep it for ever.
@@ -91,6 +101,25 @@ class TenantDrivers:
             if now - asked >= KEPT_SECONDS or len(idle) - number >= MOST_KEPT:
                 del self._kept[tenant]
 
+    def _listen_to(self, driver: TaskDriver) -> None:
+        driver.owned.on_news = self._tell_news
+        driver.owned.on_outdated = self._leave_store
+
+    def _leave_store(self, error: StoreFormatError) -> None:
+        """Release all tasks of a store that a newer version migrated: this version is not to write it any more."""
+        with self._lock:
+            was_outdated, self._is_outdated = self._is_outdated, True
+        if was_outdated:
+            return
+        _LOG.error(
+            "%s. It was migrated while this process had it open: its tasks are released for newer drivers",
+            error,
+        )
+        for driver in self.all():
+            driver.release_all(LEAVE_SECONDS)
+        if self.on_outdated is not None:
+            self.on_outdated(error)
+
     def _tell_news(self, wanted: tuple[str, str] | None) -> None:
         if self.on_news is not None:
             self.on_news(wanted)
@@ -102,7 +131,7 @@ class TenantDrivers:
 
     async def open(self) -> None:
         """Open the store, also if the runner was closed."""
-        self._is_closed = False
+        self._is_closed = self._is_outdated = False
         for driver in self.all():
             await driver.cache.open(again=True)
 

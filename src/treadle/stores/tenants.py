@@ -483,7 +483,7 @@ class SharedWatch:
             seen = None if changes.tasks is None else frozenset(own)
             gone = frozenset([names.bare(name) for name in deleted.get(names.tenant, ())])
             try:
-                wake(StoreChanges(seen, own_mail, changes.owners, gone))
+                wake(StoreChanges(seen, own_mail, changes.owners, gone, changes.outdated))
             except RuntimeError:  # its event loop is closed: it is a watcher no more
                 self._remove(names.tenant, token)
 

@@ -24,6 +24,10 @@ Invariant: each item that `submit` accepted gets exactly one call of `done`, in 
 submission. It gets a result, or the error that stopped it. An error in `_write` is the result of its group, and the
 thread goes on.
 
+A newer version may migrate a store that is open. A writer reads the format again with each heartbeat; once the tables
+are beyond what this version may write, it is `outdated`: it refuses all items but commits of tasks that its process
+owns, and tells the watchers to release these.
+
 `BARRIER` is the operation of an item that writes nothing: its `done` is called once all items before it are written.
 A read waits for one, so that it sees what its process queued.
 
@@ -48,7 +52,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
-from treadle.errors import Fenced, StoreUnavailable, TreadleError
+from treadle.errors import Fenced, StoreFormatError, StoreUnavailable, TreadleError
 from treadle.ports import StoreChanges, Wake
 
 GROUP_SIZE = 512
@@ -86,6 +90,9 @@ class WriterThread:
         self.queued = 0
         self.finished = 0
         self.fenced = 0
+        self.outdated: StoreFormatError | None = None
+        """why only tasks that this process owns may be written, once a newer version migrated the open store"""
+
         self._lock = Lock()
         self._watchers: dict[object, Wake] = {}
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
@@ -123,6 +130,19 @@ class WriterThread:
                 wake(changes)
             except RuntimeError:  # its event loop is closed: it is a watcher no more
                 self._watchers.pop(token, None)
+
+    def _leave(self, error: StoreFormatError) -> None:
+        """Take nothing from now on but commits of owned tasks, and have these released; called in the thread."""
+        if self.outdated is None:
+            self.outdated = error
+            self._wake_watchers(StoreChanges(None, outdated=error))
+
+    def _refusal_of(self, item: Item) -> StoreFormatError | None:
+        """Return why an item is not written, if a newer version migrated the store."""
+        if self.outdated is None or item.operation in (BARRIER, "disown"):
+            return None
+        is_of_owned_task = item.operation == "commit" and item.argument.create is None
+        return None if is_of_owned_task else self.outdated
 
     # ------------------------------------------------------------------------ what a store defines, in the thread
 

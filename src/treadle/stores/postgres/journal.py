@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any, Final, LiteralString, cast
 
 from treadle.core.data import mutable
-from treadle.errors import TaskBusy, TreadleError
+from treadle.errors import StoreFormatError, TaskBusy, TreadleError
 from treadle.ports import (
     AT_ONCE,
     Claim,
@@ -31,7 +31,7 @@ from treadle.ports import (
 from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.batch import Batch, Head
-from treadle.stores.postgres.schema import BoundedConnection
+from treadle.stores.postgres.schema import Address, BoundedConnection, outdated
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, Process
 from treadle.stores.rules import IN_PARALLEL, QueuedTask, QueueEntry
 from treadle.stores.writer_thread import BARRIER, Item
@@ -86,7 +86,8 @@ _IS_GRANT: Final = "SELECT 1 FROM grants WHERE id = %s"
 _RECORD: Final = "SELECT epoch, digest FROM records WHERE task = %s AND seq = %s"
 _RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
-ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
+ON CONFLICT (key) DO UPDATE SET lease = excluded.lease
+RETURNING id, (SELECT version FROM treadle_format), (SELECT opens FROM treadle_format)"""
 # A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
 _OWN_DRIVER: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
 _OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
@@ -115,31 +116,35 @@ class LeaseHolder:
 
     Args:
         process: its host, process id and key.
-        lease_seconds: for how many seconds it counts as alive after a heartbeat.
+        to: the schema, and for how many seconds it counts as alive after a heartbeat.
         row: its row of `drivers`; None until it first owns a task.
         renewed_at: when it last renewed its lease, by the clock of this machine.
         held: the tasks it owns.
+        outdated: the error for tables that a newer version migrated beyond this one, as the last renewal found them.
     """
 
     process: Process
-    lease_seconds: float
+    to: Address
     row: int | None = None
     renewed_at: float = 0.0
     held: set[str] = field(default_factory=set[str])
+    outdated: StoreFormatError | None = None
 
     @property
     def is_fresh(self) -> bool:
         """Whether its lease was renewed lately; not so once the clock was set back, or the machine slept."""
-        return 0 <= time.time() - self.renewed_at < self.lease_seconds / HEARTBEATS_PER_LEASE
+        return 0 <= time.time() - self.renewed_at < self.to.lease_seconds / HEARTBEATS_PER_LEASE
 
 
 def renew_lease(connection: BoundedConnection, owner: LeaseHolder) -> int:
-    """Renew the lease of this process, and return its row."""
+    """Renew the lease of this process, and return its row; note whether a newer version migrated the tables."""
     p = owner.process
-    values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
+    values = (p.key, p.host, p.boot, p.pid, p.started, owner.to.lease_seconds)
     row = connection.execute(_RENEW_LEASE, values).fetchone()
     assert row is not None
-    return int(row[0])
+    driver, version, opens = row
+    owner.outdated = owner.outdated or outdated(owner.to, version, opens)
+    return int(driver)
 
 
 def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
@@ -505,11 +510,13 @@ class Group:
             raise rules.task_busy(key, facts[2], facts[0], is_own=False)
 
     def _driver_row(self) -> int:
-        """Return the row of this process, with a lease renewed lately."""
+        """Return the row of this process, with a lease renewed lately; raises `StoreFormatError`."""
         if self._driver is None or not self._is_fresh:
             self._renewed_at = time.time()
             self._driver = renew_lease(self._connection, self._owner)
             self._is_fresh = True
+            if self._owner.outdated is not None:
+                raise self._owner.outdated
         return self._driver
 
     # ------------------------------------------------------------------------------------------- writing

@@ -411,11 +411,25 @@ def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -
         return
     table = sql.Identifier(to.schema, "treadle_format")
     row = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
-    if row is None or row[0] > known_version:
-        raise StoreFormatError(
-            f"{to.url} has format {version}, this version of Treadle knows formats up to {known_version}: "
-            "upgrade treadle"
-        )
+    if (error := outdated(to, version, version if row is None else row[0])) is not None:
+        raise error
+
+
+def outdated(to: Address, version: int, opens: int) -> StoreFormatError | None:
+    """Return the error for a schema that this version is too old for.
+
+    Args:
+        to: the schema.
+        version: the format of its tables.
+        opens: the earliest format that a version has to know to use them.
+    """
+    known_version = max(_steps())
+    if opens <= known_version:
+        return None
+    return StoreFormatError(
+        f"{to.url} has format {version}, this version of Treadle knows formats up to {known_version}: "
+        "upgrade treadle"
+    )
 
 
 def _format(to: Address, connection: BoundedConnection) -> int:

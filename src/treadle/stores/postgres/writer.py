@@ -48,7 +48,8 @@ this one would have been; if none comes, `_disown_unanswered` gives the task bac
 the server to end transactions on this schema that have said nothing for as long (`STALLED`).
 
 **Leases.** While this process owns tasks, a heartbeat is due every `lease_seconds / HEARTBEATS_PER_LEASE`. The thread
-wakes for it, and writes it before a group when it is due. A wait for locks ends in time for the next one.
+wakes for it, and writes it before a group when it is due. A wait for locks ends in time for the next one. The statement
+of a heartbeat reads the format of the tables too: a newer version may have migrated them.
 
 **Notifications.** `NOTIFY` in the transaction that writes would put all commits of the database one behind the other.
 So it is sent afterwards, on its own: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most
@@ -57,8 +58,8 @@ process may crash in between without a notification: so a process that owns task
 every `MAIL_CHECK_SECONDS`.
 
 Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
-may have been written. `LeaseHolder` changes only after COMMIT. A notification that is due is sent by this session or
-the next.
+may have been written. `LeaseHolder` changes only after COMMIT, except for `outdated`. A notification that is due is
+sent by this session or the next.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class PostgresWriter(WriterThread):
     def __init__(self, to: Address, patience: float) -> None:
         self._to = to
         self._patience = patience
-        self._owner = LeaseHolder(this_process(), to.lease_seconds)
+        self._owner = LeaseHolder(this_process(), to)
         self._name = f"treadle writer {self._owner.process.key}"
         self._connection: BoundedConnection | None = None
         self._listening = False
@@ -209,7 +210,7 @@ class PostgresWriter(WriterThread):
             times.append(self._next_disown)
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.renewed_at)  # the clock may have been set back
-            times.append(time.monotonic() - since + self._owner.lease_seconds / HEARTBEATS_PER_LEASE)
+            times.append(time.monotonic() - since + self._to.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
                 times.append(self._looked_at + MAIL_CHECK_SECONDS)
         if self._notify_by is not None and self._connection is not None:
@@ -253,6 +254,8 @@ class PostgresWriter(WriterThread):
             return
         now = time.time()
         owner.row, owner.renewed_at = renew_lease(connection, owner), now
+        if owner.outdated is not None:
+            self._leave(owner.outdated)
         # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owner.held &= owned_by(connection, owner.row)
         delete_dead_drivers(connection)
@@ -470,15 +473,22 @@ class PostgresWriter(WriterThread):
     ) -> tuple[list[Any], Callable[[], None]]:
         """Begin a transaction and check all items; return their results, and a function that commits."""
         if items[0].operation in exclusive.OPERATIONS:
+            if (refusal := self._refusal_of(items[0])) is not None:
+                return [refusal], lambda: None
             return self._prepare_exclusive(connection, items[0], repeated=unconfirmed is not None)
         group = Group(connection, self._owner, self._to.channel)
         before = list(unconfirmed or [None] * len(items))
         claimed = self._match_unanswered(items, before) if self._unanswered else ()
         group.begin(items, before)
-        results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
+        results = [
+            self._refusal_of(item) or group.apply(item, past)
+            for item, past in zip(items, before, strict=True)
+        ]
 
         def finish() -> None:
             group.write()
+            if self._owner.outdated is not None:
+                self._leave(self._owner.outdated)
             changed = _changed(items, results)
             self._schedule_notification(changed, urgent=group.urgent, mail=group.mail)
             for key in claimed:

@@ -132,9 +132,11 @@ class Journal:
     @property
     def is_due(self) -> bool:
         """Whether it is time to renew the lease of this process."""
-        return bool(self.held) and not self._is_fresh()
+        return bool(self.held) and not self.is_fresh
 
-    def _is_fresh(self) -> bool:
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the lease of this process was renewed lately."""
         # By the clock of leases, so that it holds also when the clock was set back, or the machine slept.
         return 0 <= time.time() - self._renewed_at < self._lease_seconds / HEARTBEATS_PER_LEASE
 
@@ -522,7 +524,7 @@ class Journal:
 
     def _driver_row(self) -> int:
         """Return the row of this process, with a lease renewed lately; inserted when it first owns a task."""
-        if self._driver is not None and not self._is_fresh():
+        if self._driver is not None and not self.is_fresh:
             self.heartbeat()
         if self._driver is None:
             p = self._process

@@ -8,6 +8,7 @@ The thread owns the one connection that writes, and the `Journal` that checks an
     BEGIN IMMEDIATE            wait for other processes, up to the busy timeout
     check `data_version`       another connection wrote: forget cached heads, tell watchers what changed
     check the files            removed or replaced while open: fail, for commits to a removed file would be lost
+    check the format           unless the lease was renewed lately: a newer version may have migrated the file
     renew the lease            if a heartbeat is due
     apply each item            check, then write; a refused item has written nothing
     COMMIT                     `synchronous=FULL`: durable once it returns
@@ -36,12 +37,13 @@ from typing import Any
 
 import apsw
 
-from treadle.errors import StoreUnavailable, TreadleError
+from treadle.errors import StoreFormatError, StoreUnavailable, TreadleError
 from treadle.ports import Refused, StoreChanges
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, this_process
 from treadle.stores.sqlite.journal import Journal
 from treadle.stores.sqlite.schema import (
     BUSY_MS,
+    check_not_newer,
     connect_writer,
     forget_small_tables,
     is_read_only,
@@ -121,6 +123,8 @@ class Writer(WriterThread):
     def _apply(self, item: Item) -> Any:
         if item.operation == BARRIER:
             return None
+        if (refusal := self._refusal_of(item)) is not None:
+            return refusal
         try:
             return getattr(self._journal, item.operation)(item.argument)
         except (Refused, TreadleError) as refusal:
@@ -134,8 +138,17 @@ class Writer(WriterThread):
             raise OSError("the file or its write-ahead log was removed or replaced while it was open")
         self._files = files
         self._journal.begun()
+        if not self._journal.is_fresh:
+            self._check_format()
         if self._journal.is_due:
             self._journal.heartbeat()
+
+    def _check_format(self) -> None:
+        """Find out whether a newer version migrated the file beyond this version."""
+        try:
+            check_not_newer(self._connection, self.path)
+        except StoreFormatError as error:
+            self._leave(error)
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
