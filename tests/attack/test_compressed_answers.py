@@ -176,13 +176,21 @@ async def test_a_compressed_answer_of_a_provider_was_read_to_its_end(monkeypatch
 
 
 @pytest.mark.parametrize("status", [200, 404])
-@pytest.mark.parametrize("body", [name for name in BODIES if "events" not in name])
+@pytest.mark.parametrize("body", BODIES)
 async def test_a_compressed_answer_of_a_server_of_tasks_was_read_to_its_end(monkeypatch, body, status):
     monkeypatch.setattr("treadle.client.connection.MAX_DOCUMENT", 4_000_000, raising=False)
     with serving(body, status) as url:
         async with Client(url, token="t" * 20) as client:
             with peak_below(70 * MIB), pytest.raises(RequestRefused, match="is no answer"):
                 await client.list_tasks()
+
+
+async def test_a_compressed_refusal_of_a_stream_was_read_to_its_end(monkeypatch):
+    monkeypatch.setattr("treadle.client.connection.MAX_DOCUMENT", 4_000_000, raising=False)
+    with serving("gzip events of many lines", status=404) as url:
+        async with Client(url, token="t" * 20, patience=0.2) as client:
+            with peak_below(70 * MIB), pytest.raises(RequestRefused, match="is no answer"):
+                await anext(client.handle("t").events())
 
 
 async def test_compressed_events_of_a_server_of_tasks_were_read_to_their_end(monkeypatch):

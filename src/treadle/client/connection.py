@@ -47,6 +47,7 @@ _ANSWERING: Final = 30.0
 MAX_DOCUMENT: Final = 256_000_000
 """Bytes of one document of a server, decoded, and of one event of a stream."""
 
+_EVENT_STREAM: Final = "text/event-stream"
 _NO_SUCH: Final = "NoSuchOperation"
 _PASSING: Final = frozenset({502, 503, 504})
 
@@ -191,7 +192,7 @@ class Connection:
         self._check_open()
         httpx2 = _httpx2()
         client = await self._clients.get()
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": _EVENT_STREAM}
         if last_event_id is not None:
             headers["Last-Event-ID"] = str(last_event_id)
         timeout = httpx2.Timeout(SILENCE, connect=_CONNECTING)
@@ -216,9 +217,10 @@ class Connection:
 
 
 def _most(response: Any) -> int | None:
-    """Return how many bytes a body may have; None for a stream of events, which has no end."""
+    """Return how many bytes a body may have; None for an event stream that was requested, which has no end."""
     kind = response.headers.get("content-type", "").lower()
-    return None if kind.startswith("text/event-stream") else MAX_DOCUMENT
+    is_requested = response.request.headers["accept"] == _EVENT_STREAM and response.status_code < 400
+    return None if is_requested and kind.startswith(_EVENT_STREAM) else MAX_DOCUMENT
 
 
 def _refused_body(response: Any, why: str) -> RequestRefused:
