@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.terminal import Terminal
 from tests.client.served import TOKEN, served
 from treadle import Agent, ScriptedModel, tool
 from treadle.cli.remote import client_of
@@ -76,9 +77,35 @@ def test_a_server_has_its_own_store_and_agents(remote: Any, treadle: Any, addres
     both = remote("tasks", "--store", "x.db")
     assert (both.code, "not both" in both.err) == (2, True)
     assert "the name of one that the server has" in remote("run", "1 + 2?").err
-    for command in (["chat", "math"], ["watch", "last"], ["doctor"]):
+    for command in (["chat", "math"], ["replay", "last"], ["doctor"]):
         refused = treadle(*command, "--url", address)
         assert (refused.code, "works at a store" in refused.err) == (2, True)
+
+
+def test_a_task_is_watched_on_a_server(remote: Any) -> None:
+    remote("run", "math", "1 + 2?", "--task-id", "over")
+    watched = remote("watch", "over", "--json")
+    assert (watched.code, watched.document["final_text"]) == (0, "3")
+    remote("run", "till", "pay", "--task-id", "at-the-till")
+    watched = remote("watch", "at-the-till")
+    assert (watched.code, "pay(" in watched.out) == (4, True)
+    refused = remote("watch", "over", "--agent", "shop:math")
+    assert (refused.code, "leave them out with --url" in refused.err) == (2, True)
+
+
+def test_a_person_who_watches_a_task_on_a_server_decides_and_sees_it_go_on(
+    treadle: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREADLE_TOKEN", TOKEN)
+    with served(TILL) as url:
+        treadle("run", "till", "pay", "--task-id", "asked", "--url", url)
+        with Terminal(project, "watch", "asked", "--url", url, columns=100, color=False) as watch:
+            watch.wait_for('pay({"amount":3})')
+            watch.wait_for_prompt("may it run? [y/n/e, ? lists all")
+            watch.press("y\r")
+            watch.wait_for("pay: paid")
+            assert "completed" in watch.finished()
+        assert watch.process.returncode == 0
 
 
 def test_the_hints_of_a_task_on_a_server_work_as_they_are_printed(remote: Any) -> None:

@@ -99,7 +99,7 @@ AT_THE_STORE: Final = frozenset(
             "replay.replay",
             "serving.serve",
         ),
-        *("threads.compact", "watch.watch"),
+        "threads.compact",
     }
 )
 """The commands that need the store itself, or code of agents: they have no `--url`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -24,6 +24,9 @@ TOKEN: Final = "TREADLE_TOKEN"  # noqa: S105  the name of a variable
 TOKEN_FILE: Final = Path(".treadle") / "server-token"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PAGE: Final = 100
+_GOES_ON: Final = frozenset({"created", "running", "waiting"})
+
+CODE_IS_ON_SERVER: Final = "--agent and --model are for the process that drives: leave them out with --url"
 
 
 def client_of(url: str) -> Client:
@@ -50,6 +53,29 @@ async def task_of(runner: TaskRunner, task_id: str) -> FoundTask:
     if isinstance(runner, Client):
         return await runner.get_task(task_id)
     return await runner.store.row(task_id)
+
+
+async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]) -> bool:
+    """Return whether a driver is at work on a task, or is to be: nothing is open, or it has a command to read.
+
+    Args:
+        runner: a runner or a client.
+        task_id: the task.
+        decided: the ids of requests that were decided here: a driver may not have read these decisions yet.
+    """
+    if isinstance(runner, Client):
+        task = await runner.get_task(task_id)
+        if task.driven or task.state not in _GOES_ON:
+            return task.driven
+        return all([item.request_id in decided async for item in await runner.list_pending(task_id)])
+    row = await runner.store.row(task_id)
+    return row.wanted == 1 or row.driver is not None or bool(await runner.store.inbox(task_id))
+
+
+async def has_gone_on(runner: TaskRunner, task_id: str, seq: int) -> bool:
+    """Return whether a task has events after one, or a driver that is at work on it."""
+    task = await task_of(runner, task_id)
+    return task.head > seq or (task.driven if isinstance(task, Task) else task.driver is not None)
 
 
 async def events_after(runner: TaskRunner, task_id: str, seq: int) -> list[Event]:

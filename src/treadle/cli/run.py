@@ -27,7 +27,7 @@ from treadle.cli.command import (
 )
 from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
 from treadle.cli.outcome import print_outcome
-from treadle.cli.remote import FoundTask, events_after, task_of
+from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, events_after, task_of
 from treadle.cli.screen import Screen
 from treadle.cli.task_lookup import find_task
 from treadle.cli.timeline import Timeline
@@ -320,7 +320,7 @@ def step(
         agents.check_model(first)
         _check_goal(first, goal)
     elif is_new and (agent or model) is not None:
-        raise ConfigurationError(_CODE_IS_ON_SERVER)
+        raise ConfigurationError(CODE_IS_ON_SERVER)
     observers = tracing.observers()
 
     async def work() -> int:
@@ -351,9 +351,6 @@ def step(
             )
 
     return session.run(work())
-
-
-_CODE_IS_ON_SERVER: Final = "--agent and --model are for the process that drives: leave them out with --url"
 
 
 def _check_goal(agent: Agent[Any] | None, goal: int | Breakpoint) -> None:
@@ -411,7 +408,7 @@ async def agent_of(
     """Return a task's agent, or None if this process does not have its code: the runner raises if it needs it."""
     if isinstance(runner, Client):
         if option is not None or model is not None:
-            raise ConfigurationError(_CODE_IS_ON_SERVER)
+            raise ConfigurationError(CODE_IS_ON_SERVER)
         return None
     used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
     agent = agents.of_task(row.agent, option, model, used)

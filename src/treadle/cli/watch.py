@@ -1,4 +1,7 @@
-"""`watch`: follow a task that another process drives; at a terminal, decide what it waits for, steer it and undo."""
+"""`watch`: follow a task that another process or a server drives.
+
+At a terminal a person decides its requests, steers it and takes steps back.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,23 @@ from treadle.cli import agents
 from treadle.cli.command import AgentOption, ByOption, Session, command
 from treadle.cli.outcome import print_outcome
 from treadle.cli.prompting import Prompt, make_prompt
+from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, has_gone_on, is_to_go_on
 from treadle.cli.steering import Steering
-from treadle.cli.task_lookup import TaskArgument, find_row, root_of
+from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline
 from treadle.cli.undo_fork import print_report
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.engine.results import FOR_PEOPLE, Pending, RunResult
-from treadle.errors import TreadleError
-from treadle.ports import TaskRow
+from treadle.errors import ConfigurationError, TreadleError
 from treadle.runner.deciding import Dialogue
 from treadle.runner.runner import TaskRunner
 
 POLL: Final = 1.0
 """Seconds between two looks for requests of tasks below, of which the events of the task do not tell."""
+
+LOOK: Final = 0.05
+"""Seconds between two looks whether a driver goes on with the task."""
 
 PATIENCE: Final = 10.0
 """Seconds that a driver has to go on with a task after a decision, before watching ends."""
@@ -38,12 +44,14 @@ async def watch(session: Session, task: TaskArgument, agent: AgentOption = None,
         [f"/{name}" for name in Watch.COMMANDS], lambda: " Enter sends it to the task · /help"
     )
     asks = prompt.is_interactive and not session.screen.json
+    if agent is not None and session.url is not None:
+        raise ConfigurationError(CODE_IS_ON_SERVER)
     known = agents.agents_at(agent) if agent is not None else []
-    if asks and agent is None:
+    if asks and agent is None and session.url is None:
         known = [*agents.listed_agents().agents.values()]
     async with session.runner(tuple(known)) as runner:
-        row = await find_row(runner, task)
-        return await Watch(session, runner, row, prompt if asks else None, by).run()
+        found = await find_task(runner, task)
+        return await Watch(session, runner, found, prompt if asks else None, by).run()
 
 
 class Watch:
@@ -52,24 +60,25 @@ class Watch:
     Args:
         session: the command's session.
         runner: reads the task, and sends commands to it.
-        row: the task.
+        task: the task.
         prompt: asks the person; None where there is no terminal: then the task is only followed.
         by: the name of the person, for the record.
     """
 
     def __init__(
-        self, session: Session, runner: TaskRunner, row: TaskRow, prompt: Prompt | None, by: str | None
+        self, session: Session, runner: TaskRunner, task: FoundTask, prompt: Prompt | None, by: str | None
     ) -> None:
         self._session = session
         self._screen = session.screen
         self._runner = runner
-        self._row = row
-        self._task_id = row.task_id
+        self._task = task
+        self._task_id = task.task_id
         self._prompt = prompt
         self._by = by
         self._timeline = Timeline(self._screen, live=self._screen.out.is_terminal)
         self._seq = 0
         self._asked = set[tuple[str, str]]()
+        self._decided = set[str]()
         self._is_new = asyncio.Event()
         self._steering: Steering | None = None
         self._is_interrupted = False
@@ -77,7 +86,7 @@ class Watch:
     async def run(self) -> int:
         """Follow the task to its next stop, print how it stands and return the exit code for that."""
         screen = self._screen
-        screen.line(("task ", "dim"), self._task_id, (f"  {self._row.agent}", "dim"))
+        screen.line(("task ", "dim"), self._task_id, (f"  {self._task.agent}", "dim"))
         async with AsyncExitStack() as stack:
             if self._prompt is not None:
                 screen.line(("  write to steer it; /help lists what else can be done", "dim"))
@@ -97,7 +106,7 @@ class Watch:
                 raise (KeyboardInterrupt if self._is_interrupted else asyncio.CancelledError) from None
             finally:
                 self._timeline.stop()
-        root = await root_of(self._runner, self._row)
+        root = await root_of(self._runner, self._task)
         limit, printed = self._timeline.limit, self._timeline.last_text
         return print_outcome(self._session, result, printed=printed, root=root, limit=limit)
 
@@ -122,30 +131,29 @@ class Watch:
                 await self._ask()
                 await self._steering.finished()
             result = await self._runner.result(self._task_id)
-            if self._steering is None or result.state in END_STATES or not await self._goes_on():
+            if self._steering is None:
+                return result
+            if not await self._has_gone_on() and (result.state in END_STATES or not await self._goes_on()):
                 return result
 
     async def _goes_on(self) -> bool:
         """Whether a driver goes on with the task soon: a command was sent that it has not read, or a decision."""
-        if not await self._runner.store.inbox(self._task_id) and not await self._is_awaited():
-            return False
+        if not await is_to_go_on(self._runner, self._task_id, self._decided):
+            return await self._has_gone_on()  # it may have ended since its result was read
         self._screen.spinner.show("waiting for a driver process")
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    row = await self._runner.store.row(self._task_id)
-                    if row.head > self._seq or row.driver is not None:
+                    if await self._has_gone_on():
                         return True
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(LOOK)
         except TimeoutError:
             return False
         finally:
             self._screen.spinner.stop()
 
-    async def _is_awaited(self) -> bool:
-        """Whether the task is to be driven on now."""
-        row = await self._runner.store.row(self._task_id)
-        return row.wanted == 1 or row.driver is not None
+    async def _has_gone_on(self) -> bool:
+        return await has_gone_on(self._runner, self._task_id, self._seq)
 
     # ------------------------------------------------------------------------------------- decisions
 
@@ -169,8 +177,8 @@ class Watch:
                 continue
             self._asked.add(key)
             async with steering.question():
-                if await self._is_open(item):
-                    await self._dialogue(prompt).decide([item])
+                if await self._is_open(item) and await self._dialogue(prompt).decide([item]):
+                    self._decided.add(item.request_id)
 
     async def _is_open(self, item: Pending) -> bool:
         """Whether a request is still open: another question may have taken its time."""
