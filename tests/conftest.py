@@ -145,6 +145,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """Collect the garbage of a test at its end: a coroutine that it never awaited fails it, and no later test."""
+    gc.freeze()  # of millions of objects of other tests, a collection takes longer than the test
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real server for the tests of this process; each takes a schema of its own."""

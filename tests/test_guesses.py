@@ -7,7 +7,6 @@ name that is right here. The rows were written before the messages were read. `t
 
 import ast
 import asyncio
-import gc
 import inspect
 import sys
 import traceback
@@ -562,7 +561,9 @@ agent = Agent(ScriptedModel(["Hi."]), name="app")
 
 
 @pytest.fixture
-async def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str) -> Any:
+async def names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_garbage: None, anyio_backend: str
+) -> Any:
     """What a row can use: the public names, and one object of each kind."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").write_text(APP)
@@ -589,7 +590,6 @@ async def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: 
             "pending": paying.pending[0],
             "ctx": ToolContext("t", "t", "s1", "s1-0", "key", "agent", 1, None),
         }
-    gc.collect()  # so that a coroutine which a row left behind fails this row, and not a later test
 
 
 def _plain(a: int) -> int:

@@ -4,7 +4,6 @@ One table: a name, what is done, the class of the error, and what its message ha
 graded by hand once. `test_misuse.py` has the mistakes of people who know the names.
 """
 
-import gc
 import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -1265,12 +1264,13 @@ def _event(s: Scene) -> Any:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str) -> Any:
+async def scene(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_garbage: None, anyio_backend: str
+) -> Any:
     async with Runner("memory:") as runner:
         result = await runner.run(calculator(), "?")
         task = await runner.create_task(calculator(), "?")
         yield Scene(runner, tmp_path, result, task, monkeypatch)
-    gc.collect()  # so that a coroutine which a case left behind fails this case, and not a later test
 
 
 @pytest.mark.anyio

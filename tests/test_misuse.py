@@ -4,7 +4,6 @@ One table: a name, what is done, the class of the error, and words that its mess
 """
 
 import asyncio
-import gc
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -718,10 +717,11 @@ async def _(s: Scene) -> None:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str) -> Any:
+async def scene(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_garbage: None, anyio_backend: str
+) -> Any:
     async with Runner(tmp_path / "journal.db") as runner:
         yield Scene(runner, tmp_path, monkeypatch)
-    gc.collect()  # so that a coroutine which a case left behind fails this case, and not a later test
 
 
 @pytest.mark.anyio

@@ -769,7 +769,7 @@ PATHS: list[Path_] = [
 ]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
 @pytest.mark.parametrize("trusted", [False, True], ids=["untrusted", "trusted"])
 async def test_an_order_runs_unasked_only_if_it_came_from_a_trusted_source(

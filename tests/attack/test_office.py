@@ -34,6 +34,7 @@ async def test_the_same_tasks_are_drowned_in_questions_where_no_recipient_can_be
     [("at once", "result"), ("beside", "result"), ("at the end", "result"), ("at the end", "definition")],
 )
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.sampled(3)
 async def test_no_call_to_others_runs_by_an_approval_of_a_recipient(
     name: str, attack: Any, carrier: Any
 ) -> None:

@@ -168,7 +168,7 @@ async def test_functions_judge_requests_and_the_request_waits_for_them(
     function: Any, state: str, rule: str | None, store: Any
 ) -> None:
     rule_of = Rule("f" if function.__name__ == "<lambda>" else function.__name__, function, model="*")
-    async with Runner("memory:", policy=Policy(rule_of)) as runner:
+    async with Runner("memory:", policy=Policy(rule_of, deadline=60)) as runner:
         result = await runner.run(agent_of("Done."), "Go.")
         events = await events_of(runner, result.task_id)
     assert (result.state, judgements(events)[0][1]) == (state, rule)

@@ -297,9 +297,13 @@ async def test_context_variables_of_a_call_are_its_own(runner: Runner) -> None:
 
 
 async def test_calls_of_one_turn_do_not_touch_each_other(runner: Runner) -> None:
+    ready = [asyncio.Event() for _ in range(3)]
+    ready[2].set()
+
     @tool(read_only=True)
     async def fine(n: int) -> str:
-        await asyncio.sleep(0.02 * (3 - n))
+        await ready[n].wait()
+        ready[n - 1].set()  # the last call ends first
         return f"fine {n}"
 
     @tool(read_only=True)

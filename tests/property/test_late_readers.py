@@ -230,6 +230,7 @@ async def running(runner: Runner, model: Dictated, requests: int) -> AsyncIterat
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(4)
 async def test_a_reader_of_a_handle_has_what_the_first_one_has(runner: Runner, seed: int) -> None:
     random, model = Random(seed), Dictated()
     async with running(runner, model, 1 + seed % 3) as (handle, work):
@@ -241,6 +242,7 @@ async def test_a_reader_of_a_handle_has_what_the_first_one_has(runner: Runner, s
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(4)
 async def test_a_stream_over_http_has_what_the_first_reader_has(runner: Runner, seed: int) -> None:
     random, model = Random(seed), Dictated()
     cut = 256 if seed % 2 else None

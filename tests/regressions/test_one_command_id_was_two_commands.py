@@ -44,6 +44,7 @@ async def messages(runner: Any, task: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command_id", IDS, ids=range(len(IDS)))
+@pytest.mark.sampled(8)
 async def test_a_message_sent_by_runner_and_by_client_under_one_id_is_read_once(
     store: Any, command_id: str
 ) -> None:

@@ -60,6 +60,7 @@ async def test_a_status_that_no_reader_takes_fails_the_request_and_the_task_stay
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", ["openai", "anthropic", "google"])
+@pytest.mark.sampled(4)
 async def test_counts_of_a_provider_that_cannot_be_are_estimated_and_flagged(
     store: Any, wire: str, stream: bool
 ) -> None:
