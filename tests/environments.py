@@ -1,10 +1,10 @@
 """The README's two commands on fresh clones, in each environment that a fresh machine may have (`make environments`).
 
-    python -m tests.environments [--only NAME]... [-k EXPRESSION] [--keep] [TEST...]
+    python -m tests.environments [--only NAME]... [--times N] [-k EXPRESSION] [--keep] [TEST...]
 
 Each environment gets a clone of the last commit in a folder of its own and runs the README's first command and its test
-command there, unchanged. `-k` and paths of tests are handed to pytest, for a quick look at a part. Prints a table, and
-the end of what a failed command said; ends with 1 if one failed.
+command there, unchanged; with `--times`, that many clones one by one. `-k` and paths of tests are handed to pytest, for
+a quick look at a part. Prints a table, and the end of what a failed command said; ends with 1 if one failed.
 """
 
 from __future__ import annotations
@@ -197,6 +197,9 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", choices=list(ENVIRONMENTS), help="may be given several times"
     )
+    parser.add_argument(
+        "--times", type=int, default=1, help="how many fresh clones each environment gets, one by one"
+    )
     parser.add_argument("-k", help="which tests to run, as for pytest; default: all")
     parser.add_argument("--keep", action="store_true", help="leave the clones and what the commands said")
     parser.add_argument("tests", nargs="*", help="files of tests to run; default: all")
@@ -206,7 +209,7 @@ def main() -> int:
     rows: list[tuple[str, list[str]]] = []
     failed = False
     try:
-        for name in arguments.only or ENVIRONMENTS:
+        for name in [name for name in arguments.only or ENVIRONMENTS for _ in range(arguments.times)]:
             environment = ENVIRONMENTS[name]
             if environment.unavailable:
                 rows.append((name, [f"skipped: {environment.unavailable}"]))
