@@ -1,5 +1,6 @@
 """Commands on a server, by `--url`: what they print is what they print of a store."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tests.cli.terminal import Terminal
 from tests.client.served import TOKEN, served
 from treadle import Agent, ScriptedModel, tool
 from treadle.cli.remote import client_of
+from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
 
 
@@ -129,9 +131,34 @@ def test_the_token_of_this_machine_is_for_servers_of_this_machine_alone(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TREADLE_TOKEN", "")  # as unset
     (tmp_path / ".treadle").mkdir()
-    (tmp_path / ".treadle" / "server-token").write_text("a" * 40)
+    token = tmp_path / ".treadle" / "server-token"
+    token.write_text("a" * 40)
+    token.chmod(0o600)
     client = client_of(url)
     assert (client._remote.connection._token is not None) is is_sent  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_token_that_others_may_read_or_wrote_is_sent_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refused such a file, and commands sent the token that is in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TREADLE_TOKEN", raising=False)
+    (tmp_path / ".treadle").mkdir()
+    token = tmp_path / ".treadle" / "server-token"
+    token.write_text("a" * 40)
+    token.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="other users may read the token"):
+        client_of("http://localhost:1")
+    token.chmod(0o600)
+    if os.name == "posix" and os.geteuid() == 0:  # root alone can give a file away
+        os.chown(token, 12_345, -1)
+        with pytest.raises(
+            ConfigurationError, match=r"another user \(uid 12345\): write .* to TREADLE_TOKEN"
+        ):
+            client_of("http://localhost:1")
+    monkeypatch.setenv("TREADLE_TOKEN", TOKEN)
+    client_of("http://localhost:1")
 
 
 def test_a_server_that_knows_another_token_refuses_a_command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -16,12 +15,12 @@ from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stored_events import StoredEvents
+from treadle.stores.private_files import TOKEN_FILE, private_token
 
 FoundTask: TypeAlias = TaskRow | Task[Any]
 """A task that a person named: as its store's row tells it, or a server."""
 
 TOKEN: Final = "TREADLE_TOKEN"  # noqa: S105  the name of a variable
-TOKEN_FILE: Final = Path(".treadle") / "server-token"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PAGE: Final = 100
 _GOES_ON: Final = frozenset({"created", "running", "waiting"})
@@ -33,11 +32,14 @@ def client_of(url: str) -> Client:
     """Return a client of a server.
 
     Its token is TREADLE_TOKEN, else for a server of this machine that of `.treadle/server-token`.
+
+    Raises:
+        ConfigurationError: that file belongs to another user, or other users may read it.
     """
     token = os.environ.get(TOKEN) or None
     # The whole name of the host: a token of this machine must not reach localhost.attacker.example.
     if token is None and _host_of(url) in _LOOPBACK and TOKEN_FILE.is_file():
-        token = TOKEN_FILE.read_text(encoding="utf-8").strip()
+        token = private_token(TOKEN_FILE, f"write the token of your server to {TOKEN}")
     return Client(url, token=token)
 
 

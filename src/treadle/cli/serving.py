@@ -165,7 +165,8 @@ class AccessOptions:
 
     def authenticate(self) -> tuple[Callable[..., Any], Path | None]:
         """Return what tells the principal of a request, and the file of the token, if there is one."""
-        from treadle.server.principals import TOKEN_FILE, OneToken, token_in
+        from treadle.server.principals import OneToken, token_in
+        from treadle.stores.private_files import TOKEN_FILE
 
         if self.auth is not None:
             what = "a function that returns the Principal of a request"

@@ -27,9 +27,10 @@ from treadle.server.calls import Service
 from treadle.server.driving import DrivingLoop
 from treadle.server.guard import Doors, Guard, Rates
 from treadle.server.limits import ServerLimits
-from treadle.server.principals import TOKEN_FILE, Authenticate, OneToken, token_in
+from treadle.server.principals import Authenticate, OneToken, token_in
 from treadle.server.problems import Problem
 from treadle.server.routes import routes
+from treadle.stores.private_files import TOKEN_FILE
 
 STREAM_SECONDS: Final = 1.0
 """Seconds in which streams have to end when the server does."""

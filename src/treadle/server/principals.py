@@ -12,7 +12,6 @@ import hmac
 import inspect
 import os
 import secrets
-import stat
 import tomllib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from ipaddress import ip_address, ip_network
@@ -26,7 +25,7 @@ from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
-from treadle.stores.private_files import make_folder
+from treadle.stores.private_files import make_folder, private_token
 
 Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
 
@@ -38,9 +37,6 @@ ALL: Final[frozenset[Scope]] = ADMIN - {"admin"}
 
 MAX_NAME: Final = 200
 """Characters that the name of a principal may have."""
-
-TOKEN_FILE: Final = Path(".treadle") / "server-token"
-"""Where the token of a server is by default."""
 
 PEER: Final = "treadle.peer"
 """Where the scope of a request keeps the address that its connection comes from, not that in its headers."""
@@ -299,17 +295,7 @@ def token_in(path: str | os.PathLike[str], *, new: bool = False) -> str:
 
 
 def _kept_token(file: Path) -> str:
-    status = file.stat()
-    mode = stat.S_IMODE(status.st_mode)
-    if os.name == "posix" and status.st_uid != os.geteuid():
-        raise ConfigurationError(
-            f"the token in {file} belongs to another user (uid {status.st_uid}): name another file, or delete it"
-        )
-    if os.name == "posix" and mode & 0o077:
-        raise ConfigurationError(
-            f"other users may read the token in {file} (mode {mode:o}): chmod 600 it, and make a new token"
-        )
-    token = file.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    token = private_token(file, "name another file, or delete it")
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable():
         raise ConfigurationError(
             f"{file} holds no token of at least {LEAST_TOKEN} characters: delete it, and the server makes a new token"
