@@ -1,6 +1,7 @@
 """How much a look for tasks to adopt reads in a database: nothing of what the process may not take."""
 
 import sqlite3
+import sys
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import JOURNAL_FORMAT
 from treadle.ports import AdoptionQuery
+from treadle.stores.memory import MemoryStore
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.sqlite import reading as sqlite
+from treadle.testing.conformance.store_adoption import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +64,38 @@ async def test_a_look_in_a_file_reads_as_much_beside_ten_thousand_tasks_as_besid
             )
             connection.execute(COPIED.format(columns=", ".join(columns), values=values, numbers=numbers))
     assert steps() < alone + 200
+
+
+async def test_a_look_in_memory_reads_as_much_beside_ten_thousand_tasks_as_beside_none() -> None:
+    store = MemoryStore()
+    await waiting(store, "one", agent="ours")
+    query = AdoptionQuery(10, ("ours",), JOURNAL_FORMAT, full_tenants=frozenset({"full"}))
+
+    async def steps() -> int:
+        """Count how many lines run for a look."""
+        counts, before = [0], sys.gettrace()
+
+        def count(frame: Any, event: str, argument: Any) -> Any:
+            counts[0] += event == "line"
+            return count
+
+        sys.settrace(count)
+        try:
+            looked = [row.task_id for row in await store.adoptable(query)]
+            await store.unadoptable(query)
+            await store.orphans(200, indirect=True)
+        finally:
+            sys.settrace(before)
+        assert looked == ["one"]
+        return counts[0]
+
+    alone = await steps()
+    for number in range(2_500):
+        await waiting(store, f"a{number}", agent="theirs")
+        await waiting(store, f"full\x1f{number}", agent="ours")
+        await waiting(store, f"later{number}", agent="ours", due_at=2**50)
+        await waiting(store, f"child{number}", agent="ours", parent="p", due_at=2**50)
+    assert await steps() < alone + 100
 
 
 async def test_a_look_in_postgresql_reads_as_many_rows_beside_ten_thousand_tasks_as_beside_none(

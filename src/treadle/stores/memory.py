@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from threading import Lock
 from typing import Final
 from uuid import uuid4
@@ -53,8 +54,9 @@ from treadle.ports import (
     ThreadRow,
     Wake,
 )
-from treadle.stores import adoption_order, rules
+from treadle.stores import rules
 from treadle.stores.listing import is_match, position, sums_of, usage_key
+from treadle.stores.orphan_index import Orphan, OrphanIndex
 from treadle.stores.rules import IN_PARALLEL, Membership, QueuedTask, QueueEntry
 from treadle.stores.tenants import tenant_of
 
@@ -147,6 +149,8 @@ class MemoryStore(JournalStore):
         self._listed: list[tuple[int, str]] = []
         """time and id of the tasks that lists show, the newest last"""
 
+        self._orphans = OrphanIndex()
+
         self._threads: dict[str, _Thread] = {}
         self._blobs: dict[str, _Blob] = {}
         self._grants: dict[str, StandingGrant] = {}
@@ -176,6 +180,7 @@ class MemoryStore(JournalStore):
             for task in self._tasks.values():
                 task.left = task.left or task.owned
                 task.owned, task.turn, task.wanted = False, None, AT_ONCE if task.owned else task.wanted
+                self._note_owner(task)
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -211,6 +216,7 @@ class MemoryStore(JournalStore):
         position = _assign_place(task, entry) if entry is not None else None
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
+            self._note_owner(task)
         if released or commit.state is not None or commit.create is not None:
             task.mark = JournalEnd(task.seq, _digest(task, task.seq))
         return Committed(released, position)
@@ -309,6 +315,7 @@ class MemoryStore(JournalStore):
             rules.check_claim(task_id, task.format, end, task.mark)
             task.epoch += 1
             task.owned, task.mark = True, end
+            self._note_owner(task)
             position = _assign_place(task, self._entry(task, "enqueue" if enter else None))
             claim = Claim(task.epoch, end.seq, end.digest, position, task.wanted, task.left)
             task.left = False
@@ -336,6 +343,7 @@ class MemoryStore(JournalStore):
             self._number(row.task_id)
             if not row.deleted:
                 insort(self._listed, (row.created, row.task_id))
+            self._note_owner(task)
             if base is not None:
                 base.forks.append(task)
         self._tell_of(row.task_id, owners=True)
@@ -364,6 +372,7 @@ class MemoryStore(JournalStore):
                 return False
             task.seen.add(item.item_id)
             task.waiting[item.item_id] = stored
+            self._note_owner(task)
         self._wake_watchers(StoreChanges(mail=(task_id,)))
         return True
 
@@ -396,6 +405,7 @@ class MemoryStore(JournalStore):
             task.deleted = True
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
+            self._note_owner(task)
         said = self._threads[thread_id].members if thread_id in self._threads else []
         bases = [part for task in (*family, *(m.task for m in said)) for part, _ in _chain(task)]
         names = {task.new.thread_id for task in bases}
@@ -594,50 +604,30 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._usable()
             last = self._numbers.get(after, 0) if after is not None else 0
-            keys = [
-                key
-                for key, task in self._orphans(until)
-                if self._numbers[key] > last
-                if not indirect or task.new.parent is not None or not 0 < task.wanted <= until
-            ]
-            return [self._row(self._tasks[key]) for key in keys[: max(limit, 0)]]
+            keys = (self._orphans.indirect if indirect else self._orphans.all)(until, last)
+            return [self._row(self._tasks[key]) for key in islice(keys, max(limit, 0))]
 
     async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return orphans that a process may drive now; see `JournalStore.adoptable`."""
-        excluded = frozenset(adoption_order.excluded(query))
         with self._lock:
             self._usable()
-            candidates = [
-                adoption_order.Candidate(self._numbers[key], key)
-                for key, task in self._orphans(query.until)
-                if task.new.parent is None and 0 < task.wanted <= query.until
-                if task.new.agent in query.agents and task.format <= query.format
-                if key not in excluded and tenant_of(key) not in query.full_tenants
-            ]
-            keys = adoption_order.in_order((), candidates, query)
-            return [self._row(self._tasks[key]) for key in keys]
+            return [self._row(self._tasks[key]) for key in self._orphans.adoptable(query)]
 
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
         """Return orphans that the process may not drive, one of each sort; see `JournalStore.unadoptable`."""
         with self._lock:
             self._usable()
-            sorts: dict[tuple[str, int], _Task] = {}
-            for _, task in self._orphans(query.until):
-                if task.new.agent in query.agents and task.format <= query.format:
-                    continue
-                if task.new.parent is None and 0 < task.wanted <= query.until:
-                    sorts.setdefault((task.new.agent, task.format), task)
-            return [self._row(task) for task in sorts.values()]
+            return [self._row(self._tasks[key]) for key in self._orphans.unadoptable(query)]
 
-    def _orphans(self, until: int) -> list[tuple[str, _Task]]:
-        """Return the tasks that a driver is to adopt, the oldest first."""
-        orphans = [
-            (key, task)
-            for key, task in self._tasks.items()
-            if not task.deleted and not task.owned and task.state not in END_STATES
-            if 0 < task.wanted <= until or task.waiting
-        ]
-        return sorted(orphans, key=lambda orphan: self._numbers[orphan[0]])
+    def _note_owner(self, task: _Task) -> None:
+        """Note whether a task needs an owner, after its owner, its inbox or the task itself changed."""
+        key = task.new.task_id
+        if task.deleted or task.owned or task.state in END_STATES or not (task.wanted or task.waiting):
+            self._orphans.discard(key)
+            return
+        number, new = self._numbers[key], task.new
+        is_child, has_mail = new.parent is not None, bool(task.waiting)
+        self._orphans.put(Orphan(number, key, new.agent, task.format, task.wanted, is_child, has_mail))
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items that are not taken yet, in order of arrival."""
