@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from treadle.agents.agent import Agent, ModelText
+from treadle.agents.agent import Agent, ModelText, checked_model
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
@@ -30,7 +30,7 @@ from treadle.llm.registry import check_name
 from treadle.llm.sdk_logs import watch_logs
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import JournalStore, Notice, Observer
+from treadle.ports import JournalStore, Model, Notice, Observer
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
@@ -53,6 +53,8 @@ class Runner(TaskRunner):
             default what TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `?lease=5` behind a
             URL sets for how many seconds after a heartbeat this process counts as alive.
         agents: the agents this process has the code of, so that it can resume their tasks.
+        model: `provider:model`, or a `Model` object, for agents that name no model, subagents too. The journal names
+            it with each request. A runner that goes on with a task uses its own.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
         middleware: async functions `(call, next)` around each tool call in every task of this runner, the first
@@ -88,6 +90,7 @@ class Runner(TaskRunner):
         store: str | os.PathLike[str] | JournalStore | None = None,
         *,
         agents: Sequence[Agent[Any]] = (),
+        model: str | Model | None = None,
         options: RunOptions | None = None,
         policy: Judge | None = None,
         middleware: Sequence[ToolMiddleware] = (),
@@ -143,6 +146,7 @@ class Runner(TaskRunner):
                 checked_guardrails("Runner: guardrails", guardrails) if guardrails != () else (),
                 self._told_of(on_pending),
                 lambda tenant: partial(self._ask_at_terminal, tenant),
+                None if model is None else checked_model("Runner: model", model),
             )
         )
         self._adopts = adopt

@@ -36,10 +36,11 @@ def served(
     store: Any = "memory:",
     secrets: dict[str, Any] | None = None,
     context_factory: Any = None,
+    model: Any = None,
     **settings: Any,
 ) -> Iterator[str]:
     """Serve a runner and yield its URL."""
-    runner = Runner(store, agents=agents, secrets=secrets, context_factory=context_factory)
+    runner = Runner(store, agents=agents, secrets=secrets, context_factory=context_factory, model=model)
     api = app(runner, **{"auth": ann, **settings})
     config = uvicorn.Config(
         api, host="127.0.0.1", port=0, log_level="critical", lifespan="on", timeout_graceful_shutdown=1

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     class Changes(TypedDict, total=False):
         """The arguments of `Agent.replace` that leave the types of an agent as they are; as in `Agent`."""
 
-        model: str | Model
+        model: str | Model | None
         name: str
         description: str
         instructions: Instructions[Any] | Path
@@ -107,7 +107,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     Type checkers infer both from `context_type=`, the tools and `output_type=`.
 
     Args:
-        model: `provider:model`, or a `Model` object.
+        model: `provider:model`, or a `Model` object; by default that of the runner, `Runner(model=)`.
         name: stored with each task; a process finds the agent of a task by it.
         instructions: text, the `Path` of a file that holds it (read when the agent is made), or a function of
             `RunContext`, sync or async, that is called once per task.
@@ -238,7 +238,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, str],
-        model: str | Model,
+        model: str | Model | None = ...,
         *,
         name: str = ...,
         description: str = ...,
@@ -263,7 +263,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, OutputT],
-        model: str | Model,
+        model: str | Model | None = ...,
         *,
         name: str = ...,
         description: str = ...,
@@ -289,7 +289,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, Any],
-        model: str | Model,
+        model: str | Model | None = ...,
         *,
         name: str = ...,
         description: str = ...,
@@ -314,7 +314,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     ) -> None: ...
     def __init__(
         self,
-        model: str | Model,
+        model: str | Model | None = None,
         *,
         name: str = "agent",
         description: str = "",
@@ -449,7 +449,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
 
     @property
     def model_name(self) -> str:
-        """The model as `provider:model`."""
+        """The model as `provider:model`; empty if the agent names none."""
         return str(self.model) if isinstance(self.model, str) else self.model.name
 
     @property
@@ -520,7 +520,11 @@ class ModelText(str):
     """Raise `ConfigurationError` for a name that stands for no model; set by the composition root."""
 
     def __repr__(self) -> str:
-        return type(self).show(str(self))
+        return type(self).show(str(self)) if self else "''"
+
+
+NO_MODEL: Final = ModelText("")
+"""The model of an agent that names none: that of the runner takes its place."""
 
 
 def _checked_name(name: Any) -> str:
@@ -583,15 +587,25 @@ def _check_takes_context(name: str, instructions: Callable[..., Any]) -> None:
 
 
 def _checked_model(name: str, model: Any) -> str | Model:
+    if model is None or (isinstance(model, ModelText) and not model):
+        return NO_MODEL
+    return checked_model(f"Agent {name!r}: model", model)
+
+
+def checked_model(where: str, model: Any) -> str | Model:
+    """Return the name of a model, or a model; raises `ConfigurationError` for anything else.
+
+    Args:
+        where: which argument of what it is, for the error.
+        model: what was passed.
+    """
     if isinstance(model, str):
         if not model or model != model.strip():
-            raise ConfigurationError(
-                f"Agent {name!r}: model must be like 'openai:gpt-5.4-mini', got {model!r}"
-            )
+            raise ConfigurationError(f"{where} must be like 'openai:gpt-5.4-mini', got {model!r}")
         try:
             ModelText.check(model)
         except ConfigurationError as error:
-            raise type(error)(f"Agent {name!r}: {error}") from None
+            raise type(error)(f"{where.removesuffix(': model')}: {error}") from None
         return ModelText(model)
     if isinstance(model, type) or not isinstance(model, Model):
         advice = ""
@@ -600,7 +614,7 @@ def _checked_model(name: str, model: Any) -> str | Model:
         elif isinstance(model, type):
             advice = f"; make an object of the class: {model.__name__}(...)"
         raise ConfigurationError(
-            f"Agent {name!r}: model must be text like 'openai:gpt-5.4-mini', or an object with `name` and "
+            f"{where} must be text like 'openai:gpt-5.4-mini', or an object with `name` and "
             f"`stream(request)`, got {model!r:.200}{advice}"
         )
     return model

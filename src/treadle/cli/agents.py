@@ -415,6 +415,7 @@ def _find(name: str, model: str | None) -> Agent[Any] | None:
 
 
 def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
+    model = model or (None if agent.model else usable_model())
     return agent if model is None or agent.model_name == model else agent.replace(model=model)
 
 

@@ -29,6 +29,7 @@ from treadle.core.messages import Json
 from treadle.engine.problem_documents import error_to_wire
 from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, NotFound
+from treadle.llm.registry import default_model
 from treadle.ports import Observer
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -185,6 +186,7 @@ class Session:
             middleware=listed_middleware() if drives else (),
             secrets=(listed_secrets() or None) if drives else None,
             on_pending=on_pending,
+            model=default_model() if drives else None,
         )
         return runner if self.tenant is None else _in_tenant(runner, self.tenant)
 

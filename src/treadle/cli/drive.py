@@ -15,6 +15,7 @@ from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, StoreFormatError
+from treadle.llm.registry import default_model
 from treadle.wiring import Runner, open_store
 
 GRACE = 10.0
@@ -81,6 +82,7 @@ def drive(
             policy=judge,
             middleware=middleware,
             secrets=secrets or None,
+            model=default_model(),
         ) as runner:
             names = ", ".join(agent.name for agent in driven)
             screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))

@@ -24,6 +24,7 @@ from treadle.cli.tracing import TraceOptions
 from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
+from treadle.llm.registry import default_model
 from treadle.wiring import Runner, open_store
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ def serve(
         policy=agents.listed_policy(policy),
         middleware=agents.listed_middleware(),
         secrets=agents.listed_secrets() or None,
+        model=default_model(),
     )
     api = app(
         runner,

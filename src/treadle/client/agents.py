@@ -41,7 +41,8 @@ class AgentsHere:
             agent = self._agents.get(other or name)
             if agent is None or agent.typed is None:
                 return None
-            return typed_answers(agent, agent.typed, resolve(agent.model))
+            model = resolve(agent.model) if agent.model else None  # else it is that of the server
+            return typed_answers(agent, agent.typed, model)
 
         return typed_of
 

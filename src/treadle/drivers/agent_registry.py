@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from treadle.agents.agent import Agent
+from treadle.agents.agent import NO_MODEL, Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.events import AgentOverride
 from treadle.core.messages import Json
@@ -46,6 +47,7 @@ class AgentRegistry:
         price: what models cost.
         middleware: that of the runner.
         vault: is told the keys of the models.
+        model: that of agents which name none; None if there is none.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class AgentRegistry:
         price: Pricing,
         middleware: tuple[ToolMiddleware, ...] = (),
         vault: Vault = NO_VAULT,
+        model: str | Model | None = None,
     ) -> None:
+        self._default_model = model
         self._resolve_model = resolve_model
         self._price = price
         self._middleware = middleware
@@ -252,12 +256,22 @@ class AgentRegistry:
         return agent
 
     def model_of(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model; text is resolved once."""
-        return (
-            self.model_named(agent.model)
-            if isinstance(agent.model, str)
-            else self._resolve_model(agent.model)
-        )
+        """Return the agent's model, else the runner's; text is resolved once.
+
+        Raises `ConfigurationError` if there is neither.
+        """
+        model = self._default_model if agent.model == NO_MODEL else agent.model
+        if model is None:
+            raise ConfigurationError(
+                f"agent {agent.name!r} names no model, and the runner has none: write Agent('provider:model', ...), or "
+                "make the runner with Runner(model='provider:model')"
+            )
+        return self.model_named(model) if isinstance(model, str) else self._resolve_model(model)
+
+    def model_name_of(self, agent: Agent[Any]) -> str:
+        """Return the name of the model that an agent is driven with; empty if there is none."""
+        model = self._default_model if agent.model == NO_MODEL else agent.model
+        return "" if model is None else str(model) if isinstance(model, str) else model.name
 
     def model_named(self, name: str) -> Model:
         """Return the model of a name such as `provider:model`, which is resolved once; raises `ModelUnknown`."""
@@ -336,6 +350,8 @@ class AgentRegistry:
             self._vault.learn(keys)
         options = from_json(state.options)
         rules = rules_for(agent, options, raised=was_raised(state.options), besides=creator.limits)
+        if agent.model == NO_MODEL:
+            rules = replace(rules, model=self.model_name_of(agent))
         tools: dict[str, Tool] = {tool.spec.name: tool for tool in agent.tools}
         if tools:
             tools.setdefault(READ_OUTPUT, OUTPUT_READER)

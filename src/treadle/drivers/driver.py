@@ -97,6 +97,9 @@ class Dependencies:
     guardrails: tuple[Guardrail, ...] = ()
     on_pending: Callable[[str], OnPending] | None = None
     at_terminal: Callable[[str], OnPending] | None = None
+    model: str | Model | None = None
+    """that of agents which name none"""
+
     tenant: str = ""
     """whose tasks are driven; the two functions before it take the tenant"""
 
@@ -141,7 +144,11 @@ class TaskDriver:
         else:
             self.observers = ObserverSet(dependencies.observers, vault) if dependencies.observers else None
             self.agents = AgentRegistry(
-                dependencies.resolve_model, dependencies.price, dependencies.middleware, vault
+                dependencies.resolve_model,
+                dependencies.price,
+                dependencies.middleware,
+                vault,
+                dependencies.model,
             )
             for agent in dependencies.agents:
                 self.agents.register(agent)

@@ -49,13 +49,13 @@ class AgentInfo(Displayed):
         return View(title="AgentInfo", name=self.name, facts=facts, text=self.description, tables=(tools,))
 
 
-def agent_info(agent: Agent[Any]) -> AgentInfo:
-    """Return what can be told of an agent."""
+def agent_info(agent: Agent[Any], model: str | None = None) -> AgentInfo:
+    """Return what can be told of an agent; `model` is the name of the one that it is driven with, if not its own."""
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
     return AgentInfo(
         agent.name,
         agent.fingerprint,
-        agent.model_name,
+        agent.model_name or model or "",
         agent.worker if isinstance(agent.worker, str) else type(agent.worker).__name__,
         agent.description,
         str(agent.instructions) if isinstance(agent.instructions, str) else None,

@@ -91,9 +91,11 @@ def _json_in(text: str) -> Json:
         return single_object(text)
 
 
-def typed_answers(agent: Agent[Any], output: OutputType, model: Model) -> TypedAnswers:
-    """Return how the typed answers of an agent are asked for and read."""
-    mode = output_mode_of(model) if agent.output_mode == "auto" else agent.output_mode
+def typed_answers(agent: Agent[Any], output: OutputType, model: Model | None) -> TypedAnswers:
+    """Return how the typed answers of an agent are asked for and read; without a model as most models are asked."""
+    mode = agent.output_mode
+    if mode == "auto":
+        mode = output_mode_of(model) if model is not None else "tool"
     if mode == "native":
         return TypedAnswers(output, mode, None, "")
     if mode == "prompt":

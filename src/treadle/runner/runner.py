@@ -113,7 +113,8 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     @verb
     async def get_agents(self) -> tuple[AgentInfo, ...]:
         """Return the agents that this runner can drive, by name: those it was given, and those that they reach."""
-        return tuple([agent_info(agent) for agent in self._agents.registered()])
+        agents = self._agents
+        return tuple([agent_info(agent, agents.model_name_of(agent)) for agent in agents.registered()])
 
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
