@@ -151,6 +151,14 @@ async def test_a_repeat_returns_the_step_that_ran_also_when_others_followed(runn
     assert (await runner.get_task(task)).steps == 2
 
 
+async def test_a_repeat_of_a_step_after_an_answer_returns_that_step(runner: Runner) -> None:
+    task = await runner.create_task(Agent(ScriptedModel(["One.", "Two."]), name="sayer"), "Hi")
+    await runner.run_step(task)
+    for _ in range(2):
+        output = await runner.run_step(task, input="And?", command_id="c1")
+        assert (output.step.step_id, output.output) == ("s2", "Two.")
+
+
 async def test_a_repeat_raises_the_failure_of_its_step_and_does_not_try_it_again(runner: Runner) -> None:
     model = ScriptedModel([fail(400), "Here."])
     task = await runner.create_task(Agent(model, name="sayer"), "Hi")

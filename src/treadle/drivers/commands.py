@@ -277,6 +277,31 @@ class TaskCommands:
         """Whether an item still lies in a task's inbox."""
         return any(item.item_id == item_id for item in await self._store.inbox(task_id))
 
+    async def is_left_for_another(self, task_id: str, command_id: str) -> bool:
+        """Return whether the owner of a busy task drives it for another command; False once the task may be acquired.
+
+        The owner is asked by an item that it dismisses when it reads its inbox: by then it has recorded its command.
+        Raises `CarriedOut` if it recorded the one of this id.
+        """
+        await self.check_new(task_id, command_id)
+        question = InboxItem(new_id(), NOTED, {}, self._clock())
+        owner = await self._cache.row(task_id)
+        if not self._owned.is_driven(owner):
+            return False
+        await self._store.post(task_id, question)
+        self._owned.read_inbox_soon(task_id)
+        with self._owned.watching(task_id) as task:
+            while True:
+                task.skip()
+                is_read = not await self.is_unread(task_id, question.item_id)
+                row = await self._cache.row(task_id)
+                if not self._owned.is_driven(row) or row.epoch != owner.epoch:
+                    return False
+                if is_read:
+                    await self.check_new(task_id, command_id)
+                    return True
+                await task.changed()
+
     async def carried_out(self, task_id: str, item_id: str) -> None:
         """Return once a command was carried out and the task is at rest, or the task has ended and dismissed it."""
         await self.stopped(task_id)

@@ -81,7 +81,7 @@ class InboxReader:
 
     async def read(self, record: Recorder) -> bool:
         """Record what the items of the inbox ask for; True when an undo is to begin."""
-        self.is_unread = begins_undo = False
+        self.is_unread = begins_undo = is_noted = False
         writer, state = self._writer, self._state
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
@@ -93,6 +93,7 @@ class InboxReader:
                 self.undo_waits = True  # and so does a message that was sent after it
             elif item.kind == NOTED:
                 writer.dismiss(item.item_id)  # it was refused, or its caller crashed: it may be sent again
+                is_noted = True
             elif item.kind == CHILD_ITEM:
                 writer.dismiss(item.item_id)
                 self.goes_on = True
@@ -110,6 +111,8 @@ class InboxReader:
                 self.goes_on = self.goes_on or type(event) in _LIFTS_A_WAIT or self._lifts(event)
                 if item.kind == "resume" and item.data.get("wanted"):
                     self.hands_on = type(event) is e.Resumed
+        if is_noted:
+            writer.flush_dismissed()  # a caller may wait for it
         return begins_undo
 
     def _expiry(self, expiring: Expiring) -> int:

@@ -186,6 +186,24 @@ class JournalWriter:
         self._taken.append(inbox)
         self.taken.add(inbox)
 
+    def flush_dismissed(self) -> None:
+        """Submit what waits, or the dismissed items alone if no event waits."""
+        if self.pending:
+            self.flush()
+        elif self._taken and self.failure is None:
+            commit = Commit(self._state.task_id, self.epoch, taken=tuple(self._taken))
+            self._taken.clear()
+            try:
+                self._store.commit(commit, self._dismissed)
+            except Exception as error:  # noqa: BLE001  as in `_submit_pending`
+                self._fail(error)
+
+    def _dismissed(self, verdict: Committed | Exception) -> None:
+        if isinstance(verdict, Exception):
+            self._fail(verdict)
+        else:
+            self._channel.look_again()
+
     def grant(self, grant: StandingGrant) -> None:
         """Have the store keep an approval for later calls, with the next commit."""
         self._grants.append(grant)

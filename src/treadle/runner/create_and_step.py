@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
-from treadle.core import ids
 from treadle.core.data import frozen
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
@@ -33,6 +32,7 @@ from treadle.errors import (
     StepNotFound,
     TaskBusy,
     TaskConflict,
+    TaskFinished,
     TaskParked,
     TaskUnfinished,
 )
@@ -139,9 +139,8 @@ class StepVerbs(ViewVerbs):
                 try:
                     return await self._drive_steps(request)
                 except TaskBusy:
-                    if not await self._commands.is_unread(task_id, ids.command_item_id(command_id)):
+                    if await self._commands.is_left_for_another(task_id, command_id):
                         raise
-                await self._commands.stopped(task_id)  # the first sending of this command is under way
 
         async def repeated(event: e.Event) -> _Outcome:
             assert isinstance(event, e.StepRequested), "no other kind is asked for"
@@ -168,6 +167,8 @@ class StepVerbs(ViewVerbs):
             await self._ready_for_a_step(owned, bool(parts), request.step, by)
             if inbox is not None:
                 steps = request.steps_of(owned.state)
+                if not steps and request.only is None:
+                    steps = (next_step(owned.state).id,)  # the input begins it
                 owned.writer.record(e.StepRequested(steps, bool(parts), by, inbox), inbox)
             if parts:  # in the commit of the request
                 owned.writer.record(e.InputReceived(self._load_parts(parts), by=by))
@@ -187,21 +188,21 @@ class StepVerbs(ViewVerbs):
                     recorded = encoded(received.parts)
         sent = [] if request.input is None else encoded(self._load_parts(parts_of(request.input)))
         steps: list[Json] = list(event.steps)
-        asked = [request.step] if request.step is not None else steps[: None if request.only else 1]
+        asked = [request.step] if request.step is not None else steps[: None if request.ready else 1]
         self._commands.check_same(
             request.task_id, request.command_id, event, [steps, recorded], [asked, sent]
         )
 
     async def _drive_rest(self, request: _StepRequest, event: e.StepRequested) -> _Outcome:
         """Return the outcome of the steps of an earlier request, once those that a crash cut off have run."""
-        task_id = request.task_id
+        task_id, row = request.task_id, None
         while True:
-            state = await self._state(task_id)
+            state = await self._state(task_id)  # it is cached: later reads of the task change it
             rest = _unfinished(state, event.steps)
             if not rest:
                 return partial(_recorded_outcomes, state, event.steps, self._agents.output_type_of(state))
-            row = await self._commands.stopped(task_id)
-            if row.head != state.seq:
+            if row is None or row.head != state.seq:
+                row = await self._commands.stopped(task_id)
                 continue
             if state.pausing or (state.interrupting and not state.shutdown):
                 raise _parked(state, results.resting_word(state))  # it was stopped after the request
@@ -209,7 +210,8 @@ class StepVerbs(ViewVerbs):
                 raise StepNotFound(f"task {task_id}: {rest[0]!r}, which the command ran, was taken back")
             step = rest[0] if len(event.steps) == 1 else None
             only = frozenset(rest) if step is None else None
-            with suppress(StepNotFound, TaskBusy):  # another driver was faster
+            row = None
+            with suppress(StepNotFound, TaskBusy, TaskFinished):  # another driver was faster
                 return await self._drive_steps(
                     replace(request, input=None, step=step, only=only, expect=None, command_id=None)
                 )
@@ -279,12 +281,14 @@ class StepVerbs(ViewVerbs):
             TaskMoved: the task's journal does not end with the event in `expect`.
         """
         task_id = id_of(task)
-        request = _StepRequest(task_id, None, None, None, context, expect, by, command_id)
+        request = _StepRequest(task_id, None, None, None, context, expect, by, command_id, ready=True)
         ready = await self._ready_steps(request)
         if len(ready) < 2:
-            return StepOutputs([await self._step(request)])
+            return StepOutputs((await self._drive_once(request))())
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
             (await self._drive_once(replace(request, only=frozenset(ready))))()
+        if command_id is not None:
+            ready = await self._ready_steps(request)  # of the first of several callers with this id
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
@@ -435,6 +439,7 @@ class _StepRequest:
         by: the name of the caller.
         command_id: the id of the command, if the caller gave one.
         only: the steps to run beside each other; None for one step.
+        ready: whether the caller asked for every step that is ready.
     """
 
     task_id: str
@@ -446,6 +451,7 @@ class _StepRequest:
     by: str | None = None
     command_id: str | None = None
     only: frozenset[str] | None = None
+    ready: bool = False
 
     def steps_of(self, state: TaskState) -> tuple[str, ...]:
         """Return the ids of the steps that the request runs in a task."""
