@@ -1,10 +1,15 @@
 """`python -m bench.backlog`: how long a task waits for a driver beside many that wait for others.
 
     python -m bench.backlog [--store sqlite | postgresql | URL] [--tasks 100000] [--lease 5] [--limit 1]
+    python -m bench.backlog --tenants 1000 [--store ...] [--limit 1]
 
 The store is filled with copies of a task that waits: first of an agent that is not here, then of a tenant at its cap.
 Beside each of these a task is submitted, and one is left by a driver that was killed. Each must be adopted within a
 second of the time at which it may be: at once, and when the lease of the killed driver has passed.
+
+With `--tenants`, one tenant has that many tasks ready to be driven, of 0.2 seconds each, and they take up all room.
+Then ten tasks of the tenant `small` are submitted, once beside `big` and once beside `zbig`. The two tenants take
+turns, so the n-th of the ten has room once 2n tasks have stopped; it must be adopted within a second of that.
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ from treadle.wiring import open_store
 OURS: Agent[Any] = Agent(ScriptedModel(["Done."]), name="ours")
 STAYING: Agent[Any] = Agent(ScriptedModel([turn("Done.", delay=3_600)]), name="staying")
 THEIRS: Agent[Any] = Agent(ScriptedModel(["Done."]), name="theirs")
+BRIEF: Agent[Any] = Agent(ScriptedModel([turn("Done.", delay=0.2)]), name="brief")
+AT_MOST = 20
+FEW = 10
 KILLED = "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES ('killed', 'elsewhere', 'b', 1, 1, {lease})"
 
 
@@ -118,13 +126,70 @@ async def measure(url: str, count: int, lease: float, theirs: str) -> tuple[floa
         return begun["submitted"] - submitted, begun["killed"] - killed - lease
 
 
+async def measure_turns(url: str, count: int, theirs: str) -> tuple[float, float, float]:
+    """Return the longest wait of a task of `small` since it had room, and when the first and the last of them began.
+
+    Times are in seconds; the last two count from when the tasks were submitted.
+    """
+    begun: dict[str, float] = {}
+    stops: list[float] = []
+    is_full, have_begun = asyncio.Event(), asyncio.Event()
+
+    def tell(adoption: Any) -> None:
+        now = time.monotonic()
+        if adoption.kind == "stopped":
+            stops.append(now)
+        elif adoption.kind == "adopted":
+            begun[f"{adoption.tenant} {adoption.task_id}"] = now
+            if len(begun) >= AT_MOST:
+                is_full.set()
+            if len([name for name in begun if name.startswith("small ")]) == FEW:
+                have_begun.set()
+
+    async with Runner(url) as maker:
+        crowd = maker.scoped(tenant=theirs)
+        await asyncio.gather(*(crowd.submit(BRIEF, "Go", task_id=f"t{n}") for n in range(count)))
+    async with Runner(url, agents=[BRIEF]) as runner:
+        runner.begin_adopting(at_most=AT_MOST, tell=tell)
+        await is_full.wait()
+        small = runner.scoped(tenant="small")
+        await asyncio.gather(*(small.submit(BRIEF, "Go", task_id=f"t{n}") for n in range(FEW)))
+        submitted = time.monotonic()
+        await have_begun.wait()
+        assert len(begun) < count, "the other tenant had no task left that waits"
+    rooms = [at for at in stops if at >= submitted]
+    starts = sorted(at for name, at in begun.items() if name.startswith("small "))
+    waits = [start - rooms[2 * n + 1] for n, start in enumerate(starts) if 2 * n + 1 < len(rooms)]
+    return max([0.0, *waits]), starts[0] - submitted, starts[-1] - submitted
+
+
+def compare_turns(store: str, count: int, limit: float) -> bool:
+    """Print how long tasks of a small tenant wait beside those of one whose name is before its own, and after it."""
+    failed = False
+    for theirs in ("big", "zbig"):
+        with lent(store) as url:
+            wait, first, last = asyncio.run(measure_turns(url, count, theirs))
+        failed |= wait > limit
+        print(
+            f"beside {count} tasks of {theirs}: {FEW} tasks of small began {first:.2f} to {last:.2f} s after submit, "
+            f"each at most {wait:.2f} s after it had room",
+            flush=True,
+        )
+    return failed
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.backlog")
     parser.add_argument("--store", default="sqlite")
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--lease", type=float, default=5.0)
     parser.add_argument("--limit", type=float, default=1.0)
+    parser.add_argument(
+        "--tenants", type=int, metavar="TASKS", help="measure turns beside so many tasks of a tenant"
+    )
     options = parser.parse_args()
+    if options.tenants is not None:
+        sys.exit(compare_turns(options.store, options.tenants, options.limit))
     failed = False
     for theirs in ("agent", "tenant"):
         with lent(options.store) as url:
