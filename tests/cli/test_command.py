@@ -1,6 +1,8 @@
 """The commands that the program suggests."""
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +38,36 @@ def test_a_program_on_the_path_is_named_by_its_name(script, monkeypatch):
 def test_a_module_run_by_python_is_named_treadle(script, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/treadle/__main__.py"])
     assert command_line("tasks", store="a b.db") == "treadle tasks --store 'a b.db'"
+
+
+@pytest.mark.parametrize("command", [("run", "math", "hi"), ("serve", "--port", "0"), ("drive",)])
+def test_a_wrong_path_made_its_folders_and_an_empty_store(
+    command: tuple[str, ...], project: Path, treadle: Any
+) -> None:
+    ended = treadle(*command, "--store", "jurnals/shop.db")
+    assert ended.code == 2
+    assert f"there is no folder {project / 'jurnals'} for a store shop.db" in " ".join(ended.err.split())
+    assert "mkdir -p" in ended.err
+    assert not (project / "jurnals").exists()
+    assert not (project / ".treadle").exists()
+
+
+def test_the_variable_that_names_a_missing_folder_is_named(
+    treadle: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TREADLE_STORE", "sqlite:///jurnals/shop.db")
+    assert "correct the path of TREADLE_STORE" in " ".join(treadle("run", "math", "hi").err.split())
+
+
+def test_a_new_store_in_a_folder_that_is_there_is_made_and_told(project: Path, treadle: Any) -> None:
+    first = treadle("run", "math", "hi", "--store", "shop.db", "--json")
+    assert (first.code, first.document["state"]) == (0, "completed")
+    assert f"there was no store at {project / 'shop.db'}: a new one is made" in " ".join(first.err.split())
+    assert "a new one is made" not in treadle("run", "math", "hi", "--store", "shop.db").err
+
+
+def test_the_store_of_the_project_is_made_without_a_word(project: Path, treadle: Any) -> None:
+    for options in ([], ["--store", ".treadle/other.db"]):
+        assert treadle("run", "math", "hi", *options).code == 0
+    assert (project / ".treadle" / "other.db").exists()

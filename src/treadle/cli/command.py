@@ -30,9 +30,10 @@ from treadle.engine.problem_documents import error_to_wire
 from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, NotFound
 from treadle.llm.registry import default_model
-from treadle.ports import Observer
+from treadle.ports import JournalStore, Observer
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
+from treadle.stores.private_files import PRIVATE_FOLDER
 from treadle.wiring import Runner, open_store
 
 CODES: Final = {
@@ -159,7 +160,7 @@ class Session:
             on_pending: is told of requests for approval of what the runner drives.
 
         Raises:
-            NotFound: the store does not exist, and `make` is false.
+            NotFound: the store does not exist, and `make` is false or its folder is missing.
             ConfigurationError: the function that makes contexts cannot be imported, or the policy, the middleware or
                 the sources of secrets are not valid.
         """
@@ -168,12 +169,7 @@ class Session:
 
             client = client_of(self.url)
             return client if self.tenant is None else client.scoped(tenant=self.tenant)
-        store = open_store(self.store)
-        path = getattr(store, "path", None)
-        if not make and isinstance(path, Path) and not path.exists():
-            raise NotFound(
-                f"there is no store at {path}: `treadle run` and `treadle serve` create one, --store names another one"
-            )
+        store = store_at(self.screen, self.store, make=make)
         factory = listed_context_factory() if drives else None
         judge = listed_policy(policy) if drives else None
         self.policy = policy
@@ -200,6 +196,42 @@ class Session:
     def command_line(self, *arguments: str, **options: str | None) -> str:
         """Return a command for a person to type, on the same store."""
         return command_line(*arguments, store=self.store, url=self.url, tenant=self.tenant, **options)
+
+
+def store_at(
+    screen: Screen, option: str | None, *, make: bool = True, lease: float | None = None
+) -> JournalStore:
+    """Return the store that `--store` or TREADLE_STORE names, else that of the project; it is opened at first use.
+
+    A new file is made in a folder that is there, and a note tells of it. Of the folders only `.treadle` is made: any
+    other missing one is taken for a mistake in the path, which would lead to an empty store.
+
+    Args:
+        screen: prints the note.
+        option: the value of `--store`, or None.
+        make: create the store if it does not exist.
+        lease: how long its leases are, in seconds; None leaves that to its URL.
+
+    Raises:
+        NotFound: the store does not exist, and `make` is false or its folder is missing.
+    """
+    store = open_store(option, lease_seconds=lease)
+    path = getattr(store, "path", None)
+    if not isinstance(path, Path) or path.exists():
+        return store
+    if not make:
+        raise NotFound(
+            f"there is no store at {path}: `treadle run` and `treadle serve` create one, --store names another one"
+        )
+    folder, setting = path.parent, "--store" if option is not None else "TREADLE_STORE"
+    if not folder.exists() and not (folder.name == PRIVATE_FOLDER and folder.parent.exists()):
+        raise NotFound(
+            f"there is no folder {folder} for a store {path.name}: correct the path of {setting}, or make the folder "
+            f"first: mkdir -p {shlex.quote(str(folder))}"
+        )
+    if option is not None or os.environ.get("TREADLE_STORE"):
+        screen.note(("note: ", "yellow"), f"there was no store at {path}: a new one is made")
+    return store
 
 
 @asynccontextmanager

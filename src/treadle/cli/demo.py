@@ -25,7 +25,7 @@ from rich.text import Text
 from treadle import Happened, NotHappened, Runner, RunOptions, Task, ToolCall
 from treadle.cli import demo_agent, demo_evidence
 from treadle.cli.agents import DEMO, available_model
-from treadle.cli.command import CODES, command_line
+from treadle.cli.command import CODES, command_line, store_at
 from treadle.cli.demo_evidence import DemoClaim, DemoTask
 from treadle.cli.screen import STYLES, Screen, short, styled
 from treadle.cli.timeline import Timeline
@@ -85,7 +85,7 @@ def _offered_model(screen: DemoScreen) -> str | None:
 
 
 async def _play(screen: DemoScreen, resume: bool, store: str | None, model: str | None) -> int:
-    async with Runner(store) as runner:
+    async with Runner(store_at(screen, store)) as runner:
         if not runner.store.url.startswith("sqlite:"):
             raise ConfigurationError(
                 "the demonstration needs a store that outlives a process: give a file's path"

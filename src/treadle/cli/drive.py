@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import PolicyOption, Session, command
+from treadle.cli.command import PolicyOption, Session, command, store_at
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, StoreFormatError
 from treadle.llm.registry import default_model
-from treadle.wiring import Runner, open_store
+from treadle.wiring import Runner
 
 GRACE = 10.0
 
@@ -73,7 +73,7 @@ def drive(
     observers = tracing.observers()
 
     async def work() -> int:
-        store, screen = open_store(session.store, lease_seconds=lease), session.screen
+        store, screen = store_at(session.screen, session.store, lease=lease), session.screen
         async with Runner(
             store,
             agents=driven,

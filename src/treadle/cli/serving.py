@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import PolicyOption, Session, command
+from treadle.cli.command import PolicyOption, Session, command, store_at
 from treadle.cli.drive import GRACE, print_adoption, print_drained
 from treadle.cli.screen import Screen
 from treadle.cli.tracing import TraceOptions
@@ -25,7 +25,7 @@ from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
 from treadle.llm.registry import default_model
-from treadle.wiring import Runner, open_store
+from treadle.wiring import Runner
 
 if TYPE_CHECKING:
     from socket import socket
@@ -240,9 +240,10 @@ def serve(
         raise MissingExtra("server", "The HTTP server") from None
     ways = f"write `treadle serve module:agent`, or {agents.LISTING}"
     driven = agents.named_agents(agent or [], ways) if agent or not driving.no_drive else _listed()
+    store = store_at(session.screen, session.store, lease=driving.lease)
     authenticate, token_file = access.authenticate()
     runner = Runner(
-        open_store(session.store, lease_seconds=driving.lease),
+        store,
         agents=driven,
         observers=tracing.observers(),
         context_factory=agents.listed_context_factory(),
