@@ -91,6 +91,16 @@ async def test_a_resumed_step_that_failed_by_wrong_answers_has_all_its_retries_a
 
 
 @pytest.mark.anyio
+async def test_the_error_of_an_answer_by_call_names_the_other_modes(runner: Runner) -> None:
+    errors = {}
+    for mode in ("tool", "native", "prompt"):
+        agent = Agent(ScriptedModel(["Rome."]), output_type=City, output_mode=mode, output_retries=0)
+        errors[mode] = (await runner.run(agent, "Where?")).error.message
+    assert 'try output_mode="native"' in errors["tool"]
+    assert "output_mode" not in errors["native"] + errors["prompt"]
+
+
+@pytest.mark.anyio
 async def test_a_step_that_fails_by_wrong_answers_keeps_its_tool_calls(runner: Runner) -> None:
     beside = turn(calls=[call("look", where="map"), call("final_answer", n=1)])
     agent = scripted(Even, "tool", beside, beside, {"n": 2}, output_retries=0)

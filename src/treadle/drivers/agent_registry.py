@@ -358,6 +358,8 @@ class AgentRegistry:
         typed = self.typed_of(agent)
         if agent.custom_worker is not None:
             typed = None  # its answers are checked when its last step returns them
+        if typed is not None and typed.mode == "tool":
+            rules = replace(rules, asks_by_tool=True)
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000

@@ -13,6 +13,8 @@ A step is one answer of the model with its calls. A failed step ends the task, a
 
 from __future__ import annotations
 
+from typing import Final
+
 from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
 from treadle.agents.decide.failures import degrade, fail, next_attempt, pause
 from treadle.agents.decide.handoffs import next_agent_of, want_handoff
@@ -174,6 +176,12 @@ def _answering_end(step: StepState) -> e.ToolEnded | None:
     )
 
 
+_OTHER_MODES: Final = (
+    'The model was asked to answer by a call (output_mode="tool"): try output_mode="native", which uses the '
+    'structured output of the provider, or "prompt".'
+)
+
+
 def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Decision | None:
     """Return what follows from an answer that has a type; None if the next step has to give it."""
     typed = step.typed
@@ -189,6 +197,8 @@ def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Dec
         return None
     times = "1 answer was" if state.rejected == 1 else f"{state.rejected} answers were"
     text = f"{times} not of the agent's output type, at last because of this: {typed.why_rejected}"
+    if rules.asks_by_tool:
+        text = f"{text.rstrip('.')}. {_OTHER_MODES}"
     error = e.Failure("model", INVALID_OUTPUT, text, typed.call)
     return _model_failed(state, rules, step, error)
 

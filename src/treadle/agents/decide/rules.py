@@ -44,6 +44,9 @@ class Rules:
     output_retries: int | None = None
     """how many answers of the wrong type in a row are sent back before the step fails; None if answers are text"""
 
+    asks_by_tool: bool = False
+    """whether the model is asked to give its typed answer by a call, as with `output_mode="tool"`"""
+
     max_parallel_steps: int = 64
     only_steps: frozenset[str] | None = None
     """the ids of the step functions that may run now; None for all"""
