@@ -513,6 +513,11 @@ guesses(
     AttributeError,
     ("runner.agents.append(agent)", "Runner(agents="),
     ("runner.register(agent)", "Runner(agents="),
+    ("result.messages.append('hi')", "thread_id=result.thread_id"),
+    ("runner.sync.result(result.task_id).messages.pop()", "thread_id=result.thread_id"),
+    ("tool.from_defaults(plain)", "@tool", "tool(function"),
+    ("tool.from_function(plain, name='p')", "@tool", "tool(function"),
+    ("add.from_defaults", "@tool"),
     ("Limits(steps=3).steps = 4", "replace"),
 )
 guesses(

@@ -34,6 +34,7 @@ from treadle import (
 )
 from treadle import server as treadle_server
 from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, ITEMS, VERB_ARGUMENTS
+from treadle.core.messages import Messages
 from treadle.core.unknown_names import Listed
 from treadle.engine.results import Page, ThreadMessages, ToolExecution
 from treadle.ports import Notice
@@ -69,6 +70,7 @@ CLASSES: dict[str, Any] = {
     "treadle.telemetry": treadle.telemetry,
     "treadle.server": treadle_server,
     "agent.tools": Listed,
+    "result.messages": Messages,
     "Application": treadle_server.Application,
     "Client": Client,
     "MCPServer": MCPServer,

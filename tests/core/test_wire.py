@@ -200,6 +200,7 @@ async def test_every_result_of_a_task_comes_back_as_it_was() -> None:
             (VerifyReport, await runner.verify()),
         ]
     assert waiting.pending
+    assert type(read(results.RunResult, sold).messages) is type(sold.messages)
     for cls, value in made:
         back = read(cls, value, strict=True)
         assert back == value, cls

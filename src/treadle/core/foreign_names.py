@@ -294,6 +294,11 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         ("append", "extend", "insert", "remove", "pop", "clear", "sort"),
         f"{_OTHER}`agent.replace(tools=[*agent.tools, tool])`",
     ),
+    "result.messages": dict.fromkeys(
+        ("append", "extend", "insert", "remove", "pop", "clear", "sort"),
+        "what was said does not change; the next run goes on with it: "
+        "`runner.run(agent, text, thread_id=result.thread_id)`",
+    ),
     "Client": {
         **{name: text.replace("runner.", "client.") for name, text in _RUNNER.items()},
         "connect": "write `Client('http://host:8700', token=...)`, which connects with its first verb",
@@ -583,6 +588,10 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "session_id": "write `ctx.thread_id`",
     },
     "tool": {
+        **dict.fromkeys(
+            ("from_defaults", "from_function"),
+            "write `@tool` above the function, or `tool(function, name='...', description='...')`",
+        ),
         **dict.fromkeys(
             ("delay", "apply_async", "apply", "retry"),
             "a model calls tools; work in the background is a task: `await runner.start(agent, text)`",

@@ -141,6 +141,13 @@ class Message:
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
+@explains_names("result.messages")
+class Messages(tuple[Message, ...]):
+    """A tuple of messages that a newcomer takes for a list: `append` and the like say what to write instead."""
+
+    __slots__ = ()
+
+
 class MessageView(Sequence[Message]):
     """The first `n` messages of a growing list, shared and never copied: building a request costs O(1)."""
 

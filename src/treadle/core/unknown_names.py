@@ -86,6 +86,28 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
     return decorate
 
 
+def refuses_names(label: str, *names: str) -> Callable[[F], F]:
+    """Make a decorator of a function: a call of one of these names of it raises an error with what to write instead.
+
+    Args:
+        label: what messages call the function; the key of its names in `foreign_names`.
+        names: names under which other libraries have something like the function.
+    """
+
+    def refuse(name: str) -> Callable[..., Any]:
+        def refused(*_: object, **__: object) -> Any:
+            raise UnknownAttribute(name, lambda: unknown_attribute(label, name, ()))
+
+        return refused
+
+    def decorate(function: F) -> F:
+        for name in names:
+            setattr(function, name, refuse(name))
+        return function
+
+    return decorate
+
+
 def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
     """Make a class decorator: an attribute that instances do not have cannot be set; the error says what to write.
 

@@ -51,9 +51,12 @@ from treadle.core.events import (
     Occurrence,
     UnknownEvent,
 )
-from treadle.core.messages import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.messages import File, Image, Json, Message, Messages, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.tools import Happened, NotHappened, Unknown
 from treadle.errors import InvalidField
+
+_TUPLES: Final[dict[Any, type[tuple[Any, ...]]]] = {Message: Messages}
+"""The class of a tuple that is read, by that of its items."""
 
 FORMAT: Final = 2
 """The version of this form, as each event says it."""
@@ -308,7 +311,7 @@ def _reader(hint: Any) -> _Reader:
     if origin is Literal:
         return _literal_reader(options)
     if origin in (tuple, list, Sequence):
-        return _list_reader(options[0], list if origin is list else tuple)
+        return _list_reader(options[0], list if origin is list else _TUPLES.get(options[0], tuple))
     if origin in (dict, Mapping):
         return _mapping_reader(options[1])
     return _class_reader(origin or hint)

@@ -17,7 +17,7 @@ from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
 from treadle.core.handoffs import agent_of
 from treadle.core.ids import approval_id, undo_id
-from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolResult
+from treadle.core.messages import Content, File, Image, Json, Message, Messages, Text, ToolResult
 from treadle.core.observation import as_text
 from treadle.core.questions import Question
 from treadle.core.refused_uses import refuses
@@ -1421,7 +1421,7 @@ def step_output(
         step.error or (state.error if newest and node is None else None),
         pending_of(state) if newest else (),
         upcoming,
-        tuple(messages),
+        Messages(messages),
         executions(state, [step]),
         _usage(
             step,
@@ -1554,7 +1554,7 @@ def run_result(
         state.error,
         reasons,
         len(state.steps),
-        tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
+        Messages(state.messages if state.forked_from is not None else state.messages[state.own_from :]),
         executions(state, steps, below) if calls is None else calls,
         subagent_executions(state, steps),
         usage,

@@ -31,7 +31,7 @@ from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.core.messages import Json, ToolCall, copied
 from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
-from treadle.core.unknown_names import explains_names, near_name
+from treadle.core.unknown_names import explains_names, near_name, refuses_names
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
 from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
@@ -408,6 +408,7 @@ def tool(
 def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, object]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> ToolDecorator: ...
+@refuses_names("tool", "from_defaults", "from_function")
 def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: `@tool`, `@tool(read_only=True)`, or `tool(function, name="...")`.
 
