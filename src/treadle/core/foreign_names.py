@@ -1092,7 +1092,6 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         ),
         **dict.fromkeys(("memory", "memory_store", "conversation_memory", "chat_history"), _THREAD_OF_A_RUN),
         "permission_manager": _APPROVAL,
-        "model": "the model is the agent's: `Agent('openai:gpt-5.4-mini')`",
         "init_task_state_kwargs": "write extra_state={...}",
     },
     **{
