@@ -174,6 +174,23 @@ async def test_a_deletion_by_another_runner_on_the_store_is_told(runner: Runner)
         await told.left()
 
 
+@pytest.mark.parametrize("by", ["delete_task", "delete_thread"])
+async def test_a_deletion_by_another_process_was_not_told_of_a_file(address: str, by: str) -> None:
+    async with Runner(address) as driver, Runner(address) as watcher:
+        told = Told(watcher)
+        tasks = [await driver.run(short_agent(), "Hi", thread_id=f"talk{n}") for n in range(3)]
+        await until(lambda: all(told.states(task.task_id)[-1:] == ["completed"] for task in tasks))
+        if by == "delete_task":
+            await driver.delete_task(tasks[1].task_id)
+        else:
+            await driver.delete_thread(tasks[1].thread_id)
+        await until(lambda: told.states(tasks[1].task_id)[-1:] == ["deleted"])
+        last = await driver.run(short_agent(), "Hi")
+        await until(lambda: told.states(last.task_id)[-1:] == ["completed"])
+        await told.left()
+        assert [task.task_id for task in told.tasks if task.deleted] == [tasks[1].task_id]
+
+
 def test_changes_without_asyncio(tmp_path: Any) -> None:
     with Runner(tmp_path / "journal.db").sync as runner:
         changes = runner.changes()

@@ -96,7 +96,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told.
         After a gap, such as a lost connection of the store, what changed meanwhile is told. A deleted task has
         `deleted=True`. Runners that share a store object tell each other of every deletion. Of those in another
-        process, PostgreSQL tells where the task was yielded before, and SQLite does not: read the list now and then.
+        process you are told if the task was yielded before; for others read the list now and then.
         """
         if not in_event_loop():
             raise MisusedVerb(

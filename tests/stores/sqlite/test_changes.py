@@ -35,6 +35,21 @@ async def test_each_change_is_found_once(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_after_a_deletion_any_task_may_have_changed_once(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "journal.db")
+    await store.open()
+    try:
+        gone, _ = await Owner.create(store, "gone"), await Owner.create(store, "kept")
+        await gone.release()
+        changes = FileChanges(connect_reader(store.path))
+        changes.look()
+        await store.delete("gone")
+        assert changes.look() is None
+        assert changes.look() == frozenset()
+    finally:
+        await store.close()
+
+
 async def test_after_the_newest_records_were_deleted_any_task_may_have_changed(tmp_path: Path) -> None:
     """The next records get the numbers of those that were deleted, and would look as if they had been told."""
     store = SQLiteStore(tmp_path / "journal.db")

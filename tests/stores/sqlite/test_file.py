@@ -165,7 +165,7 @@ def without_lists(path: Path) -> None:
     indexes = ["DROP INDEX tasks_by_thread"]
     made = [f"CREATE INDEX tasks_by_{name} ON tasks({name}, key)" for name in ("state", "thread")]
     columns = [f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("figures", "search")]
-    tables = [f"DROP TABLE {name}" for name in ("task_labels", "grants")]
+    tables = [f"DROP TABLE {name}" for name in ("task_labels", "grants", "deletions")]
     sql(path, *tenants, *indexes, *made, *columns, *tables, "UPDATE compatible SET opens = 7")
     sql(path, "PRAGMA user_version = 7")
 

@@ -1,8 +1,9 @@
-"""Finding out what other connections wrote to a journal file, from what is there anyway: nothing is written for it.
+"""Finding out what other connections wrote to a journal file, from what is there anyway.
 
 A commit with events appends to `records`, whose row ids grow. A claim or a release shows in the rows that have a
-driver, which are as many as tasks are driven. What begins and ends between two looks without an event, such as a claim
-that was given back, is not found; nothing of the task that a watcher sees has changed then.
+driver, which are as many as tasks are driven. A deletion leaves nothing but a number that grew. What begins and ends
+between two looks without an event, such as a claim that was given back, is not found; nothing of the task that a
+watcher sees has changed then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _AT: Final = "SELECT digest FROM records WHERE pos = ?"
 _WRITTEN: Final = """SELECT DISTINCT tasks.key FROM records JOIN tasks ON tasks.id = records.task
 WHERE records.pos > ? LIMIT ?"""
 _DRIVEN: Final = "SELECT key, epoch FROM tasks WHERE driver IS NOT NULL"
+_DELETIONS: Final = "SELECT times FROM deletions"
 
 
 class FileChanges:
@@ -30,6 +32,7 @@ class FileChanges:
         self._connection = connection
         self._newest: tuple[int, bytes] | None = None
         self._driven: dict[str, int] = {}
+        self._deletions: int | None = None
         self._has_looked = False
 
     def forget(self) -> None:
@@ -37,8 +40,11 @@ class FileChanges:
         self._has_looked = False
 
     def look(self) -> frozenset[str] | None:
-        """Return the ids of the tasks that changed; None at the first look and where a deletion hides changes."""
-        changed = self._written() if self._has_looked else None
+        """Return the ids of the tasks that changed; None at the first look and after a deletion."""
+        (deletions,) = self._connection.execute(_DELETIONS).fetchone()
+        is_known = self._has_looked and deletions == self._deletions
+        self._deletions = deletions
+        changed = self._written() if is_known else None
         driven = {str(key): int(epoch) for key, epoch in self._connection.execute(_DRIVEN)}
         before, self._driven = self._driven, driven
         row = self._connection.execute(_NEWEST).fetchone()

@@ -31,6 +31,7 @@ _MEMBERS_OF_THREAD = """SELECT thread, version FROM members
 WHERE thread = (SELECT id FROM threads WHERE key = ?) AND gone IS NULL ORDER BY version DESC"""
 _TASKS_OF_MEMBERS = "SELECT task FROM members WHERE thread = (SELECT id FROM threads WHERE key = ?)"
 _MEMBERS_OF_TASK = "SELECT thread, version FROM members WHERE task = ? AND gone IS NULL"
+_COUNT = "UPDATE deletions SET times = times + 1"
 _GRANTS_OF_THREAD = "DELETE FROM grants WHERE thread = ?"
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
 mark_seq = NULL, mark_digest = NULL, turn = NULL, figures = NULL, search = NULL WHERE id = ?"""
@@ -82,6 +83,7 @@ def delete(connection: Connection, members: list[FamilyTask], thread: str | None
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
+    connection.execute(_COUNT)
 
 
 def _take_out(connection: Connection, leaving: list[tuple[int, int]]) -> None:
