@@ -115,6 +115,13 @@ def test_of_each_kind_of_function(
         assert all(record.exc_info for record in logged)
         assert "innermost" in caplog.text
         assert {record.task_id for record in logged} >= {"t"} or function == "tool of a subagent"
+    elif fault.name == "hangs":
+        tracebacks = tracebacks_in(events)
+        assert tracebacks, recorded
+        for traceback in tracebacks:
+            assert "in wait\n    await asyncio.Event().wait()" in traceback
+            assert traceback.endswith("\nTimeoutError: it was here when its time was up")
+            assert "/src/treadle/" not in traceback
     else:
         assert not tracebacks_in(events)
     if result["state"] == "failed":

@@ -5,6 +5,7 @@ import copy
 import logging
 import pickle
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,13 +18,16 @@ from treadle import (
     Handoff,
     Node,
     Pipeline,
+    Policy,
+    Rule,
     Runner,
     RunOptions,
     ScriptedModel,
     ToolContext,
     tool,
 )
-from treadle.engine import user_errors
+from treadle.core.tracebacks import hung_at, stack_of_coroutine, stack_of_thread
+from treadle.engine import in_flight, user_errors
 from treadle.engine.user_errors import cause_of, kept
 from treadle.errors import ContextFailed, StepFailed, StoredTraceback, TaskFailed, ToolError
 from treadle.llm.scripted import call
@@ -387,3 +391,91 @@ async def test_an_error_with_notes_that_are_no_list_was_told_as_another_error() 
         result = await runner.run(agent_of(odd), "go", options=STRICT)
     assert result.error is not None
     assert "ValueError: the shelf is empty" in result.error.message
+
+
+# ----------------------------------------------------------------------------------------- hanging
+
+
+async def test_a_tool_that_hangs_in_a_thread_says_where(monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(in_flight, "GRACE", 0.02)
+    over = threading.Event()
+
+    def deep_inside() -> None:
+        over.wait(60)
+
+    @tool(read_only=True, timeout=0.05)
+    def work() -> None:
+        """Work."""
+        deep_inside()
+
+    caplog.set_level(logging.WARNING, "treadle")
+    try:
+        async with Runner("memory:") as runner:
+            result = await runner.run(agent_of(work), "go", options=STRICT)
+    finally:
+        over.set()
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome) == ("failed", "timeout")
+    assert "in work\n    deep_inside()" in execution.error.traceback
+    assert "in deep_inside\n    over.wait(60)" in execution.error.traceback
+    assert execution.error.traceback.endswith("\nTimeoutError: it was here when its time was up")
+    (record,) = [each for each in caplog.records if getattr(each, "event", "") == "user_code_hung"]
+    assert record.getMessage().endswith("call s1-0: work took too long")
+    with pytest.raises(TaskFailed) as failed:
+        result.raise_for_state()
+    assert isinstance(failed.value.__cause__, StoredTraceback)
+
+
+async def test_a_policy_function_that_hangs_in_a_thread_says_where() -> None:
+    over = threading.Event()
+
+    def judge(request: Any) -> None:
+        over.wait(60)
+
+    policy = Policy(Rule("gate", judge, tool="look"), deadline=0.05)
+    try:
+        async with Runner("memory:", policy=policy) as runner:
+            result = await runner.run(agent_of(name="tea"), "go")
+            events = [event async for event in runner.handle(result.task_id).events()]
+    finally:
+        over.set()
+    (judged,) = [event for event in events if event.kind == "call_judged"]
+    assert "in judge\n    over.wait(60)" in judged.traceback
+
+
+async def test_where_code_hangs_no_secret_is_told(monkeypatch: Any) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "tok-9f8e7d6c5b4a3210")
+
+    @tool(read_only=True, timeout=0.05)
+    async def work() -> None:
+        """Work."""
+        await asyncio.Event().wait() or "tok-9f8e7d6c5b4a3210"
+
+    async with Runner("memory:", secrets={"token": "env:SHOP_TOKEN"}) as runner:
+        result = await runner.run(agent_of(work), "go", options=STRICT)
+    assert "tok-9f8e" not in str(result)
+    assert "await asyncio.Event().wait() or" in result.error.traceback
+    assert "tok-9f8e" not in result.error.traceback
+
+
+async def test_a_call_that_is_stopped_by_a_cancel_says_nothing_of_where_it_was() -> None:
+    begun = asyncio.Event()
+
+    @tool(read_only=True)
+    async def work() -> None:
+        """Work."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with Runner("memory:") as runner:
+        handle = await runner.start(agent_of(work), "go")
+        await begun.wait()
+        await handle.cancel()
+        events = [event async for event in handle.events()]
+    assert not any(getattr(getattr(event, "error", None), "traceback", "") for event in events)
+
+
+def test_frames_without_code_of_the_user_say_nothing() -> None:
+    assert hung_at([]) is None
+    assert hung_at(stack_of_coroutine(None)) is None
+    assert list(stack_of_thread(0)) == []

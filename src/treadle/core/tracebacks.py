@@ -6,17 +6,22 @@
     all others                   always
 
 An error that none but Treadle's own frames raised has no traceback here: its text says what is wrong.
+
+A function that took too long raised nothing. Where it was at that moment is told by the frames of its coroutines, or of
+its thread, which are looked at then alone.
 """
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from os import sep
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException
-from typing import Final, NamedTuple, cast
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack, walk_tb
+from types import FrameType
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from treadle.core.observation import bounded, scrubbed, whole_error_text
 from treadle.core.redaction import SECRET
@@ -33,10 +38,22 @@ SEARCHED_CHARS: Final = 8 * _PIECE_CHARS
 _MOST_PIECES: Final = 60
 _NO_MESSAGE: Final = ('File "', "Traceback (", "Exception Group Traceback (")
 _CUT: Final = "[... earlier frames cut ...]\n"
+_STOPPED: Final = "TimeoutError: it was here when its time was up\n"
+
+Stack: TypeAlias = Iterable[tuple[FrameType, int]]
+"""Frames with their lines, the outermost first."""
 
 
 class StandsForCause(Exception):
     """An error that a coroutine raises in place of its cause, which the event loop must not see, such as an exit."""
+
+
+class HungThread(Exception):
+    """Where a thread was when the time of its work was up: the cause of the cancellation of what waits for it."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__("its time was up")
+        self.stack = stack
 
 
 class RaisedElsewhere(Exception):
@@ -88,6 +105,46 @@ def _user_error(error: BaseException) -> UserError | None:
     trace = TracebackException.from_exception(error, compact=True)
     _strip(trace)
     return _bounded(error, list(trace.format()))
+
+
+def hung_at(stack: Stack) -> UserError | None:
+    """Return where the user's code was when its time was up, as an error; None if a stack has none of it."""
+    try:
+        frames = _frames_of(StackSummary.extract(iter(stack)))
+    except BaseException:  # noqa: BLE001 - a file of the code may raise when its lines are read
+        return None
+    if not any(not _is_standard(frame.filename) for frame in frames):
+        return None
+    pieces = ["Traceback (most recent call last):\n", *StackSummary.from_list(frames).format(), _STOPPED]
+    return _bounded(RaisedElsewhere(pieces), pieces)
+
+
+def stack_of_error(error: BaseException) -> Stack:
+    """Return the frames through which an error came, such as the cancellation of what took too long."""
+    return walk_tb(error.__traceback__)
+
+
+def stack_of_coroutine(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a coroutine that waits, and of those that it waits for, as far as Python tells."""
+    while coroutine is not None:
+        for kind in ("cr", "gi", "ag"):
+            frame = getattr(coroutine, f"{kind}_frame", None)
+            if frame is not None:
+                yield frame, frame.f_lineno
+                coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
+                break
+        else:
+            return
+
+
+def stack_of_thread(thread: int) -> Stack:
+    """Return the frames of a thread, which goes on meanwhile; none of one that has ended.
+
+    Args:
+        thread: its `threading.get_ident()`.
+    """
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return [] if frame is None else list(walk_stack(frame))[::-1]
 
 
 def traceback_text(pieces: Iterable[str]) -> str:
@@ -185,7 +242,11 @@ def _strip(trace: TracebackException) -> None:
 
 
 def _frames(trace: TracebackException) -> list[FrameSummary]:
-    frames = [frame for frame in trace.stack or () if not frame.filename.startswith(_folders().ours)]
+    return _frames_of(trace.stack or ())
+
+
+def _frames_of(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
+    frames = [frame for frame in stack if not frame.filename.startswith(_folders().ours)]
     first = next((at for at, frame in enumerate(frames) if not _is_standard(frame.filename)), 0)
     return frames[first:]
 

@@ -28,6 +28,7 @@ from treadle.core.effects import CallModel, Effect
 from treadle.core.state import TaskState
 
 if TYPE_CHECKING:
+    from treadle.core.tracebacks import Stack
     from treadle.engine.effect_context import EffectContext, StopChild
     from treadle.engine.journal_writer import Recorder
     from treadle.ports import Tool, ToolContext
@@ -134,19 +135,31 @@ class EffectInFlight(ABC, Generic[E]):
         """
         from treadle.engine.user_errors import kept
 
+        return kept(error, self.context.state, self.context.vault, **self._place(function))
+
+    def hang_of(self, stack: Stack, function: str = "") -> str:
+        """Log where the user's code was when its time was up, and return that as a traceback, for people.
+
+        Args:
+            stack: the frames, looked at when the time was up.
+            function: what people call the function; by default the name of the effect.
+        """
+        from treadle.engine.user_errors import kept_hang
+
+        return kept_hang(stack, self.context.state, self.context.vault, **self._place(function))
+
+    def _place(self, function: str) -> dict[str, str]:
+        """Return the function, the step and the call of an error of the user's code."""
         effect: Any = self.effect
         call = getattr(effect, "call", None)
         step: Any = (
             getattr(effect, "step", None) or getattr(effect, "node", None) or getattr(call, "step", "")
         )
-        return kept(
-            error,
-            self.context.state,
-            self.context.vault,
-            function=function or self.name,
-            step=step if isinstance(step, str) else step.id,
-            call="" if call is None or isinstance(effect, CallModel) else call.id,
-        )
+        return {
+            "function": function or self.name,
+            "step": step if isinstance(step, str) else step.id,
+            "call": "" if call is None or isinstance(effect, CallModel) else call.id,
+        }
 
     def is_overtaken(self, state: TaskState) -> bool:
         """Whether something was recorded meanwhile that makes the end of this effect useless."""

@@ -354,7 +354,7 @@ class EffectsInFlight:
         if in_flight is self._inline:
             self.detach_inline()
         in_flight.cancel_reason = reason
-        in_flight.task.cancel()
+        in_flight.task.cancel(reason)
         if in_flight.timer is not None:
             in_flight.timer.cancel()
         if not in_flight.has_own_grace:

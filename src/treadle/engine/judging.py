@@ -27,13 +27,13 @@ from treadle.core.observation import whole_error_text
 from treadle.core.permits import ABSENT, Grant, Permit, are_same, argument_at, digest_of
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.core.tracebacks import StandsForCause
+from treadle.core.tracebacks import Stack, StandsForCause, stack_of_coroutine, stack_of_thread
 from treadle.engine.approval_binding import definition_of, may_decide
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.policy_in_force import judges_of
-from treadle.engine.step_threads import in_thread
+from treadle.engine.step_threads import in_thread, thread_of
 from treadle.engine.tool_calls import read_only_context, validated_arguments
 from treadle.engine.vault import NO_VAULT
 from treadle.errors import TreadleError
@@ -462,9 +462,18 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         raise
     if done:
         return task.result()
+    late = _Late(_stack_of(task))
     task.cancel()
     task.add_done_callback(_collect)
-    raise _Late
+    raise late
+
+
+def _stack_of(task: asyncio.Task[Any]) -> Stack:
+    """Return the frames in which a task waits: of its coroutines, and of the thread that they wait for."""
+    stack = list(stack_of_coroutine(task.get_coro()))
+    if thread := thread_of(getattr(task, "_fut_waiter", None)):
+        stack += stack_of_thread(thread)
+    return stack
 
 
 async def _contained(work: Awaitable[T]) -> T:
@@ -479,6 +488,10 @@ async def _contained(work: Awaitable[T]) -> T:
 
 class _Late(TimeoutError):
     """A function took longer than it may."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.stack = stack
 
 
 class _Exit(StandsForCause, TreadleError):
@@ -502,12 +515,13 @@ def _failed(
     call: str,
 ) -> Deny:
     """Return the denial that follows from the error of a function that was to judge."""
-    if isinstance(error, _Late):
-        return Deny(rule, f"{what} failed: it took longer than {seconds:g} s")
-    from treadle.engine.user_errors import kept
+    from treadle.engine.user_errors import kept, kept_hang
 
     vault = NO_VAULT if context is None else context.vault
-    text = vault.error_text(error)
     state = None if context is None else context.state
+    if isinstance(error, _Late):
+        trace = kept_hang(error.stack, state, vault, function=function, step=step, call=call)
+        return Deny(rule, f"{what} failed: it took longer than {seconds:g} s", trace)
+    text = vault.error_text(error)
     trace = kept(error, state, vault, function=function, step=step, call=call)
     return Deny(rule, f"{what} failed: {text}", trace)

@@ -9,10 +9,14 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
+
+_threads: Final = WeakKeyDictionary[asyncio.Future[Any], Thread]()
+"""The threads by what waits for them."""
 
 _alone: Final = set[asyncio.Future[Any]]()
 """Functions at work that need nothing of the event loop."""
@@ -46,8 +50,15 @@ def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
         with suppress(RuntimeError):  # the loop is closed, and so is the step
             loop.call_soon_threadsafe(tell)
 
-    Thread(target=work, name="treadle-step", daemon=True).start()
+    thread = _threads[done] = Thread(target=work, name="treadle-step", daemon=True)
+    thread.start()
     return done
+
+
+def thread_of(future: Any) -> int:
+    """Return the `threading.get_ident()` of the thread that a future of `in_thread` waits for; 0 for another future."""
+    thread = _threads.get(cast("asyncio.Future[Any]", future)) if isinstance(future, asyncio.Future) else None
+    return thread.ident or 0 if thread is not None else 0
 
 
 def wait_from_thread(awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop, refusal: type[Exception]) -> T:

@@ -30,6 +30,7 @@ from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState
 from treadle.core.tickets import digest_of_ticket, ticket_text
 from treadle.core.tools import Happened, NotHappened
+from treadle.core.tracebacks import HungThread, stack_of_error
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
 from treadle.engine.artifacts import checked_artifacts, checked_sources
@@ -52,14 +53,17 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     """A call of a tool that the model or a function asked for."""
 
     __slots__ = (
-        *("_access", "_arguments", "_execution", "_left", "_record", "_requests", "_returned", "_ticket"),
-        "_tool",
+        *("_access", "_arguments", "_execution", "_hung", "_left", "_record", "_requests", "_returned"),
+        *("_ticket", "_tool"),
     )
 
     _tool: Tool
     _record: Recorder
     _execution: Execution | None
     """its way through the middleware of its tool, if there is any"""
+
+    _hung: str
+    """where its code was when its time was up, as a traceback"""
 
     _access: StateAccess | None
     """the call's access to the task's state, once it looks"""
@@ -92,7 +96,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         tool = context.runtime.tools[call.name]
         self._tool = tool = BoundReader(context) if isinstance(tool, OutputReader) else tool
         self._access = self._execution = self._requests = self._left = self._returned = None
-        self._record = record
+        self._record, self._hung = record, ""
         spec = tool.spec
         self.timeout = spec.timeout
         self._ticket = issue_ticket(context.state, call, record) if spec.background else ""
@@ -141,7 +145,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             if self._execution is not None or self.secrets or not self.entered:
                 end.report = self._report(end)
             ends: list[e.Event] = [end]
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cut:
+            if self.cancel_reason == "timeout":
+                self._hung = self._hang_by(cut)
             ends = self._cancelled()
         except ToolCut as cut:
             ends = self._cut_by_middleware(str(cut), self.traceback_of(cut.__cause__ or cut))
@@ -158,6 +164,13 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 *self._requests.asked
             ]  # the tool starts again: what else it did with its attempt does not count
         return ends
+
+    def _hang_by(self, cut: asyncio.CancelledError) -> str:
+        """Return where the code of the call was when its time was up: in a thread, or where its cancellation began."""
+        where: Any = cut.__cause__
+        stack = where.stack if isinstance(where, HungThread) else stack_of_error(cut)
+        trace = self.hang_of(stack)
+        return trace.replace(self._ticket, "[ticket]") if self._ticket else trace
 
     def _cancelled(self) -> list[e.Event]:
         """Return the end of a call that was cancelled, by its drive or by its own code."""
@@ -239,7 +252,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if not self.entered:
             if reason != "interrupted":
                 how = "did not stop" if reason == "abandoned" else f"took longer than {self.timeout:g} s"
-                return self._failed(f"the middleware of {call.name} {how}, and had not called the tool")
+                return self._failed(
+                    f"the middleware of {call.name} {how}, and had not called the tool", self._hung
+                )
             stopped = e.ToolStopped(call.step, call.id, reason)
             if call.effect == "read":
                 return [stopped]
@@ -254,7 +269,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             text = f"{call.name} did not stop when it was cancelled"
             is_final = call.effect != "write"
         is_final = is_final and not self._is_completed()
-        failure = e.Failure("tool", reason, text, call.id)
+        failure = e.Failure("tool", reason, text, call.id, traceback=self._hung)
         if is_final:
             return [failed_end(call, failure, cut_off=True)]
         return [e.ToolStopped(call.step, call.id, reason, failure)]

@@ -22,7 +22,15 @@ from treadle.core.display import one_line
 from treadle.core.events import Failure
 from treadle.core.redaction import Secrets
 from treadle.core.state import TaskState
-from treadle.core.tracebacks import RaisedElsewhere, UserError, hidden_piece, traceback_text, user_error
+from treadle.core.tracebacks import (
+    RaisedElsewhere,
+    Stack,
+    UserError,
+    hidden_piece,
+    hung_at,
+    traceback_text,
+    user_error,
+)
 from treadle.engine.task_log import is_heard
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import StoredTraceback, TreadleError
@@ -84,6 +92,34 @@ def kept(
     return text
 
 
+def kept_hang(
+    stack: Stack,
+    state: TaskState | None,
+    vault: Vault = NO_VAULT,
+    *,
+    function: str,
+    step: str = "",
+    call: str = "",
+) -> str:
+    """Log where a function of the user was when its time was up, and return that for the journal, as `kept` does.
+
+    Args:
+        stack: the frames, looked at when the time was up.
+        state: of the task; None if none is at hand.
+        vault: hides what is secret.
+        function: what people call the function.
+        step: the id of the step.
+        call: the id of the call.
+    """
+    hung = hung_at(stack)
+    if hung is None:
+        return ""
+    text = _text(hung, vault)
+    if is_heard():
+        _tell(state, function, step, call, cause(text), "took too long")
+    return text
+
+
 def shown(error: BaseException, vault: Vault) -> BaseException:
     """Return an error as a log may show it: without frames of Treadle above those of the user, and without secrets."""
     raised = user_error(error)
@@ -123,16 +159,24 @@ def cause(text: str) -> BaseException:
     return held.error if held is not None else StoredTraceback(text)
 
 
-def _tell(state: TaskState | None, function: str, step: str, call: str, error: BaseException) -> None:
+def _tell(
+    state: TaskState | None,
+    function: str,
+    step: str,
+    call: str,
+    error: BaseException,
+    what: str = "raised an error",
+) -> None:
     where = f", call {call}" if call else f", step {step}" if step else ""
-    facts: dict[str, Any] = {"event": "user_code_raised", "step": step, "call": call, "function": function}
+    event = "user_code_raised" if what == "raised an error" else "user_code_hung"
+    facts: dict[str, Any] = {"event": event, "step": step, "call": call, "function": function}
     if state is None:
-        _LOG.warning("%s raised an error", function, exc_info=error, extra=facts)
+        _LOG.warning("%s %s", function, what, exc_info=error, extra=facts)
         return
     facts |= {"task_id": state.task_id, "agent": state.agent, "thread_id": state.thread}
     _LOG.warning(
-        "task %s of %s%s: %s raised an error",
-        *(one_line(state.task_id), state.agent, where, one_line(function)),
+        "task %s of %s%s: %s %s",
+        *(one_line(state.task_id), state.agent, where, one_line(function), what),
         exc_info=error,
         extra=facts,
     )

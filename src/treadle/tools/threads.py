@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from treadle.core.abandoned import AbandonedCall, AbandonedCalls
 from treadle.core.data import frozen
+from treadle.core.tracebacks import HungThread, stack_of_thread
 from treadle.tools.faults import contained
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Job(Generic[T]):
 
     __slots__ = (
         *("context", "future", "loop", "names", "outcome", "started", "stopping", "work"),
-        *("caller", "lends_to", "on_loan"),
+        *("caller", "lends_to", "on_loan", "thread"),
     )
 
     def __init__(self, work: Callable[[Job[T]], T], names: tuple[str, str, str]) -> None:
@@ -58,6 +59,7 @@ class Job(Generic[T]):
         self.started = False
         self.stopping = False
         self.outcome: _Outcome[T] | None = None
+        self.thread = 0
         caller = current_job.get()
         self.caller = caller if caller is not None and caller.outcome is None else None
         """the call whose work, in its own thread, came to this one: it waits for it"""
@@ -71,6 +73,7 @@ class Job(Generic[T]):
     def run(self) -> _Outcome[T]:
         """Do the work in the calling thread; an error it raises is an outcome."""
         self.context.run(current_job.set, self)
+        self.thread = threading.get_ident()
         try:
             return _Outcome(self.context.run(self.work, self))
         except BaseException as error:  # noqa: BLE001 - raised again by the caller who waits, in its own loop
@@ -267,20 +270,21 @@ async def in_thread(
     pool.submit(job)
     try:
         outcome = await asyncio.shield(job.future)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cut:
+        where = HungThread(stack_of_thread(job.thread)) if cut.args == ("timeout",) else cut.__cause__
         job.stopping = True
         if pool.withdraw(job):
             raise
         try:
             outcome = await asyncio.shield(job.future)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as again:
             outcome = pool.abandon(job)
             if outcome is None:
                 if on_left_behind is not None:
                     on_left_behind(lambda: job.outcome is None)
-                raise
+                raise again from where
         if isinstance(outcome.error, asyncio.CancelledError):
-            raise  # the work stopped because it was asked to
+            raise cut from where  # the work stopped because it was asked to
     if outcome.error is not None:
         try:
             raise contained(outcome.error)
