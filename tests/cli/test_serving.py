@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
+import apsw
 import httpx2
 import pytest
 
@@ -100,6 +101,26 @@ def test_a_server_drives_what_is_posted_and_ends_at_sigterm_with_exit_code_0(tmp
         assert json.loads(out.splitlines()[-1])["kind"] == "drained"
         assert "Traceback" not in error
         assert file.read_text().strip() not in out + error
+
+
+def test_a_server_ends_with_an_error_when_a_newer_version_migrates_its_store(tmp_path: Path):
+    store = f"sqlite:///{tmp_path}/journal.db?lease=0.5"
+    with server(tmp_path, "shop:sleeper", "--grace", "0.1", "--store", store) as (process, first):
+        with client_of(first, tmp_path) as client:
+            body = {"agent": "sleeper", "input": "Go.", "run": True}
+            url = f"/v1/tasks/{client.post('/v1/tasks', json=body).json()['task_id']}/events"
+            text = ""
+            with client.stream("GET", url, headers={"Accept": "text/event-stream"}) as stream:
+                for piece in stream.iter_text():
+                    text += piece
+                    if "event: model_returned" in text:
+                        break
+        newer = apsw.Connection(str(tmp_path / "journal.db"))
+        newer.execute("PRAGMA user_version = 99").fetchall()
+        newer.execute("UPDATE compatible SET opens = 99").fetchall()
+        newer.close()
+        _, error = process.communicate(timeout=30)
+        assert (process.returncode, "upgrade treadle" in error) == (1, True), error
 
 
 def test_a_server_asks_the_projects_function_who_calls_and_can_leave_driving_to_others(tmp_path: Path):
