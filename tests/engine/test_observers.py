@@ -4,7 +4,6 @@ import asyncio
 import logging
 import subprocess
 import sys
-import time
 from threading import Event as Signal
 from threading import Thread
 
@@ -73,39 +72,24 @@ async def test_a_new_drive_is_observed_with_its_open_calls_and_its_final_state()
     assert begins[2].previous == begins[1].epoch
 
 
-async def seconds(observers, runs=25):
-    """The best time of three for runs with these observers."""
-    best = float("inf")
-    for _ in range(3):
-        runner = Runner("memory:", observers=observers())
-        began = time.perf_counter()
-        for _ in range(runs):
-            assert (await runner.run(agent(), "Go.")).state == "completed"
-        best = min(best, time.perf_counter() - began)
-        # Not closed here: what closing may take is another test.
-    return best
-
-
-async def test_observers_that_raise_hang_or_are_slow_slow_no_run_down(caplog):
-    release = Signal()
+async def test_no_run_waits_for_an_observer_that_raises_or_hangs():
+    entered, release, waited = Signal(), Signal(), []
 
     def raises(notice):
         raise ValueError("no")
 
     def hangs(notice):
-        release.wait(30)
+        entered.set()
+        waited.append(release.wait(60))
 
-    def is_slow(notice):
-        time.sleep(0.05)
-
-    try:
-        alone = await seconds(list)
-        for bad in (raises, hangs, is_slow):
-            beside = await seconds(lambda bad=bad: [bad])
-            # A step in memory takes some 50 us here; if any of these were waited for, it would be thousands.
-            assert beside < alone * 3 + 0.05, bad.__name__
-    finally:
-        release.set()
+    async with Runner("memory:", observers=[raises, hangs]) as runner:
+        try:
+            for _ in range(25):
+                assert (await runner.run(agent(), "Go.")).state == "completed"
+            await asyncio.to_thread(entered.wait)
+            assert not waited
+        finally:
+            release.set()
 
 
 async def test_an_observers_errors_are_counted_and_logged_once_and_it_gets_later_events(caplog):
@@ -143,9 +127,8 @@ async def test_a_hanging_observer_costs_a_bounded_buffer_and_a_bounded_time_at_t
         runner = Runner("memory:", observers=[Hangs()])
         for _ in range(40):
             await runner.run(agent(), "Go.")
-        began = time.perf_counter()
         await runner.aclose()
-        assert time.perf_counter() - began < 5
+        assert not ended.is_set()
     report = runner.observers[0]
     assert report.dropped_events > 200
     assert "is too slow" in caplog.text

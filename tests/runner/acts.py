@@ -57,7 +57,7 @@ async def only(runner: Runner, task_id: str, kind: str) -> list[Any]:
     return [event for event in await journal(runner, task_id) if event.kind == kind]
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Return once the condition holds; it is checked every few milliseconds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  what is waited for may happen in a thread

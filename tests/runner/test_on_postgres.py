@@ -5,8 +5,8 @@ Every other test of the runner runs on PostgreSQL too (`store` in conftest.py); 
 
 import asyncio
 import signal
+import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
@@ -17,10 +17,9 @@ from tests.drivers import test_children, test_compaction
 from tests.engine import test_tree_limits, test_undo
 from tests.forked import Forked
 from tests.runner import test_busy_threads, test_undo_fork
+from tests.runner.acts import happened
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
-from treadle.ports import TaskFilter
-from treadle.testing.conformance.owner import until
 from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -56,35 +55,48 @@ async def test_a_second_turn_sees_the_first_and_a_fork_shares_its_steps(url: str
 async def test_a_command_of_one_process_reaches_a_task_of_another_at_once(url: str) -> None:
     async with Runner(url) as driver, Runner(url) as other:
         handle = await driver.start(agent(200, 0.05), "go", task_id="long")
-        await asyncio.sleep(0.3)
-        began = time.monotonic()
+        await happened(handle, "tool_started")
         await other.handle("long").pause()
         assert (await handle.result()).state == "paused"
-        assert time.monotonic() - began < 2
+
+
+STALLS = False
+"""Whether the tool `stall` waits for ever in this process."""
+
+
+@tool(idempotent=True)
+async def stall() -> str:
+    """Wait for ever in a process that is to be killed."""
+    if STALLS:
+        print("stalled", flush=True)
+        await asyncio.Event().wait()
+    return "went on"
+
+
+def stalling() -> Agent:
+    turns = [call("nap", seconds=0.0), call("stall"), text("done")]
+    return Agent(ScriptedModel(turns), name="staller", tools=[nap, stall])
 
 
 DRIVER = """
 import sys
-from tests.runner.test_on_postgres import agent
+from tests.runner import test_on_postgres
 from treadle import Runner
-Runner(sys.argv[1]).run_sync(agent(100, 0.05), "go", task_id="doomed")
+test_on_postgres.STALLS = True
+Runner(sys.argv[1]).run_sync(test_on_postgres.stalling(), "go", task_id="doomed")
 """
 
 
 async def test_a_task_whose_driver_was_killed_is_driven_on_by_another_process(url: str) -> None:
-    child = Forked([sys.executable, "-c", DRIVER, url])
-    async with Runner(url, agents=[agent()]) as runner:
-        await until(lambda: _has_come_far(runner), 20)
+    child = Forked([sys.executable, "-c", DRIVER, url], stdout=subprocess.PIPE, text=True)
+    with child:
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == "stalled\n"
         child.send_signal(signal.SIGKILL)
-        child.wait()
-        task = await runner.get_task("doomed")
-        assert task.state == "interrupted"
-        result = await runner.resume("doomed", agent=agent(4))
-        assert result.state == "completed"
-
-
-async def _has_come_far(runner: Runner) -> bool:
-    return any(row.head > 8 for row in await runner.store.rows(TaskFilter()))
+    async with Runner(url, agents=[stalling()]) as runner:
+        assert (await runner.get_task("doomed")).state == "interrupted"
+        result = await runner.resume("doomed")
+        assert (result.state, result.final_text) == ("completed", "done")
 
 
 @pytest.mark.parametrize("tasks", [10, pytest.param(250, marks=pytest.mark.full)])
