@@ -1300,12 +1300,12 @@ class TenantStores(Protocol):
 
     @abstractmethod
     async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return what `JournalStore.adoptable` returns, of all tenants."""
+        """Return the rows of `JournalStore.adoptable`, of all tenants."""
         ...
 
     @abstractmethod
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return what `JournalStore.unadoptable` returns, of all tenants."""
+        """Return the rows of `JournalStore.unadoptable`, of all tenants."""
         ...
 
 

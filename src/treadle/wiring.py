@@ -66,7 +66,7 @@ class Runner(TaskRunner):
         on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
             drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
         extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
-        observers: are told what happens to the tasks this runner drives: functions of a `Notice`, objects like those
+        observers: are told the events of the tasks this runner drives: functions of a `Notice`, objects like those
             in `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`; none of them can fail or slow a
             run.
         context_factory: makes the context of drives whose caller passes none, such as those of adopted tasks: a

@@ -100,9 +100,7 @@ def made_parts() -> dict[str, dict[str, str]]:
     for page, of_page in parts.items():
         of_tables = [table for (other, _), table in tables.items() if page == f"coming-from/{other}.md"]
         shorts = [short for table in of_tables for row in table.rows for short in row.missing]
-        of_page["missing"] = (
-            f"What is missing: {'; '.join(missing[short].name for short in dict.fromkeys(shorts))}."
-        )
+        of_page["missing"] = f"Missing: {'; '.join(missing[short].name for short in dict.fromkeys(shorts))}."
     lines = [f"- {each.name}{f': {each.instead}' if each.instead else ''}" for each in missing.values()]
     parts["coming-from/index.md"] = {"missing": "\n".join(lines)}
     return parts

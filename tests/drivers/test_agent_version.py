@@ -42,7 +42,7 @@ async def test_instructions_that_are_no_text_or_cannot_be_stored_fail_the_task()
     async with Runner("memory:") as runner:
         failed = await runner.run(agent, "go")
         assert failed.state == "failed"
-        assert "returned what cannot be stored" in str(failed.error)
+        assert "returned a value that cannot be stored" in str(failed.error)
         failed = await runner.run(wrong, "go")
         assert failed.error is not None
         assert failed.error.message == "the instructions function of a must return text, and returned 'int'"

@@ -503,7 +503,7 @@ def _accept(_name: str) -> None: ...
 
 @refuses(call="instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`")
 class InstructionsText(str):
-    """Instructions as text. Pydantic AI has a decorator of this name, so a call says what to write instead."""
+    """Instructions as text. Pydantic AI has a decorator of this name, so a call raises advice."""
 
     __slots__ = ()
 
@@ -596,8 +596,8 @@ def checked_model(where: str, model: Any) -> str | Model:
     """Return the name of a model, or a model; raises `ConfigurationError` for anything else.
 
     Args:
-        where: which argument of what it is, for the error.
-        model: what was passed.
+        where: the argument and its owner, for the error.
+        model: the argument.
     """
     if isinstance(model, str):
         if not model or model != model.strip():
@@ -848,7 +848,7 @@ def _checked_settings(
     name: str, settings: Any, tools: Sequence[Tool], toolsets: Sequence[Toolset]
 ) -> ModelSettings:
     checked: ModelSettings = _checked(name, "model_settings", settings, ModelSettings)
-    if checked.tool_choice is not None and not toolsets:  # what those list is not known yet
+    if checked.tool_choice is not None and not toolsets:  # the tools that those list are not known yet
         _check_tool_choice(name, checked.tool_choice, tools)
     return checked
 

@@ -323,7 +323,7 @@ def error_without_secrets(error: BaseException) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return what an error of the user's own code says, without the secrets of the environment and named keys."""
+    """Return the text of an error of the user's own code, without secrets of the environment and named keys."""
     return hide_named(secrets_of(frozenset(environment_secrets(os.environ))).hide(text, deep=True))
 
 

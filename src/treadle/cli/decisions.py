@@ -86,7 +86,7 @@ async def decide_each(
 
     Args:
         session: the session of the command.
-        verb: what the command does, such as `approve`.
+        verb: the verb of the command, such as `approve`.
         done: the same of a request on which it did it, such as `approved`.
         items: the requests.
         act: decides on one.

@@ -155,7 +155,7 @@ def _check_store(diagnosis: Diagnosis, store_option: str | None) -> None:
 
 
 def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
-    """Name threads that have lost what belongs to them: an import would refuse a backup of them."""
+    """Name threads that have lost tasks or messages: an import would refuse a backup of them."""
 
     async def findings() -> list[Finding]:
         async with store.snapshot() as reader:

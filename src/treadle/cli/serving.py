@@ -305,7 +305,7 @@ async def _serve(
 
 
 class _Telling:
-    """What the command prints; an output that cannot be written, or a store of a newer version, ends the server.
+    """The output of the command; an output that cannot be written, or a store of a newer version, ends the server.
 
     What the adopter tells is printed in a thread: an output whose reader takes nothing holds no loop.
 
@@ -359,7 +359,7 @@ class _Telling:
                 return
 
     def ended(self, fenced: int) -> None:
-        """Print what was done; raises the error that ended the server."""
+        """Print the counts of work done; raises the error that ended the server."""
         self._untold.put(None)
         self._thread.join()
         if self._error is not None:

@@ -271,7 +271,7 @@ class Timeline:
         return " · ".join([*filter(None, facts), *_tokens(event)])
 
     def _spent(self, event: e.ModelFailed | e.ModelStopped) -> str:
-        """Return what an attempt used that brought no answer; nothing where that is not known."""
+        """Return the usage of an attempt without an answer; nothing where that is not known."""
         return "".join(f" · {fact}" for fact in _tokens(event)) if event.usage != NO_USAGE else ""
 
     def _print_reasoning(self, message: Message) -> None:

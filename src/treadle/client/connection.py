@@ -225,7 +225,7 @@ def _most(response: Any) -> int | None:
 
 def _refused_body(response: Any, why: str) -> RequestRefused:
     address = response.request.url.copy_with(path="/", query=None)
-    return RequestRefused(f"{address} sent what is no answer: {why}", status=response.status_code)
+    return RequestRefused(f"{address} sent no valid answer: {why}", status=response.status_code)
 
 
 class Refusal(Exception):
@@ -364,7 +364,7 @@ def _checked(url: Any) -> str:
 
 
 def _instead_of(url: str) -> str:
-    """Return what was probably meant by text that is no URL: a host and port, or a store."""
+    """Return the probable meaning of text that is no URL: a host and port, or a store."""
     return f"; did you mean 'http://{url}'?" if ":" in url else f"; a store is opened by Runner({url!r:.80})"
 
 

@@ -288,7 +288,7 @@ def _now() -> int:
 
 
 def _is_new(summary: TaskSummary, told: OrderedDict[str, TaskSummary]) -> bool:
-    """Whether a summary differs from what was told last of its task, but for the lease of its driver."""
+    """Whether a summary differs from the last one told of its task, but for the lease of its driver."""
     before = told.get(summary.task_id)
     if before is not None and replace(before, driver=None) == replace(summary, driver=None):
         return False

@@ -51,7 +51,7 @@ def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Jso
 
 
 def text_calls_warning(tools: tuple[str, ...]) -> str:
-    """Return what to tell people of an answer that reads like calls of these tools."""
+    """Return a message for people about an answer that reads like calls of these tools."""
     names = ", ".join(dict.fromkeys(tools))
     return (
         f"the text of the answer reads like a call of {names}, and nothing was run: start the server with its "

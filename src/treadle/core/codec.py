@@ -43,11 +43,11 @@ WHOLE: Final = 1 << 63
 
 DIGITS: Final = 4_300
 LARGEST: Final = 10**DIGITS
-"""What all other whole numbers stay below, on both sides of 0: readers of JSON take no more digits."""
+"""The limit of all other whole numbers, on both sides of 0: readers of JSON take no more digits."""
 
 STRIDE: Final = 256
 _MANY_DIGITS: Final = re.compile(rb"\d{%d}" % (DIGITS // STRIDE))
-"""Found in each `STRIDE`th byte of what holds more than `DIGITS` digits in a row, and seldom in anything else."""
+"""Found in each `STRIDE`th byte of data with more than `DIGITS` digits in a row, and seldom in anything else."""
 
 MAX_DEPTH: Final = 100
 """How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
@@ -87,7 +87,7 @@ _Writer = Callable[[Any], dict[str, Any]]
 
 
 class UnreadableRecord(ValueError):
-    """A record is not what this codec writes, or an event cannot be written as one; the message says why."""
+    """A record is not of this codec's form, or an event cannot be written as one; the message says why."""
 
 
 def _same(value: Any) -> Any:
@@ -115,7 +115,7 @@ def _plan(cls: type[Any], lenient: bool = False, as_part: bool = False) -> _Plan
     """Compile both directions of a class: a statement or two for each field.
 
     The document of an event begins with its kind, and with `as_part` that of a part with its tag. A lenient plan reads
-    what a newer version may have written: fields that are not known are left out, and any text is taken for one of
+    records of a newer version: fields that are not known are left out, and any text is taken for one of
     several.
     """
     hints = typing.get_type_hints(cls)
@@ -290,7 +290,7 @@ _NAMES: dict[Any, str] = {
 
 
 def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, bool]:
-    """Return the condition under which a field is written, and whether it is left out if what is written is empty.
+    """Return the condition under which a field is written, and whether it is left out if its JSON is empty.
 
     The condition is empty for a field without a default: it is always written.
     """
@@ -407,7 +407,7 @@ def _part_written(kinds: frozenset[Any]) -> _Step:
 
 
 encode_part: Final = _part_written(frozenset(PARTS.values()))
-"""Return a message part as JSON data; raise `UnreadableRecord` for what would not be read as one again."""
+"""Return a message part as JSON data; raise `UnreadableRecord` for a part that would not be read again."""
 
 
 def decode_part(document: Any, lenient: bool = False) -> Any:
@@ -470,7 +470,7 @@ _WHOLE_NUMBER: Final = {int}
 
 
 def _no_time(events: Sequence[Event]) -> UnreadableRecord:
-    """Return what is wrong with the time of one of some events."""
+    """Return the defect of the time of one of some events."""
     event = next(e for e in events if type(e.time) is not int or not 0 <= e.time < END_OF_TIME)  # pyright: ignore[reportUnnecessaryComparison]
     return UnreadableRecord(f"a {event.kind} event cannot be written at {event.time!r:.60} microseconds")
 
@@ -704,7 +704,7 @@ def _numbered(
 ) -> list[Event]:
     """Return the events of a record's documents, each brought up to this version.
 
-    With `lenient`, an event that has more than this version knows of its kind is an `UnknownEvent` with what is known.
+    With `lenient`, an event with unknown fields or values of a known kind is an `UnknownEvent` with the known ones.
     """
     for older in range(version, VERSION):
         documents = [UPCASTERS[older](document) for document in documents]

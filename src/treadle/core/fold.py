@@ -101,7 +101,7 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
 
 
 def _change(state: TaskState, event: e.Event) -> None:
-    """Change the state by what is known of an event."""
+    """Change the state by the known part of an event."""
     if state.graph is not None and (rule := schedule.RULES.get(type(event))) is not None:
         rule(state, state.graph, event)
     else:
@@ -1012,4 +1012,4 @@ _AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
         *(e.TicketProgressed, e.TicketCompleted, e.TicketFailed),
     }
 )
-"""What may follow the end of a task; of calls only the progress and the end of one that goes on in the background."""
+"""Events that may follow the end of a task; of calls only progress and end of one that goes on in the background."""

@@ -238,7 +238,7 @@ ASSIGNED: Final[dict[str, dict[str, str]]] = {
     "handle": _OF_A_HANDLE,
     "sync handle": _OF_A_HANDLE,
 }
-"""What to write in place of setting an attribute, by the label of `explains_names` and the name."""
+"""Advice in place of setting an attribute, by the label of `explains_names` and the name."""
 
 ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     "Agent": {
@@ -793,7 +793,7 @@ ITEMS: Final[dict[str, str]] = {
     "TaskStepOutput": "its calls are `out.tool_executions`",
     "Message": "its parts are `message.parts`",
 }
-"""What to write instead of an item by number, or a loop, of an object that is neither a list nor a dict."""
+"""Advice in place of an item by number, or a loop, of an object that is neither a list nor a dict."""
 
 PUBLIC_MODULES: Final = (
     "treadle",

@@ -1,7 +1,7 @@
-"""Bodies of HTTP responses, decoded in bounded pieces: what is short to send may be long to read.
+"""Bodies of HTTP responses, decoded in bounded pieces: a short compressed body may be long to read.
 
 A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk as it comes and joins the pieces, so a bound on
-what was sent bounds neither memory nor time. `decoded` bounds what comes out of the decoder instead: it yields pieces
+the size on the wire bounds neither memory nor time. `decoded` bounds the decoder's output instead: it yields pieces
 of at most `PIECE` bytes, lets the event loop run between them, and stops at the first byte beyond the bound.
 
     response.stream --> decoded(...) --> pieces --> the HTTP library, which finds no encoding left
@@ -61,7 +61,7 @@ class Decoder:
         self._had_one = False
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what a chunk of the body decodes to; raises `BodyRefused` if it cannot be decoded."""
+        """Yield the decoded pieces of a chunk of the body; raises `BodyRefused` if it cannot be decoded."""
         if not self._encoding:
             for start in range(0, len(chunk), PIECE):
                 yield chunk[start : start + PIECE]
@@ -146,7 +146,7 @@ def bounding(
         library: the module `httpx2` or `httpx`.
         most: returns how many bytes the decoded body of a response may have; None for no bound.
         refusal: returns the error for a response that is refused, by the response and the reason.
-        watcher: returns what is called with each decoded piece of a response, or None.
+        watcher: returns a function that is called with each decoded piece of a response, or None.
     """
 
     class Body(library.AsyncByteStream):

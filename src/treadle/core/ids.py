@@ -60,7 +60,7 @@ _BRANCH: Final = re.compile(r"(s[0-9.]+)b[0-9]+")
 
 
 def without_branch(name: str) -> str:
-    """Return the id that a step, or what belongs to it, would have had if nothing had been undone before."""
+    """Return the id that a step, or a part of it, would have had if nothing had been undone before."""
     return _BRANCH.sub(r"\1", name, count=1) if _BRANCH.match(name) else name
 
 

@@ -143,7 +143,7 @@ class Message:
 
 @explains_names("result.messages")
 class Messages(tuple[Message, ...]):
-    """A tuple of messages that a newcomer takes for a list: `append` and the like say what to write instead."""
+    """A tuple of messages that a newcomer takes for a list: `append` and the like raise advice."""
 
     __slots__ = ()
 

@@ -151,7 +151,7 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
 
 
 def stop(state: TaskState, event: ModelStopped) -> None:
-    """Note that a request was given up before its answer, and what it cost; it goes out again when the task goes on."""
+    """Note that a request was given up before its answer, and its cost; it goes out again when the task goes on."""
     step, call = _named(state, event)
     if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)

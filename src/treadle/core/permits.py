@@ -172,7 +172,7 @@ def are_same(names: Iterable[str], one: Json, other: Json) -> bool:
 
 
 def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
-    """Return the digest of what a path leads to, and how many names of the path are left there; None if absent."""
+    """Return the digest of the value at a path, and how many names of the path are left there; None if absent."""
     value: Any = arguments
     names = path.split(".")
     for at, name in enumerate(names):

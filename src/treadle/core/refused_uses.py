@@ -1,4 +1,4 @@
-"""Uses of an object that Python refuses by a bare error, such as `await`, `for` or a call: here it says what to write.
+"""Uses of an object that Python refuses by a bare error, such as `await`, `for` or a call: here the error has advice.
 
 A class is decorated with the uses that users of other libraries try. A type checker reports them without it.
 """
@@ -30,7 +30,7 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
     """Make a class decorator: these uses of an instance raise `MisusedVerb`.
 
     Args:
-        **uses: what to write instead, by the use, one of `_USES`.
+        **uses: advice by the use, one of `_USES`.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -50,7 +50,7 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
 def can_be_called(value: object) -> TypeIs[Callable[..., Any]]:
     """Return whether a value is a function, a class or an object with a call of its own.
 
-    Objects whose call only says what to write instead, such as an Agent, are callable for Python alone.
+    Objects whose call only raises advice, such as an Agent, are callable for Python alone.
     """
     return callable(value) and not hasattr(cast("Any", type(value)).__call__, "advice")
 

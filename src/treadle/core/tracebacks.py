@@ -5,7 +5,7 @@
     the standard library's       behind the first frame of the user, or if there is no such frame
     all others                   always
 
-An error that none but Treadle's own frames raised has no traceback here: its text says what is wrong.
+An error that none but Treadle's own frames raised has no traceback here: its text explains it.
 
 A function that took too long raised nothing. Where it was at that moment is told by the frames of its coroutines, or of
 its thread, which are looked at then alone.
@@ -57,7 +57,7 @@ class HungThread(Exception):
 
 
 class RaisedElsewhere(Exception):
-    """What another process tells of an error that it raised: the pieces of its traceback."""
+    """The report of another process on an error that it raised: the pieces of its traceback."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         super().__init__("raised in another process")
@@ -65,7 +65,7 @@ class RaisedElsewhere(Exception):
 
 
 class UserError(NamedTuple):
-    """An error of the user's code: what was raised, and its traceback in pieces: frames, and messages.
+    """An error of the user's code, and its traceback in pieces: frames, and messages.
 
     A message is one piece with its notes, since a secret of several lines is only found in a whole.
     `is_whole` says that no piece was cut or left out.

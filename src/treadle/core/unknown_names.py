@@ -23,7 +23,7 @@ MOST_LISTED: Final = 12
 
 
 _SURE: Final = 0.7
-"""How alike two names are where one is proposed for the other without knowing what either is."""
+"""How alike two names are where one is proposed for the other without knowing either."""
 
 
 def near_name(name: str, known: Iterable[str], alike: float = 0.6) -> str | None:
@@ -87,10 +87,10 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
 
 
 def refuses_names(label: str, *names: str) -> Callable[[F], F]:
-    """Make a decorator of a function: a call of one of these names of it raises an error with what to write instead.
+    """Make a decorator of a function: a call of one of these names of it raises an error with advice.
 
     Args:
-        label: what messages call the function; the key of its names in `foreign_names`.
+        label: the function's name in messages; the key of its names in `foreign_names`.
         names: names under which other libraries have something like the function.
     """
 
@@ -109,7 +109,7 @@ def refuses_names(label: str, *names: str) -> Callable[[F], F]:
 
 
 def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: an attribute that instances do not have cannot be set; the error says what to write.
+    """Make a class decorator: an attribute that instances do not have cannot be set; the error has advice.
 
     Python would keep it, and nothing would look at it: a policy that was set so would judge nothing. Methods can be
     replaced, as tests do. A class that a user derives may set attributes under names that are not explained.
@@ -145,7 +145,7 @@ def _on_assignment(cls: type[Any], name: str) -> str | None:
 
 
 def _unset_attribute(instance: object, name: str) -> str:
-    """Return what to tell of an attribute that cannot be set."""
+    """Return the error message for an attribute that cannot be set."""
     from inspect import signature
 
     cls = type(instance)
@@ -177,7 +177,7 @@ class ExplainsNames(ABCMeta):
 
 @explains_names("agent.tools")
 class Listed(tuple[T, ...]):
-    """A tuple that a newcomer takes for a list: `append` and the like say what to write instead."""
+    """A tuple that a newcomer takes for a list: `append` and the like raise advice."""
 
     __slots__ = ()
 
@@ -228,7 +228,7 @@ def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception
 
 
 def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
-    """Return what to tell of a name that a module does not have: another public module may have it."""
+    """Return the error message for a name that a module does not have: another public module may have it."""
     from importlib import import_module
 
     from treadle.core.foreign_names import ATTRIBUTES, PUBLIC_MODULES

@@ -308,7 +308,7 @@ class Adopter:
             await asyncio.wrap_future(self._stopped)
 
     def _leave_soon(self, error: StoreFormatError) -> None:
-        """Adopt no more from a store that a newer version migrated, and release what is driven; from any thread."""
+        """Adopt no more from a store that a newer version migrated, and release its driven tasks; from any thread."""
 
         def leave() -> None:
             self._report("outdated", f"nothing is adopted any more: {error}")
@@ -432,7 +432,7 @@ class Adopter:
         return max(self._at_most - len(self._adopting), 0)
 
     def _query(self, limit: int) -> AdoptionQuery:
-        """Return what to ask the store for: what this process may drive now."""
+        """Return the query of the store for tasks that this process may drive now."""
         now = self._loop.time()
         backed_off = [task for task, tries in self._tries.items() if tries.again > now]
         return AdoptionQuery(

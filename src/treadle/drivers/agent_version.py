@@ -92,14 +92,14 @@ async def _instructions_of(
         return _no_instructions(agent, "failed: it cancelled itself")
     except GeneratorExit:
         raise
-    except BaseException as error:  # noqa: BLE001  what the user's code raises is the failure of the task
+    except BaseException as error:  # noqa: BLE001  an error of the user's code is the failure of the task
         trace = kept(error, state, vault, function=f"instructions= of {agent.name}")
         return _no_instructions(agent, f"failed: {vault.error_text(error)}", trace)
     changes = access.close()
     if not isinstance(text, str):
         return _no_instructions(agent, f"must return text, and returned {type(text).__name__!r}")
     if (beyond := flaw(text)) is not None:
-        return _no_instructions(agent, f"returned what cannot be stored: {beyond}")
+        return _no_instructions(agent, f"returned a value that cannot be stored: {beyond}")
     return e.InstructionsSet(text, changes) if text != state.instructions or changes is not None else None
 
 

@@ -220,9 +220,9 @@ def labels(name: str, value: Any) -> None:
 
 
 def _error_text(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value says what went wrong."""
+    """Raise `ConfigurationError` unless the value is a text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{name} must be a text that says what went wrong, got {shown(value)}")
+        raise ConfigurationError(f"{name} must be a text that tells the error, got {shown(value)}")
 
 
 def page(verb: str, limit: Any, cursor: Any) -> None:
@@ -557,10 +557,10 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
 }
 """Verbs in which a parameter of that name is something else."""
 
-# ------------------------------------------------------------------------- what the checks allow, as a schema
+# ------------------------------------------------------------------------- schemas of the checks
 
 Bounds = Mapping[str, Mapping[str, Json]]
-"""What a value of each JSON type may be, in keywords of JSON Schema; of the items of a list under `items`."""
+"""Values of each JSON type, in keywords of JSON Schema; of the items of a list under `items`."""
 
 _CHECKED_INSIDE: Final[dict[str, Callable[..., object]]] = {
     "limit": page,
@@ -598,10 +598,10 @@ _BOUNDS: Final[dict[Callable[..., object], Bounds]] = {
     conversation: {"array": {"minItems": 1}},
     _error_text: {"string": {"minLength": 1}},
 }
-"""What each check allows, as far as a schema can say it. A check may refuse more."""
+"""The schema of each check, as far as a schema can say it. A check may refuse more."""
 
 
 def bounds_of(verb: str, name: str) -> Bounds:
-    """Return what the check of an argument allows; nothing where a schema cannot say it."""
+    """Return the schema of the check of an argument; nothing where a schema cannot say it."""
     check = (_CHECKS | _CHECKED_INSIDE | _CHECKS_OF.get(verb, {})).get(name)
     return {} if check is None else _BOUNDS.get(check, {})

@@ -191,7 +191,7 @@ class TaskDriver:
         self._at_terminal = PendingCallback(at_terminal(tenant), vault) if at_terminal else None
         self._guardrails = dependencies.guardrails
         self._stopping: set[asyncio.Task[None]] = set()
-        """what releases the tasks of a store that a newer version migrated"""
+        """a function that releases the tasks of a store that a newer version migrated"""
 
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 

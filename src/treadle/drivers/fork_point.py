@@ -165,7 +165,7 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
 async def at_rest(
     store: JournalStore, state: TaskState, point: ForkPoint, *, replaced: bool = False
 ) -> ForkPoint:
-    """Return the point at the end of a step of a task with tickets, with the ends of what goes on in the background.
+    """Return the point at the end of a step of a task with tickets, with the ends of calls in the background.
 
     Of a task that has ended, such as by `at_end="detach"`, the fork gets the results that have come since. The work
     itself belongs to that task: in the fork a call whose result has not come is withdrawn.
@@ -174,7 +174,7 @@ async def at_rest(
         store: of the task.
         state: as the task is now.
         point: at the end of a step.
-        replaced: whether the fork has other results for calls, for which what became of them must not be open.
+        replaced: whether the fork has other results for calls: their outcomes must not be open.
 
     Raises:
         ForkPointBusy: a call is begun and not ended at that point, or in the background of a task that goes on.

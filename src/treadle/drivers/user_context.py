@@ -41,7 +41,7 @@ class UserContexts:
         agents: the registered agents.
         cache: reads the row of a task.
         tenant: whose tasks they are.
-        vault: hides what is secret in what the factory raises.
+        vault: hides secrets in errors of the factory.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class UserContexts:
             return await context if isawaitable(context) else context
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001  what the factory raises keeps this task from being driven, and no more
+        except BaseException as error:  # noqa: BLE001  its error keeps this task from being driven, and no more
             name = getattr(factory, "__qualname__", repr(factory))
             trace = kept(error, owned.state, self._vault, function=f"context_factory {name}")
             raise ContextFailed(

@@ -163,7 +163,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             end = ended[0] if ended else _failed(call, str(error), "error", ())
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001  what middleware raises is the call's error
+        except BaseException as error:  # noqa: BLE001  an error of middleware is the call's error
             text, traceback = context.vault.error_text(error), self.traceback_of(error)
             end = _failed(call, text, "error", (), traceback)
         if ended:

@@ -50,7 +50,7 @@ class AgentInfo(Displayed):
 
 
 def agent_info(agent: Agent[Any], model: str | None = None) -> AgentInfo:
-    """Return what can be told of an agent; `model` is the name of the one that it is driven with, if not its own."""
+    """Return the facts about an agent; `model` is the name of the one that it is driven with, if not its own."""
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
     return AgentInfo(
         agent.name,

@@ -13,7 +13,7 @@ ModelItem = TextDelta | ReasoningDelta | ToolCallDelta | RawDelta
 
 
 class AnswerDeltas:
-    """Keeps what a model has written in one attempt, also while no watcher listens, and makes deltas of it.
+    """Keeps the answer of one attempt so far, also while no watcher listens, and makes deltas of it.
 
     The driver writes; a watcher that joins may read `so_far` in another thread at the same time.
 
@@ -33,7 +33,7 @@ class AnswerDeltas:
         self._first = first if call is None else 0
         self._text_label: e.Channel = text_label
         self._written: dict[e.Channel | int, StringIO] = {}
-        """what was written so far: of a channel, and of the arguments of a call by its index"""
+        """the text so far: of a channel, and of the arguments of a call by its index"""
 
         self._names: dict[int, str] = {}
         """the names of called tools so far"""

@@ -102,7 +102,7 @@ class Wakeup:
 class Watcher:
     """One consumer of a task's events, in the event loop it was made in.
 
-    It sees what is published from then on, and before that the answers so far.
+    It sees the answers so far, and then each published item.
     """
 
     __slots__ = ("_first", "_position", "channel", "look", "missed", "raw", "shares_look", "wakeup")
@@ -113,7 +113,7 @@ class Watcher:
         self.channel = channel
         self._position = channel.end
         self._first: Sequence[Item] = ()
-        """the answers so far, which it takes before what is published"""
+        """the answers so far, which it takes before published items"""
 
         self.look = True
         """whether the consumer is to read the state of the task anew"""
@@ -125,7 +125,7 @@ class Watcher:
         """whether the store is read for it by one of `Channel.looks`"""
 
     def take(self) -> Sequence[Item]:
-        """Return what was published since the last time; only the answers so far, and set `missed`, if some is gone."""
+        """Return the items published since the last time; if some are gone, set `missed` and return answers so far."""
         items, self._position = self.channel.since(self._position)
         if items is None:
             self.missed = self.look = True
@@ -189,7 +189,7 @@ class Sink(Protocol):
 
 
 class Answer(Protocol):
-    """What watchers may see of an answer that a model is writing."""
+    """The visible part of an answer that a model is writing."""
 
     def so_far(self) -> Iterable[Delta]:
         """Return all of it so far, one delta for each of its parts; from any thread."""

@@ -1,7 +1,7 @@
-"""What the tasks of calls that are under way have changed, by their own journals.
+"""The effects of the tasks of calls under way, by their own journals.
 
 A child is driven only by the drive of its parent. So while no effect of the parent runs, its children are at rest, and
-what their journals say stays true.
+their journals stay true.
 """
 
 from __future__ import annotations

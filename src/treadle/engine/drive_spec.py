@@ -28,7 +28,7 @@ class DriveSpec:
 
 
 def failing(failure: e.Failure) -> lifecycle.DecideFunction:
-    """Return what decides for a task that has to fail before its agent can do anything."""
+    """Return the `decide` of a task that has to fail before its agent can do anything."""
 
     def decide(state: TaskState, rules: Rules) -> Decision:
         return fail(state, failure)

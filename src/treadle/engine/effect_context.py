@@ -251,13 +251,13 @@ class EffectContext:
     """that of the runner"""
 
     inherited: Inherited = Inherited()
-    """what holds from the tasks above, with the policies of the agent"""
+    """the policies and the content of the tasks above, with the policies of the agent"""
 
     guarding: Guards | None = None
     """the guardrails that hold for the task: the runner's, and its agent's"""
 
     exposure: Exposure | None = None
-    """tells what its model has seen; made when that is first asked for"""
+    """tells which content its model has seen; made at the first question"""
 
     labels: Mapping[str, str] | None = None
     """of the task; None until something judges"""
@@ -280,7 +280,7 @@ class EffectContext:
     """returns the tools of another agent that the task was with; only after a handoff"""
 
     specs_of: Callable[[str], Mapping[str, ToolSpec]] | None = None
-    """returns what these tools declare; nothing, if the agent is not known"""
+    """returns the declarations of these tools; nothing, if the agent is not known"""
 
     def tool_of(self, call: CallState) -> Tool | None:
         """Return the tool of a call of any step: that of the agent that made the call."""
@@ -297,7 +297,7 @@ class EffectContext:
         return Inherited(self.inherited.judges, seen.effects, seen.untrusted, self.conversation)
 
     def seen(self) -> Seen:
-        """Return what the model of the task has seen so far, as policies are told it."""
+        """Return the content that the model of the task has seen so far, as policies are told it."""
         exposure = self.exposure
         if exposure is None:
             from treadle.policy.requests import Exposure, Seen
@@ -307,7 +307,7 @@ class EffectContext:
         return exposure.of(self.state)
 
     def rules_judged(self, rules: Rules) -> Rules:
-        """Return the rules of the drive with what the policies that are in force now judge."""
+        """Return the rules of the drive with the subjects of the policies in force now."""
         runtime, judges = self.runtime, judges_of(self.policy.in_force, self.inherited.judges)
         return under_judges(rules, runtime.agent, runtime.model, judges, gated=runtime.rules.gated)
 

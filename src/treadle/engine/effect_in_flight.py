@@ -73,7 +73,7 @@ class EffectInFlight(ABC, Generic[E]):
     """Whether an undo waits for its end, so that what is to be undone is known; else it is cancelled."""
 
     contains_errors: ClassVar[bool] = True
-    """Whether what it raises is its failure; else it is the failure of the drive."""
+    """Whether its error is its failure; else it is the failure of the drive."""
 
     survives_cancel: ClassVar[bool] = False
     """Whether it goes on while its task is being cancelled."""
@@ -115,11 +115,11 @@ class EffectInFlight(ABC, Generic[E]):
 
     @abstractmethod
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the end of an effect that failed by what its code raised.
+        """Return the end of an effect that failed by an error of its code.
 
         Args:
-            text: what a model may know of it.
-            traceback: what people may know of it.
+            text: the error for a model.
+            traceback: the error for people.
         """
 
     def failed(self, error: BaseException) -> list[e.Event]:
@@ -130,8 +130,8 @@ class EffectInFlight(ABC, Generic[E]):
         """Log an error of the user's code and return its traceback, for people.
 
         Args:
-            error: what was raised.
-            function: what people call the function; by default the name of the effect.
+            error: the error.
+            function: the name of the function for people; by default that of the effect.
         """
         from treadle.engine.user_errors import kept
 

@@ -187,7 +187,7 @@ class JournalWriter:
         self.taken.add(inbox)
 
     def flush_dismissed(self) -> None:
-        """Submit what waits, or the dismissed items alone if no event waits."""
+        """Submit the waiting events, or the dismissed items alone if no event waits."""
         if self.pending:
             self.flush()
         elif self._taken and self.failure is None:

@@ -222,7 +222,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
 
     async def _preview(self) -> tuple[Json, str]:
-        """Return what the tool says that the call would do; where that fails, the approver reads why, and where."""
+        """Return the tool's preview of the call; where that fails, the approver reads why, and where."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
         try:
@@ -429,7 +429,7 @@ async def answer_of(
         seconds: that it may take.
         kinds: the classes of verdicts.
         what: how people call the function.
-        context: what the effects of the task are done with; None outside of a drive.
+        context: of the effects of the task; None outside of a drive.
     """
     try:
         verdict = await within(seconds, _called(function, request))
@@ -452,7 +452,7 @@ async def _called(call: Callable[[Any], Any], request: Any) -> Any:
 async def within(seconds: float, work: Awaitable[T]) -> T:
     """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not.
 
-    What is no ordinary error, such as a `SystemExit`, is raised as a `RuntimeError` in its place.
+    An exit, such as a `SystemExit`, is raised as an ordinary error in its place.
     """
     task = asyncio.ensure_future(_contained(work))
     try:
@@ -495,7 +495,7 @@ class _Late(TimeoutError):
 
 
 class _Exit(StandsForCause, TreadleError):
-    """What a function raised is no ordinary error."""
+    """A function raised an exit, which is no ordinary error."""
 
 
 def _collect(task: asyncio.Future[Any]) -> None:

@@ -40,7 +40,7 @@ def no_price(model: str, usage: Usage) -> Decimal | None:
 
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
-    """Return what tokens of a model cost, in pico-dollars; None if the price is unknown, or beyond all reason."""
+    """Return the cost of tokens of a model, in pico-dollars; None if the price is unknown, or beyond all reason."""
     if usage.total_tokens == 0:
         return 0
     dollars = price(model, usage)
@@ -72,14 +72,14 @@ class TokenMeter:
         return self._frame_tokens + self._conversation_tokens(request.messages)
 
     def learn(self, model: str, counted: int, reported: Usage) -> None:
-        """Note what a model reported for a request in which so many tokens were counted."""
+        """Note the model's report on a request in which so many tokens were counted."""
         if reported.input_tokens > 0 and not reported.estimated:
             self._reported[model] = (counted, reported)
 
     def expected(self, model: str, counted: int) -> Usage:
         """Return the input that a model is expected to report for a request in which so many tokens were counted.
 
-        The model's newest report is the measure: what was added since is scaled as that request was. The first request
+        The model's newest report is the measure: later content is scaled as that request was. The first request
         has no such measure, and is taken for English.
         """
         if model not in self._reported:

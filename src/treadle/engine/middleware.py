@@ -45,7 +45,7 @@ class ToolCut(Exception):
 
 
 class _Exit(StandsForCause, MiddlewareError):
-    """A layer raised what no coroutine may raise."""
+    """A layer raised an error that no coroutine may raise."""
 
 
 class Execution:

@@ -77,7 +77,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     """the tokens counted in the request; 0 if no limit depends on them"""
 
     request: ModelRequest | None
-    """what is sent; None until it is made"""
+    """the request that is sent; None until it is made"""
 
     deltas: AnswerDeltas | None
     """the answer so far; None until it has begun"""
@@ -202,7 +202,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self._stopped("interrupted")
 
     def _stopped(self, reason: e.StopReason) -> list[e.Event]:
-        """Return that the request was given up, with what its answer took so far."""
+        """Return that the request was given up, with the usage of its answer so far."""
         stopped = e.ModelStopped(self.effect.step.id, reason, self.effect.call.id)
         usage = self._so_far()
         if usage is not None:
@@ -210,7 +210,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [stopped]
 
     def _so_far(self) -> Usage | None:
-        """Return about what an answer took that broke off; None if it had not begun."""
+        """Return the estimated usage of an answer that broke off; None if it had not begun."""
         if self.request is None or self.deltas is None:
             return None
         written = tuple(Text(f"{delta.tool}{delta.text}") for delta in self.deltas.so_far())
@@ -278,7 +278,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         )
 
     def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:
-        """Return what keeps the answer, as the model begins to write it; watchers may see it from now on."""
+        """Return the keeper of the answer, as the model begins to write it; watchers may see it from now on."""
         context, step = self.context, self.effect.step
         deltas = self.deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
         if self.held is None:

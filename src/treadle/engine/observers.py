@@ -146,7 +146,7 @@ class Listener:
             self._errors += 1
             if self._errors == 1:
                 _LOG.warning(
-                    "the observer %s raised %s; it is told what follows",
+                    "the observer %s raised %s; it is told later events",
                     *(self.name, self._vault.error_text(error)),
                     exc_info=shown(error, self._vault),
                 )

@@ -156,7 +156,7 @@ class RunOptions:
         caller_tools: tools that the caller of the task runs, beside those of the agent: a call of one rests, and the
             task with it, until the caller brings the result by `complete` or `fail`. Tasks below have none of them.
         delete_on_finish: delete the task once its caller has the result: `run`, `run_sync`, `run_stream` and `resume`
-            do that. The thread keeps what was said. A task stays if it failed or was cancelled, if a fork began with
+            do that. The thread keeps its messages. A task stays if it failed or was cancelled, if a fork began with
             it, or if calls go on in the background.
         labels: short texts to find the task by; tasks below have them too.
     """

@@ -34,7 +34,7 @@ class PendingCallback:
 
     Args:
         function: is called with each request.
-        vault: hides what is secret in what the function raises.
+        vault: hides secrets in errors of the function.
     """
 
     def __init__(self, function: OnPending, vault: Vault = NO_VAULT) -> None:
@@ -58,7 +58,7 @@ class DriveCallbacks:
         state: of the driven task.
         durable: waits until what is recorded is durable.
         wake: has the drive take its next turn.
-        vault: hides what is secret in what the function raises.
+        vault: hides secrets in errors of the function.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Ju
 def under_judges(
     rules: Rules, agent: Agent[Any], model: Model, judges: Sequence[Judge], *, gated: bool
 ) -> Rules:
-    """Return the rules of a drive with what these policies judge; `rules` may have what others judged.
+    """Return the rules of a drive with the subjects of these policies; `rules` may have those of others.
 
     Args:
         rules: of the drive.

@@ -1,8 +1,8 @@
-"""Whether a request to a model fits, by an estimate of its size, into what limits on tokens and cost leave.
+"""Whether a request to a model fits, by an estimate of its size, into the rest of limits on tokens and cost.
 
-The estimate is reserved until the request ends: requests beside it, also those of other tasks of the tree, fit into
-what it leaves. What was really spent then takes its place. The answer is not part of the estimate, since its size is
-not known: a task overruns a limit by answers, and by what the estimate missed.
+The estimate is reserved until the request ends: requests beside it, also those of other tasks of the tree, share the
+remainder. The real spending then takes its place. The answer is not part of the estimate, since its size is
+not known: a task overruns a limit by answers, and by errors of the estimate.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def size_of_allowed(
 ) -> int | None:
     """Return the tokens counted in a request, and reserve its estimate; None if it does not fit.
 
-    What does not fit is recorded as a reached limit. Beside requests in flight it waits instead: when they end, it is
-    estimated again.
+    A request that does not fit is recorded as a reached limit. Beside requests in flight it waits instead: when they
+    end, it is estimated again.
     """
     state = context.state
     if state.graph is not None and state.limit is not None:

@@ -762,7 +762,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
     `untrusted` holds the origins of the untrusted content that the task has read, or that led to it, such as
     `tool:read_mail`: the first sixteen. It is empty if there was none. `stop_reason` says why the task was paused or
-    interrupted, if a reason is known. `warnings` say what is odd about the answer, such as that it reads like a call of
+    interrupted, if a reason is known. `warnings` name oddities of the answer, such as that it reads like a call of
     a tool that did not run.
     """
 
@@ -828,7 +828,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
         Raises:
             TaskEndedBadly: the task ended without an answer: a `TaskFailed`, `TaskCancelled` or `TaskInterrupted`, as
                 `raise_for_state` raises it.
-            TaskUnfinished: the task has not answered yet; the message says what it waits for.
+            TaskUnfinished: the task has not answered yet; the message names its requests.
         """
         self.raise_for_state()
         if self.state in ("completed", "answered") or (self.state == "degraded" and self.final_text):
@@ -892,14 +892,14 @@ _NEXT_VERBS: Final = {
 _DECIDING_VERBS: Final = {
     "approval": "`approve` or `deny` decides it",
     "question": "`answer` answers it",
-    "settlement": "`settle` says what happened",
+    "settlement": "`settle` tells the outcome",
     "timer": "`resume` goes on then",
-    "subagent": "decide what the subagent waits for, `list_pending` shows it",
+    "subagent": "decide the requests of the subagent, `list_pending` shows them",
     "request": "`resume` lets the request go out, `cancel` does not",
     "background": "`complete` or `fail` brings the result",
     "call": "`complete` or `fail` brings the result",
 }
-"""The verbs that decide what a task waits for, by the kind of `Pending`."""
+"""The verbs that decide the requests of a task, by the kind of `Pending`."""
 
 
 class StepOutputs(Displayed, tuple[TaskStepOutput[OutputT_co], ...], Generic[OutputT_co]):
@@ -1222,7 +1222,7 @@ def is_disposable(result: RunResult) -> bool:
 
 
 def pending_for_people(state: TaskState, above: tuple[str, ...] = ()) -> list[Pending]:
-    """Return what of a task waits for a person, or for its caller, without the tasks below it.
+    """Return the requests of a task to people or to its caller, without the tasks below it.
 
     Args:
         state: of the task.

@@ -72,7 +72,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
                 return self.broken("the step cancelled itself")
             except GeneratorExit:
                 raise
-            except BaseException as error:  # noqa: BLE001  a step fails by what it raises
+            except BaseException as error:  # noqa: BLE001  a step fails by its error
                 if self.cancel_reason is not None:
                     return []  # it turned its cancellation into another error
                 await ctx.settled()

@@ -78,7 +78,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     """what the tool said of the work that it left in the background, if it did"""
 
     _returned: ToolOutput | None
-    """what the tool itself returned, once it did; its middleware, or a check of the result, may still fail the call"""
+    """the return value of the tool itself; its middleware, or a check of the result, may still fail the call"""
 
     @property
     def name(self) -> str:
@@ -157,7 +157,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             ends = self._failed(context.vault.error_text(error))
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001  what a tool raises is the call's error
+        except BaseException as error:  # noqa: BLE001  an error of a tool is the call's error
             ends = self._failed(context.vault.error_text(error), self.traceback_of(error))
         if self._requests is not None and self._requests.asked:
             return [
@@ -288,7 +288,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [end]
 
     def _output_for_undo(self, result: ToolOutput) -> Json:
-        """Return what a compensation is given of a result that the call does not have."""
+        """Return the output for a compensation of a result that the call does not have."""
         if self.context.vault.hide_in is not None:
             result = self.context.vault.known.hide_data(result)
         return None if flaw(result.output) else result.output
@@ -513,7 +513,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
         except ToolArgumentsInvalid as error:
             why = context.vault.error_text(error)
             text, is_tools, raised = f"{not_begun(call)}: {why}", error.is_tools, error
-        except BaseException as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
+        except BaseException as error:  # noqa: BLE001  an error of a tool fails its own call alone
             why = context.vault.error_text(error)
             text, is_tools, raised = (
                 f"{not_begun(call)}: its arguments could not be checked: {why}",

@@ -37,9 +37,9 @@ def plan(
     Args:
         state: the task, in which no effect runs.
         to: the last step kept; None to take back the last step.
-        force: whether to rewind also what cannot be compensated.
+        force: whether to rewind also calls that cannot be compensated.
         by: the name of the caller.
-        step: the step to take back, with what came of it.
+        step: the step to take back, with its dependents.
         harmless: the open calls of agents whose tasks have changed nothing; see `child_effects`.
 
     Raises:

@@ -4,10 +4,10 @@
                               |
                               +--> `Failure.traceback` --> journal --> results, `treadle show`, `--json`, HTTP
                                           |
-                                          +--> cause_of(failure): the error itself, or what the journal has of it
+                                          +--> cause_of(failure): the error itself, or its text in the journal
 
 No secret that the runner knows is in any of them. An error whose traceback holds one is not handed on, nor one of which
-not all text was searched: what the journal has of it takes its place.
+not all text was searched: its text in the journal takes its place.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def kept(
     An error of Treadle's that the user's code raises or passes on, such as `ToolError`, is an answer, and not logged.
 
     Args:
-        error: what was raised.
+        error: the error.
         state: of the task; None if none is at hand.
-        vault: hides what is secret.
-        function: what people call the function that raised.
+        vault: hides secrets.
+        function: the name of the function that raised, for people.
         step: the id of the step.
         call: the id of the call.
     """
@@ -149,7 +149,7 @@ def _is_clean(text: str, known: Secrets) -> bool:
 
 
 def cause_of(failure: Failure | None) -> BaseException | None:
-    """Return what a failure is raised from: the error of the user's code, or what the journal has of it."""
+    """Return the cause of a failure: the error of the user's code, or its text in the journal."""
     return cause(failure.traceback) if failure is not None and failure.traceback else None
 
 

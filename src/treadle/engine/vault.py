@@ -139,7 +139,7 @@ class Vault:
         return self.text(whole_error_text(error))
 
     def text(self, text: str) -> str:
-        """Return what is said of an error, without secrets; they are hidden before the text is cut."""
+        """Return the text of an error without secrets; they are hidden before the text is cut."""
         if self.hide_in is None:
             return bounded(text, ERROR_CHARS)
         return self.known.hide_and_cut(text, ERROR_CHARS)

@@ -34,7 +34,7 @@ def settings(home: str, **more: Any) -> dict[str, Any]:
 
 
 def settings_of(library: Any, home: str, **more: Any) -> dict[str, Any]:
-    """Return what `settings` does, for a client of this library: `httpx2`, or `httpx`."""
+    """Return settings as `settings` does, for a client of this library: `httpx2`, or `httpx`."""
 
     async def loaded(_response: httpx2.Response) -> None:
         await loading.until(loading.begin(home).answers)
@@ -47,7 +47,7 @@ def settings_of(library: Any, home: str, **more: Any) -> dict[str, Any]:
 
 
 def _keeping_first_bytes(response: Any) -> Callable[[bytes], None] | None:
-    """Return what keeps the first bytes of a response, where its request wants them."""
+    """Return the keeper of the first bytes of a response, where its request wants them."""
     kept = first_bytes.get()
     if kept is None or response.status_code != 200:
         return None
@@ -57,7 +57,7 @@ def _keeping_first_bytes(response: Any) -> Callable[[bytes], None] | None:
 
 def _refused_body(response: Any, why: str) -> ModelError:
     return ModelError(
-        f"{_host(str(response.request.url))} sent what is no answer: {why}",
+        f"{_host(str(response.request.url))} sent no valid answer: {why}",
         kind="unparsable",
         status=response.status_code,
     )

@@ -58,7 +58,7 @@ _BY_PARAMETER: dict[str, ModelErrorKind] = {
     "input_text": "too_large",
     "input_tokens": "too_large",
 }
-"""Values of `param` by which vLLM names what it measured: no request has a parameter of these names."""
+"""Values of `param` by which vLLM names a measured length: no request has a parameter of these names."""
 
 _BY_CODE_ALONE: dict[str, ModelErrorKind] = {
     "api_error": "server",

@@ -1,4 +1,4 @@
-"""The first bytes of a streamed answer: they show what a server sent in place of a stream of events.
+"""The first bytes of a streamed answer: they show an answer in place of a stream of events.
 
 The SDKs skip lines that are no events, so such an answer looks empty to them. The content type tells nothing: some
 servers send a stream as `application/json`.
@@ -38,7 +38,7 @@ class FirstBytes:
             self._bytes += piece[: _MOST - len(self._bytes)]
 
     def problem(self) -> str | None:
-        """Return what was sent in place of a stream of events; None if nothing was sent, or events that are JSON."""
+        """Return the text in place of a stream of events; None if nothing was sent, or events that are JSON."""
         text = self._bytes.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if not text:
             return None
@@ -76,6 +76,6 @@ def _mistake(text: str) -> str | None:
         json.loads(text)
     except json.JSONDecodeError as error:
         return f"{error.msg} (character {error.pos + 1})"
-    except (ValueError, RecursionError):  # numbers and nesting beyond what Python reads
+    except (ValueError, RecursionError):  # numbers and nesting beyond the limits of Python
         return None
     return None

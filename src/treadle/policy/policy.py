@@ -341,7 +341,7 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
 
 
 def _fact(value: Any) -> Any:
-    """Return what the fingerprint of a policy counts of a field of a rule."""
+    """Return a field of a rule as the fingerprint of a policy counts it."""
     if can_be_called(value):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)]
     if isinstance(value, Mapping):

@@ -45,7 +45,7 @@ class EffectRequest:
         cost: dollars that the task has spent with all below it; None if a model has no known price.
         tool_calls: how many calls the task made before this one: those of earlier answers, and of the same answer those
             before it in their order, whichever of them end first.
-        model_calls, tokens: what the task has made and taken so far.
+        model_calls, tokens: of the task so far.
         state: the task's `extra_state`, not to be changed.
         context: what the caller of the run passed as `context`, for functions.
         exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.

@@ -67,7 +67,7 @@ class Changes:
         """the tasks that the store says are deleted"""
 
         self._told: OrderedDict[str, TaskSummary] = OrderedDict()
-        """what was yielded last of each task"""
+        """the last summary yielded of each task"""
 
         self._news = asyncio.Event()
         self._stop: Callable[[], None] = tasks.on_changes(self._note_soon)
@@ -103,7 +103,7 @@ class Changes:
             self.leave()
 
     async def _changes(self) -> list[TaskSummary]:
-        """Return what is new of the tasks that may have changed, and those that are gone."""
+        """Return new summaries of the tasks that may have changed, and those that are gone."""
         changed, now = self._changed.take(), self._clock()
         deleted, self._deleted = self._deleted, set[str]()
         has_gap, self._has_gap = self._has_gap or changed is None, False
@@ -133,7 +133,7 @@ class Changes:
         return True
 
     def _deletion(self, task_id: str) -> TaskSummary:
-        """Return what tells of a deleted task: how it stood last, as far as that was yielded."""
+        """Return the summary of a deleted task: its last one, as far as that was yielded."""
         before = self._told.get(task_id)
         if before is None:
             return TaskSummary(
@@ -173,5 +173,5 @@ class Changes:
 
 
 def _shown(summary: TaskSummary) -> Any:
-    """Return what tells a change of a task: not the lease of its driver, which is renewed all the time."""
+    """Return the facts that tell a change of a task: not the lease of its driver, which is renewed all the time."""
     return replace(summary, driver=None), summary.driver and summary.driver.driver_id

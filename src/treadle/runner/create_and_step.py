@@ -150,7 +150,7 @@ class StepVerbs(ViewVerbs):
         return await self._commands.once(task_id, command_id, (e.StepRequested,), drive, repeated)
 
     async def _drive_steps(self, request: _StepRequest) -> _Outcome:
-        """Own the task, record what the caller asked for, and drive it until the steps have stopped."""
+        """Own the task, record the request of the caller, and drive it until the steps have stopped."""
         task_id, by = request.task_id, request.by
         parts = parts_of(request.input) if request.input is not None else ()
         row = await self._cache.row(task_id)
@@ -179,7 +179,7 @@ class StepVerbs(ViewVerbs):
         return lambda: [_outcome_of_step(owned.state, drive, only, code.typed)]
 
     async def _check_same_request(self, request: _StepRequest, event: e.StepRequested) -> None:
-        """Raise `ConfigurationError` unless a request asks for what an earlier one with its id asked for."""
+        """Raise `ConfigurationError` unless a request is equal to an earlier one with its id."""
         recorded: list[Json] = []
         if event.with_input:
             records = await self._store.read(request.task_id, after=event.seq, upto=event.seq + 1)
@@ -246,7 +246,7 @@ class StepVerbs(ViewVerbs):
         command_id: str | None = None,
         raw: bool = False,
     ) -> StepStream[OutputT]:
-        """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns.
+        """Run one step like `run_step`, with its events on the way; `stream.output` is the value of `run_step`.
 
         A repeat of a step that has ended yields no events.
         """
@@ -422,12 +422,12 @@ class StepVerbs(ViewVerbs):
 
 
 _Outcome: TypeAlias = Callable[[], list[TaskStepOutput[Any]]]
-"""Returns the outputs of steps, or raises what kept a single step from completing."""
+"""Returns the outputs of steps, or raises the error that kept a single step from completing."""
 
 
 @frozen
 class _StepRequest:
-    """What a caller of a step asks for.
+    """The request of a caller for a step.
 
     Args:
         task_id: the task.

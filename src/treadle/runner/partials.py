@@ -22,7 +22,7 @@ async def partials(
 
     Nothing in it is checked, and a later answer of the task begins anew. An answer of which no delta came is yielded
     once, whole. `typed_of` returns how the answers of an agent are read, without a name those of the agent that the
-    task begins with. With `checked`, what is not of the agent's output type is left out, and the rest is of that type.
+    task begins with. With `checked`, each value is of the agent's output type, and others are left out.
     """
     typed = typed_of(None)
     answers: dict[AnswerKey, _PartialAnswer] = {}

@@ -94,7 +94,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         """Yield each task that changes from now on, as lists show it: created, driven on, stopped, ended or deleted.
 
         Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told.
-        After a gap, such as a lost connection of the store, what changed meanwhile is told. A deleted task has
+        After a gap, such as a lost connection of the store, changes of that time are told. A deleted task has
         `deleted=True`. Runners that share a store object tell each other of every deletion. Of those in another
         process you are told if the task was yielded before; for others read the list now and then.
         """
@@ -206,9 +206,9 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     def set_policy(self, policy: Judge | None) -> None:
         """Judge by another policy from now on, in place of `Runner(policy=)`; None sets that back.
 
-        It holds for every later judgement of this process, in all tenants, and in tasks under way. What was judged
-        before stays as it was judged: a call that a person is asked about is still asked about. The journal names the
-        policy with each judgement, by `Policy.fingerprint`.
+        It holds for every later judgement of this process, in all tenants, and in tasks under way. Earlier judgements
+        stay: a call that a person is asked about is still asked about. The journal names the policy with each
+        judgement, by `Policy.fingerprint`.
 
         Args:
             policy: the policy; `Policy()` allows all that no agent's policy forbids.

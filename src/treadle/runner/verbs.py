@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Described(Protocol):
-    """What was called: a verb, or a function."""
+    """The called verb or function."""
 
     __name__: str
 
@@ -100,7 +100,7 @@ _ASYNC: Final = {
     "runner.sync": "runner",
     "runner.sync.handle(task)": "handle",
 }
-"""What has the verbs with asyncio, by what has them without."""
+"""The class of the verbs with asyncio, by the class of those without."""
 
 _INSTANCES: Final = {
     "runner": "make a runner first, `Runner()",
@@ -249,7 +249,7 @@ class _Verb(_Method):
 
 _AWAIT: Final = opmap["GET_AWAITABLE"]
 _CACHE: Final = opmap.get("CACHE", 0)
-"""What stands after an instruction to speed it up."""
+"""The caches that CPython keeps after an instruction."""
 
 
 def _is_awaited(frame: FrameType) -> bool:

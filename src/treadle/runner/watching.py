@@ -20,9 +20,9 @@ from treadle.runner.subscription import Subscription
 class _Place:
     """How far a watcher has read the events of a task, and what follows.
 
-    What is not stored is held back until the events before it were yielded. A delta is left out once the end of its
-    answer was yielded, anything else once later events were. Of a delta that comes twice, only the new part is yielded.
-    What the watcher is not shown is read from the journal, and answers of which it was not shown a part are taken anew.
+    Items that are not stored are held back until the events before them were yielded. A delta is left out once the end
+    of its answer was yielded, anything else once later events were. Of a repeated delta only the new part is yielded.
+    Events that the watcher missed are read from the journal, and answers of which it missed a part are taken anew.
 
     Args:
         tasks: have the channel of the task.
@@ -41,7 +41,7 @@ class _Place:
         self._stored = StoredEvents(tasks.store, task_id)
         self._places = DeltaPlaces()
         self._ended: dict[AnswerKey, int] = {}
-        """answers that have ended in what was read from the journal, ahead of the channel, each with its last event"""
+        """answers that have ended in events of the journal, ahead of the channel, each with its last event"""
 
         self._has_gap = False
         """whether a delta was left out since text before it is missing"""
@@ -88,18 +88,18 @@ class _Place:
             yield from self._released()
 
     def _released(self) -> Iterator[Ephemeral]:
-        """Yield what was held back, as far as all before it was yielded."""
+        """Yield the items held back, as far as all before them was yielded."""
         while self._held and self._held[0].after <= self.last:
             new = self._new_part(self._held.popleft())
             if new is not None:
                 yield new
 
     def _new_part(self, item: Ephemeral) -> Ephemeral | None:
-        """Return what of an item is to be yielded now; None if nothing."""
+        """Return the part of an item that is to be yielded now; None if nothing."""
         if not isinstance(item, Delta):
             if isinstance(item, ModelRestarted):
                 self._places.forget((item.step, item.call))
-            return item if item.after == self.last else None  # what it announced was yielded already
+            return item if item.after == self.last else None  # its event was yielded already
         if item.after < self._ended.get((item.step, item.call), 0):
             return None
         if self._places.is_gap(item):

@@ -106,7 +106,7 @@ def rests(row: TaskRow, now: int) -> bool:
 
 
 Part = Literal["all", "events", "other than deltas", "answers"]
-"""What a reader takes of the ring; `answers` are the answers so far, which are not in the ring."""
+"""A reader's part of the ring; `answers` are the answers so far, which are not in the ring."""
 
 
 class Entry:
@@ -373,10 +373,10 @@ class Reader:
         self.cut = cut
         self._place: int | None = None
         self._part: Part = "events"
-        """what it takes of the ring now"""
+        """its part of the ring now"""
 
         self._taken: Part = "events"
-        """what it took last"""
+        """its last part"""
 
         self._told: TaskStood | None = None
 

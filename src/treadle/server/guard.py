@@ -59,7 +59,7 @@ MOST_VALUES: Final = 100_000
 """Values that a body may hold, commas in texts included: numbers and names are as slow to read as objects."""
 
 MOST_PARSED: Final = 20_000
-"""Values that a body may hold once it is parsed: what is done with each of them is done in the loops of the server."""
+"""Values that a body may hold once it is parsed: the loops of the server work on each of them."""
 
 LONG_NUMBER: Final = b"0" * 500
 """Digits of a number that is slow to read: the time grows with their square."""
@@ -125,7 +125,7 @@ class AuthFaults:
     Any caller can make it fail with each request, and a log of each error would fill the disk.
 
     Args:
-        hide: returns a text without what the server keeps to itself.
+        hide: returns a text without secrets and without the place of the store.
     """
 
     def __init__(self, hide: Callable[[str], str]) -> None:

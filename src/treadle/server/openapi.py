@@ -136,7 +136,7 @@ def _any_of(options: list[Schema]) -> Schema:
 
 
 def _of_a_query(schema: Schema) -> Schema:
-    """Return the schema of an argument without what a query cannot say: null, objects, and numbers of many digits."""
+    """Return the schema of an argument in a query, which cannot say null, objects and numbers of many digits."""
     most = 10**DIGITS - 1
     options: list[Schema] = []
     for option in schema.get("anyOf", [schema]):

@@ -90,7 +90,7 @@ class Principal:
 
 
 def _unknown_scopes(scopes: Any) -> list[Any]:
-    """Return what of the scopes is none; a value that cannot hold scopes is one itself."""
+    """Return the values that are no scopes; a value that cannot hold scopes is one itself."""
     if not isinstance(scopes, Collection) or isinstance(scopes, (str, Mapping)):
         return [scopes]
     return [each for each in cast("Collection[Any]", scopes) if each not in get_args(Scope)]

@@ -261,7 +261,7 @@ def check_model(model: Any, allowed: Sequence[str]) -> None:
         )
 
 
-# ------------------------------------------------------------------- what these checks allow, as a schema
+# ------------------------------------------------------------------- schemas of these checks
 
 _LABELS: Final[dict[str, Json]] = {
     "maxProperties": MOST_LABELS,
@@ -277,11 +277,11 @@ _BOUNDS: Final[dict[str, Bounds]] = {
     "cut": {"integer": {"minimum": CUT_LEAST, "maximum": CUT_MOST}},
     "seq": {"string": {"pattern": f"^{SEQ}$"}},
 }
-"""What this server allows for arguments of these names; of the class of an argument under `class`."""
+"""The server's own schemas of arguments by their names; of the class of an argument under `class`."""
 
 
 def allowed(operation: Operation, name: str) -> Bounds:
-    """Return what an argument may be: what the server allows, else what the verb does."""
+    """Return the schema of an argument: the server's own, else that of the verb."""
     if name == "limit" and operation.most is not None:
         return {"integer": {"minimum": 1, "maximum": operation.most}}
     if name == "task" and operation.name == "get_stream":

@@ -38,7 +38,7 @@ def in_order(dead: Iterable[Candidate], others: Iterable[Candidate], query: Adop
     Args:
         dead: tasks of dead drivers, the oldest first.
         others: more tasks, in any order; one may be there twice.
-        query: what was asked for.
+        query: the query.
     """
     keys = dict.fromkeys(candidate.key for candidate in dead)
     oldest = sorted({candidate.number: candidate.key for candidate in others}.items())

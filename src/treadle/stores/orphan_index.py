@@ -84,7 +84,7 @@ class _Sort:
 
 
 class OrphanIndex:
-    """Finds tasks to adopt; what changes of a task is told by `put` and `discard`."""
+    """Finds tasks to adopt; `put` and `discard` tell it of changes of a task."""
 
     def __init__(self) -> None:
         self._orphans: dict[str, Orphan] = {}
@@ -98,7 +98,7 @@ class OrphanIndex:
         """a heap of times, numbers and names of tasks that wait for a time; some of them may wait no more"""
 
     def put(self, orphan: Orphan) -> None:
-        """Add a task, in place of what was known of it."""
+        """Add a task, in place of its former entry."""
         self.discard(orphan.key)
         self._orphans[orphan.key] = orphan
         if orphan.wanted > AT_ONCE:
@@ -162,7 +162,7 @@ class OrphanIndex:
                 yield key
 
     def adoptable(self, query: AdoptionQuery) -> list[str]:
-        """Return the names of what `JournalStore.adoptable` returns."""
+        """Return the names of the tasks of `JournalStore.adoptable`."""
         self._move_due(query.until)
         excluded = frozenset(adoption_order.excluded(query))
 
@@ -184,7 +184,7 @@ class OrphanIndex:
         return adoption_order.in_order((), candidates, query)
 
     def unadoptable(self, query: AdoptionQuery) -> list[str]:
-        """Return the names of what `JournalStore.unadoptable` returns, the oldest first."""
+        """Return the names of the tasks of `JournalStore.unadoptable`, the oldest first."""
         self._move_due(query.until)
         oldest = [
             next((place for place in sort.all if self._orphans[place[1]].wanted <= query.until), None)

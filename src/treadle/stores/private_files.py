@@ -15,7 +15,7 @@ TOKEN_FILE: Final = Path(PRIVATE_FOLDER) / "server-token"
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder that only its owner may enter, if it is missing; git ignores what is in a `.treadle`."""
+    """Create a folder that only its owner may enter, if it is missing; git ignores the contents of a `.treadle`."""
     if folder.exists():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

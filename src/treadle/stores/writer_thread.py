@@ -25,7 +25,7 @@ submission. It gets a result, or the error that stopped it. An error in `_write`
 thread goes on.
 
 A newer version may migrate a store that is open. A writer reads the format again with each heartbeat; once the tables
-are beyond what this version may write, it is `outdated`: it refuses all items but commits of tasks that its process
+are too new for this version to write, it is `outdated`: it refuses all items but commits of tasks that its process
 owns, and tells the watchers to release these.
 
 `BARRIER` is the operation of an item that writes nothing: its `done` is called once all items before it are written.

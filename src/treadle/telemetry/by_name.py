@@ -1,4 +1,4 @@
-"""Observers by name: what `Runner(observers=["console"])` and `--trace console` make."""
+"""Observers by name, as for `Runner(observers=["console"])` and `--trace console`."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from treadle.errors import ToolError
 
 
 class _Raised(StandsForCause, ToolError):
-    """A tool raised what no coroutine may raise."""
+    """A tool raised an error that no coroutine may raise."""
 
 
 def contained(error: BaseException) -> Exception:

@@ -210,7 +210,7 @@ class _Scope:
 
 _CONTEXT: Final = frozenset({"ToolContext"})
 _CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
-"""What people call the parameter that is the context of a call."""
+"""The name, for people, of the parameter that is the context of a call."""
 
 _OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
 

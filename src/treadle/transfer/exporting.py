@@ -98,7 +98,7 @@ class Selection:
 
 
 async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
-    """Write tasks, by default all tasks and threads, with what they need, from a snapshot if the store is in use."""
+    """Write tasks, by default all tasks and threads, with their data, from a snapshot if the store is in use."""
     selection = Selection(store)
     for task_id in [row.task_id async for row in every_row(store)][::-1] if tasks is None else tasks:
         await selection.add(task_id)

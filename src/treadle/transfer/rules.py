@@ -1,4 +1,4 @@
-"""What holds of tasks and threads wherever they are: `verify` finds, and an import refuses, what contradicts it."""
+"""The rules of tasks and threads wherever they are: `verify` finds, and an import refuses, each breach."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def whole_thread(store: JournalReader, thread_id: str) -> WholeThread:
 
     A deletion drops the events of a member that was taken out once no task can begin with them any more, and leaves
     those that forks share. The thread's versions still name the dropped end. Such a member ends here where its task
-    ends: an export carries what is left.
+    ends: an export carries the rest.
     """
     version, members = await store.thread(thread_id)
     if len(members) == version:
@@ -73,7 +73,7 @@ async def _row(store: JournalReader, task_id: str) -> TaskRow | None:
 
 
 def missing_end(member: ThreadMember, head: int) -> str | None:
-    """Return what is wrong with a member of a thread, given the last event of its task; None if nothing is."""
+    """Return the defect of a member of a thread, given the last event of its task; None if there is none."""
     if 1 <= member.seq <= head:
         return None
     return f"a thread ends task {member.task_id} at event {member.seq}, and it is not here with that event"

@@ -168,7 +168,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
 
 
 async def _ends(store: JournalReader, thread: str) -> list[Finding]:
-    """Return what is missing of the members of a thread, also of those that were taken out of it."""
+    """Return the missing parts of the members of a thread, also of those that were taken out of it."""
     findings: list[Finding] = []
     for member in (await rules.whole_thread(store, thread)).members:
         text = rules.missing_end(member, await rules.head_of(store, member.task_id))
@@ -178,7 +178,7 @@ async def _ends(store: JournalReader, thread: str) -> list[Finding]:
 
 
 async def thread_findings(store: JournalReader) -> list[Finding]:
-    """Return what is missing of the members of all threads; reads no journal."""
+    """Return the missing parts of the members of all threads; reads no journal."""
     return [finding async for thread in rules.every_thread(store) for finding in await _ends(store, thread)]
 
 

@@ -250,7 +250,7 @@ class UnknownEvent(Event):
     """An event that this version does not know, kept as inert data: of an unknown kind, or with unknown content.
 
     A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
-    `known` is what this version knows of an event of a known kind that has further fields, or other values. Views go by
+    `known` is the known part of an event of a known kind that has further fields, or other values. Views go by
     it, and `data` keeps all.
     """
 
@@ -268,7 +268,7 @@ class UnknownEvent(Event):
 
 
 def known_part(event: Event) -> Event:
-    """Return what this version knows of an event: the event itself, unless it has unknown fields or values."""
+    """Return the known part of an event: the event itself, unless it has unknown fields or values."""
     return event if type(event) is not UnknownEvent or event.known is None else event.known
 
 

@@ -115,7 +115,7 @@ class CallReport:
     `answered_by` is the middleware whose answer the result is, without the tool having run; `notes` are what middleware
     noted, by name; `secrets` are the names of the secrets that the tool was given. `ran` is false where the tool has a
     host, and its function began in no process of that. `took_effect` is true of a call that failed after its tool had
-    returned, as when middleware raised then; `returned` is what the tool's `undo=` gets of that, if it has one.
+    returned, as when middleware raised then; `returned` is the tool's output for its `undo=`, if it has one.
     """
 
     answered_by: str | None = None

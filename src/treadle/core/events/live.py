@@ -14,7 +14,7 @@ Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
 
 @mutable
 class Delta(OfTask):
-    """Some more of what a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
+    """A piece of the answer that a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
 
     `final` is text that can only be the answer to this request, `draft` text after which the model may still
     call tools, or which a step that is a function asked for.

@@ -25,7 +25,7 @@ class ModelStarted(Event):
     """A request went out to the model. `final` asks for a last answer without tools; `call` is a function's request.
 
     `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
-    `untrusted` are the origins of what it holds beside the conversation: definitions of tools that strangers wrote.
+    `untrusted` are the origins of further content beside the conversation: definitions of tools by strangers.
     """
 
     says = "model {it.model} was asked, attempt {it.attempt}"
@@ -57,12 +57,12 @@ class TypedAnswer:
 
     @classmethod
     def rejected(cls, why: str, call: str | None = None) -> TypedAnswer:
-        """Return an answer that is not of the type; `why` is a clause that says what is wrong with it."""
+        """Return an answer that is not of the type; `why` is a clause with its defect."""
         return cls(None, f"{_REJECTED}{why}{_AGAIN}", call)
 
     @property
     def why_rejected(self) -> str:
-        """What is wrong with the answer, as a clause for people, without the words to the model."""
+        """The defect of the answer, as a clause for people, without the text for the model."""
         return (self.problem or "").removeprefix(_REJECTED).removesuffix(_AGAIN)
 
 
@@ -147,7 +147,7 @@ class TimerFired(Event):
 class ModelStopped(Event):
     """A request was given up before its answer arrived: it is asked again when the task goes on.
 
-    `usage` and `cost` are estimates of the request and of what was written by then, if the answer had begun.
+    `usage` and `cost` are estimates of the request and of the answer so far, if it had begun.
     """
 
     says = "the request to the model was stopped: {it.reason}"

@@ -60,7 +60,7 @@ def delete(connection: BoundedConnection, key: str, own_driver: int | None) -> l
 
 
 def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | None) -> list[str]:
-    """Take all tasks of a thread off the list, with their children, and drop what is unused; return their ids.
+    """Take all tasks of a thread off the list, with their children, and drop unused data; return their ids.
 
     Args:
         connection: in a transaction that has the store for itself.

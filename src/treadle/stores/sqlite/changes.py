@@ -1,4 +1,4 @@
-"""Finding out what other connections wrote to a journal file, from what is there anyway.
+"""Finding writes of other connections to a journal file, without a table for them.
 
 A commit with events appends to `records`, whose row ids grow. A claim or a release shows in the rows that have a
 driver, which are as many as tasks are driven. A deletion leaves nothing but a number that grew. What begins and ends

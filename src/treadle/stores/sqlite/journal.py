@@ -493,7 +493,7 @@ class Journal:
             self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def delete(self, key: str) -> list[str]:
-        """Remove a task, and return the ids of what was deleted with it; see `JournalStore.delete`."""
+        """Remove a task, and return the ids of all tasks deleted with it; see `JournalStore.delete`."""
         return self._delete(deletion.family(self._connection, self._listed(key).row))
 
     def delete_thread(self, key: str) -> list[str]:

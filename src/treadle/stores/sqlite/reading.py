@@ -100,7 +100,7 @@ ORDER BY agent, format LIMIT 1""".replace("FREE", _FREE)
 _OF_SORT = """SELECT id FROM tasks INDEXED BY INDEX_ WHERE agent = ? AND format = ? AND TERM AND wanted <= ? AND FREE
 LIMIT 1""".replace("FREE", _FREE)
 _WAITING = (("tasks_ready", "wanted = 1"), ("tasks_due", "wanted > 1"))
-"""The indexes of tasks that wait, each with what its tasks have in common."""
+"""The indexes of tasks that wait, each with the condition that its tasks share."""
 
 _FILTERS = {
     "agent": "t.agent = ?",

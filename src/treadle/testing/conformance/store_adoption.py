@@ -23,7 +23,7 @@ async def waiting(store: JournalStore, task_id: str, *, due_at: int = AT_ONCE, *
 
 
 class AdoptionConformance(StoreSubject):
-    """`adoptable` returns what a process may drive, `unadoptable` samples the rest, `orphans` has the indirect ones."""
+    """`adoptable` returns tasks to drive, `unadoptable` samples the rest, `orphans` has the indirect ones."""
 
     async def test_tasks_of_unknown_agents_or_formats_and_children_and_excluded_tasks_are_not_adoptable(
         self, tmp_path: Path

@@ -1,4 +1,4 @@
-"""What policies and people decided in a recorded task, decided again in its replay, where neither is asked.
+"""Decisions of policies and people in a recorded task, repeated in its replay, where neither is asked.
 
 A replay undoes nothing, so its ids are those of a task in which nothing was undone. Repeated are the decisions of the
 steps that stayed (`on_last_branch`), under ids without a branch.

@@ -107,7 +107,7 @@ class ServerDeclaration:
         return Secrets({*self.env.values(), *self.headers.values(), *url_secrets(self.url)})
 
     def credentials(self) -> set[str]:
-        """Return what the server could send back and a model must not see: values that are named as credentials."""
+        """Return values that the server could send back and a model must not see: those named as credentials."""
         return {*credentials(self.env), *credentials(self.headers), *url_secrets(self.url)}
 
     def __eq__(self, other: object) -> bool:

@@ -89,7 +89,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _count_body(most: int) -> Count:
-    """Return a function that counts what is in one decoded body, and raises once that is too much."""
+    """Return a function that counts the size of one decoded body, and raises once that is too much."""
     size = parts = 0
 
     def count(chunk: bytes) -> None:

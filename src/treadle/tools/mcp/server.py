@@ -40,7 +40,7 @@ class MCPServer(ServerDeclaration):
             asks the server.
         only: patterns of the server's names of tools, such as `read_*`; the others are not offered.
         effects: what tools do, by patterns of their names: `{"get_*": ["read_only"]}`. The first that matches counts.
-        trusted: whether what the server says of its tools is believed. Otherwise a tool for which `effects` says
+        trusted: whether the server's declarations of its tools are believed. Otherwise a tool for which `effects` says
             nothing may write, and is never started twice; and a request that offers tools of the server counts as one
             that read something untrusted, since a stranger may have written their names, descriptions and schemas.
         trusted_results: patterns of names of tools whose results hold nothing that a stranger may have written, such as
