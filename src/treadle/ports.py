@@ -670,8 +670,8 @@ class TaskFigures:
     so that sums over several tasks count nothing twice. Costs are in pico-dollars, None if some of it is not known.
     `updated` is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` (its answer, or why
     it failed) are cut to a line; `text` is more of both, folded, for searches. `pending` is how many of its requests
-    waited for a person when the task was released; None while it is driven, also if its driver crashed, and if the
-    version that wrote the row did not count them.
+    waited for a person, its caller or a ticket when the task was released; None while it is driven, also if its driver
+    crashed, and if the version that wrote the row did not count them.
     """
 
     steps: int = 0
@@ -966,7 +966,7 @@ class TaskFilter:
         roots: it has no parent.
         updated_since: its figures say so, or it has none and was created then or later, or it has an owner: what an
             owner does is not in the row yet. In microseconds since 1970, UTC.
-        pending: it may wait for a person: its figures say so or do not tell, or it has an owner.
+        pending: it may wait for something from outside: its figures say so or do not tell, or it has an owner.
         tenant: whose tasks are listed.
     """
 

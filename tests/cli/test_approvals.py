@@ -208,7 +208,7 @@ def test_requests_are_listed_of_one_thread(treadle: Any, desk: Any) -> None:
     items = treadle("pending", "--thread", "talk", "--json").document["items"]
     assert [item["task_id"] for item in items] == ["a"]
     assert treadle("pending", "a", "--thread", "talk").code == 2
-    assert "nothing waits for a person" in treadle("pending", "--thread", "silent").err
+    assert "nothing is pending" in treadle("pending", "--thread", "silent").err
 
 
 def test_an_approval_on_the_command_line_may_be_bound_to_an_argument(treadle: Any, project: Path) -> None:

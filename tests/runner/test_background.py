@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.client.served import client, served
 from treadle import (
     Agent,
+    CallerTool,
     Node,
     NodeContext,
     Pipeline,
@@ -99,6 +101,50 @@ async def test_a_run_is_suspended_until_all_that_is_in_the_background_has_ended(
         assert len(inputs(agent)) == 3
         assert inputs(agent)[2].count("film a") == 1
         assert await audit_store(runner.store) == []
+
+
+async def test_open_tickets_are_listed_until_they_are_completed(store: Any) -> None:
+    farm = Farm()
+    agent = farm.agent()
+    boss = Agent(ScriptedModel([call("films", input="go"), "Done."]), name="boss", subagents=[agent])
+    async with Runner(store) as runner:
+        task = (await runner.run(boss, "two films")).task_id
+        items = (await runner.list_pending()).items
+        assert [(item.kind, item.request_id, item.path) for item in items] == [
+            ("background", "s1-0", ("boss", "films")),
+            ("background", "s1-1", ("boss", "films")),
+        ]
+        assert (await runner.list_pending(task)).items == items
+        counts = {item.agent: item.pending for item in await runner.list_tasks()}
+        assert counts == {"boss": 0, "films": 2}
+        await runner.complete(farm.tickets[0], "film a")
+        await runner.resume(task)
+        assert [item.request_id for item in await runner.list_pending()] == ["s1-1"]
+        await runner.complete(farm.tickets[1], "film b")
+        assert (await runner.resume(task)).state == "completed"
+        assert (await runner.list_pending()).items == ()
+
+
+async def test_tickets_of_a_task_that_ended_are_listed_with_it_alone() -> None:
+    farm = Farm()
+    agent = farm.agent([call("render", title="a")], text("started"))
+    async with Runner("memory:", agents=[agent]) as runner:
+        task = (await runner.run(agent, "a film", options=RunOptions(at_end="detach"))).task_id
+        assert (await runner.list_pending()).items == ()
+        assert [item.kind for item in await runner.list_pending(task)] == ["background"]
+        (listed,) = (await runner.list_tasks()).items
+        assert listed.pending == 0
+
+
+def test_open_tickets_and_calls_of_the_caller_are_listed_over_http_and_without_asyncio() -> None:
+    farm = Farm()
+    agent = farm.agent([call("render", title="a"), call("look")], text("started"))
+    options = RunOptions(caller_tools=[CallerTool("look", "Look.")])
+    with served(agent) as url, client(url).sync as runner:
+        task = runner.run("films", "go", options=options).task_id
+        kinds = {item.request_id: item.kind for item in runner.list_pending()}
+        assert kinds == {"s1-0": "background", "s1-1-q1": "call"}
+        assert {item.kind for item in runner.list_pending(task)} == {"background", "call"}
 
 
 async def test_with_wait_the_run_stays_until_they_have_ended() -> None:

@@ -42,7 +42,7 @@ async def pending(
         str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
     ] = None,
 ) -> int:
-    """List what waits for a person: calls to approve, questions, and calls whose outcome is unknown."""
+    """List what tasks wait for: approvals, answers, unknown outcomes, calls of the caller, open tickets."""
     async with session.runner() as runner:
         if task is not None and thread is not None:
             raise ConfigurationError("pending takes TASK or --thread, not both")
@@ -54,7 +54,7 @@ async def pending(
         session.screen.line(("● ", "yellow"), session.screen.short(task_id))
         print_pending_items(session, [item for item in items if item.task_id == task_id])
     if not items:
-        session.screen.note("nothing waits for a person")
+        session.screen.note("nothing is pending")
     if page.cursor is not None:
         session.screen.note(f"more: --cursor {page.cursor}")
     return 0

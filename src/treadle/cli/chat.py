@@ -272,7 +272,8 @@ class Chat:
         if self._unfinished is None:
             self._screen.line(("nothing is unfinished", "dim"))
             return
-        pending = [item async for item in await self._runner.list_pending(self._unfinished)]
+        items = await self._runner.list_pending(self._unfinished)
+        pending = [item async for item in items if item.kind != "background"]
         if pending and not await self._dialogue().decide(pending):
             self._tell_unfinished("waiting")
             return

@@ -69,7 +69,8 @@ async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]
         task = await runner.get_task(task_id)
         if task.driven or task.state not in _GOES_ON:
             return task.driven
-        return all([item.request_id in decided async for item in await runner.list_pending(task_id)])
+        items = [item async for item in await runner.list_pending(task_id) if item.kind != "background"]
+        return all(item.request_id in decided for item in items)
     row = await runner.store.row(task_id)
     return row.wanted == 1 or row.driver is not None or bool(await runner.store.inbox(task_id))
 

@@ -8,7 +8,7 @@ from typing import Final
 from treadle.core.events import Event, TaskEnded
 from treadle.core.messages import Content, Text
 from treadle.core.state import TaskState
-from treadle.engine.results import UNSETTLED, pending_for_people
+from treadle.engine.results import UNSETTLED, pending_outside
 from treadle.ports import TaskFigures
 
 _LINE: Final = 120
@@ -28,14 +28,15 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
             a driver that crashes then writes no other figures.
     """
     error, updated, step = state.error, state.time, state.step
-    may_wait = state.asked or state.questions or state.undo is not None or state.graph is not None
+    may_wait = state.asked or state.questions or (state.deferred and state.ended is None)
+    may_wait = may_wait or state.undo is not None or state.graph is not None
     if events:
         updated = events[-1].time
         if isinstance(events[-1], TaskEnded):
             error, may_wait, step = events[-1].error, False, None
     for call in step.open.values() if step is not None else ():
         may_wait = may_wait or call.status in UNSETTLED
-    pending = (len(pending_for_people(state)) if may_wait else 0) if at_rest else None
+    pending = (len(pending_outside(state)) if may_wait else 0) if at_rest else None
     own = state.usage
     read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
     for parts in state.children.values():

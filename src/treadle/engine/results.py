@@ -246,6 +246,9 @@ UNSETTLED: Final = ("lost", "unresolved")
 FOR_PEOPLE: Final = ("approval", "question", "settlement")
 """The kinds of `Pending` that a person decides by a verb of their own, at the task or at any task above it."""
 
+OUTSIDE: Final = (*FOR_PEOPLE, "call", "background")
+"""The kinds of `Pending` that `list_pending` has: also what the caller of a task and the holder of a ticket deliver."""
+
 
 @explains_names("Pending")
 @frozen
@@ -497,9 +500,9 @@ class TaskSummary(Displayed):
     known: steps, tokens and `cost` (US dollars, with those of its children), `updated` (its last event), and the
     beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
     `forked_at` is the last event that it shares with the task it was forked from. `pending` is how many of its requests
-    waited for a person when it stopped, None while it is driven; those of its children count with them. `tenant` is
-    whose task it is. `deleted` is true only in `changes()`: the task is gone, and the rest is how it stood
-    when it was last yielded. Of a task that was not yielded before, only its id and tenant are known then.
+    waited for a person, its caller or a ticket when it stopped, None while it is driven; those of its children count
+    with them. `tenant` is whose task it is. `deleted` is true only in `changes()`: the task is gone, and the rest is as
+    it was when it was last yielded. Of a task that was not yielded before, only its id and tenant are known then.
     """
 
     task_id: str
@@ -623,7 +626,7 @@ class ThreadPage(Page[ThreadSummary, str]):
 
 @frozen
 class PendingPage(Page[Pending, str]):
-    """Some of what waits for a person; `cursor` asks for the next page, None when there is none.
+    """Some of what tasks wait for from outside; `cursor` asks for the next page, None when there is none.
 
     `for` goes over the requests of this page, `async for` also over those of all later pages.
     """
@@ -1221,14 +1224,14 @@ def is_disposable(result: RunResult) -> bool:
     return result.state in ("completed", "degraded") and not result.pending
 
 
-def pending_for_people(state: TaskState, above: tuple[str, ...] = ()) -> list[Pending]:
-    """Return the requests of a task to people or to its caller, without the tasks below it.
+def pending_outside(state: TaskState, above: tuple[str, ...] = ()) -> list[Pending]:
+    """Return the requests of a task to people, its caller and the holders of tickets, without the tasks below it.
 
     Args:
         state: of the task.
         above: the agents above that of the task, the uppermost first.
     """
-    items = [item for item in pending_of(state) if item.kind in FOR_PEOPLE or item.kind == "call"]
+    items = [item for item in pending_of(state) if item.kind in OUTSIDE]
     return [replace(item, path=(*above, *item.path)) for item in items] if above else items
 
 

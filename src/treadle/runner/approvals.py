@@ -24,7 +24,7 @@ from treadle.core.strict_json import is_same_json
 from treadle.drivers.arguments import page as check_page
 from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import Pending, PendingPage, caller_of, pending_for_people
+from treadle.engine.results import Pending, PendingPage, caller_of, pending_outside
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import (
     AlreadyDecided,
@@ -45,7 +45,7 @@ from treadle.runner.views import Ref, id_of
 
 _PAGE: Final = 200
 _MAY_WAIT: Final = ("waiting", "running", "paused", "interrupted")
-"""The states of tasks that may wait for a person."""
+"""The states of tasks that may wait for something from outside."""
 
 _Group: TypeAlias = tuple[str, list[Pending]]
 """The requests of one task, with its place in the list."""
@@ -116,7 +116,10 @@ class ApprovalVerbs(ControlVerbs):
         limit: int = 100,
         cursor: str | None = None,
     ) -> PendingPage:
-        """Return what waits for a person: approvals, questions, settlements, of tasks and of the tasks below them.
+        """Return what tasks, and the tasks below them, wait for from outside.
+
+        That is a person (`approval`, `question`, `settlement`), the caller of a task who runs a tool (`call`), and the
+        holder of a ticket (`background`). A list of all tasks has no tickets of tasks that have ended.
 
         `for` goes over the requests of the page, `async for` also over those of later pages. Those of `runner.sync` are
         a plain `for`, over all pages. No request that waits all the while is left out. A page may repeat requests of an
@@ -163,9 +166,9 @@ class ApprovalVerbs(ControlVerbs):
                     TaskNotFound, JournalCorrupt, TaskTooNew
                 ):  # deleted meanwhile, or cannot be read
                     state = (await self._cache.load(row.task_id, row)).state
-                    items = pending_for_people(state)
+                    items = pending_outside(state)
                     if items and state.parent is not None:
-                        items = pending_for_people(state, await self._agents_above(state))
+                        items = pending_outside(state, await self._agents_above(state))
                 yield row.cursor, _behind(items, last) if row.cursor == place else items
                 if time_slice.is_over:
                     await time_slice.pause()
@@ -184,7 +187,7 @@ class ApprovalVerbs(ControlVerbs):
                 caller, over = seen[state.parent]
                 above = (*over, caller_of(caller, str(state.parent_call)))
             seen[state.task_id] = state, above
-            groups.append((state.task_id, pending_for_people(state, above)))
+            groups.append((state.task_id, pending_outside(state, above)))
         ids = [each for each, _ in groups]
         start = ids.index(place) if place in ids else 0
         for each, items in groups[start:]:
@@ -304,7 +307,7 @@ class ApprovalVerbs(ControlVerbs):
         items = [
             item
             async for state in self._tree(id_of(task))
-            for item in pending_for_people(state)
+            for item in pending_outside(state)
             if request_id in (None, item.request_id)
         ]
         wanted = [item for item in items if item.argument is not None]
@@ -385,7 +388,7 @@ class ApprovalVerbs(ControlVerbs):
         pending = [
             (state, item)
             for state in states
-            for item in pending_for_people(state)
+            for item in pending_outside(state)
             if item.kind == verdict.about and request_id in (None, item.request_id)
         ]
         kind = _NAMES[verdict.about]
@@ -427,7 +430,7 @@ class ApprovalVerbs(ControlVerbs):
             if isinstance(answer, e.CommandRejected) or dismissed:
                 # Another decision, its expiry, or the end of the call or the task was first.
                 now = await self._state(state.task_id)
-                is_pending = any(other.request_id == item.request_id for other in pending_for_people(now))
+                is_pending = any(other.request_id == item.request_id for other in pending_outside(now))
                 if isinstance(answer, e.CommandRejected) and is_pending:
                     raise AlreadyDecided(f"task {now.task_id}: {answer.reason}", task_id=now.task_id)
                 await self._check_decided([now], item.request_id, verdict)
@@ -559,7 +562,7 @@ def _check_kind(states: list[TaskState], request_id: str, verdict: _Verdict) -> 
     """Raise `CallNotFound` if a request that is pending is of another kind than the one that was decided on."""
     verbs = {"question": "`answer` it", "call": "`complete` or `fail` brings its result"}
     for state in states:
-        for item in pending_for_people(state):
+        for item in pending_outside(state):
             if item.request_id == request_id and item.kind in verbs:
                 raise CallNotFound(
                     f"task {state.task_id}: {request_id} is a {_NAMES[item.kind]}, and no {_NAMES[verdict.about]}: "

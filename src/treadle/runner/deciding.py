@@ -386,7 +386,8 @@ class Dialogue:
 
     async def _below(self, item: Pending) -> bool:
         """Ask for what a task below waits for; return False if that is nothing yet."""
-        items = [each async for each in await self._verbs.list_pending(item.request_id)]
+        found = await self._verbs.list_pending(item.request_id)
+        items = [each async for each in found if each.kind != "background"]
         return bool(items) and await self.decide(items)
 
     ANSWERS: ClassVar[

@@ -262,7 +262,7 @@ _LISTS: Final = (
     _get(
         "list_pending",
         "pending",
-        "List what all tasks wait for.",
+        "List what all tasks wait for from outside.",
         results.PendingPage,
         query=("thread_id", "limit", "cursor"),
         most=PAGE,
@@ -326,7 +326,7 @@ _READS: Final = (
     _get(
         "list_pending_of_task",
         "tasks/{task}/pending",
-        "List what a task and the tasks below it wait for.",
+        "List what a task and the tasks below it wait for from outside.",
         results.PendingPage,
         verb="list_pending",
         query=("limit", "cursor"),
