@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from treadle import (
     Agent,
+    Ask,
     AskPerson,
     Breakpoint,
     Deny,
@@ -29,7 +30,9 @@ from treadle import (
     ModelRequest,
     NextLayer,
     NextStep,
+    Node,
     NotHappened,
+    Pipeline,
     Policy,
     RequestContext,
     Rewrite,
@@ -347,6 +350,11 @@ GUARDED: Agent[Any] = Agent(
     ],
 )
 
+RETRYING: Agent[Any] = Agent(
+    ScriptedModel([fail(500), fail(500), text("It is up.")]),
+    name="retrying",
+    worker=Pipeline([Node("ask", Ask("Are you up?"), retries=1)]),
+)
 KEEPING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="keeping_steps", worker=_keeping, tools=[keep])
 
 
@@ -450,6 +458,7 @@ AGENTS: list[Agent[Any]] = [
     INQUIRING_STEPS,
     JUDGED,
     FRONT,
+    RETRYING,
     WRAPPED,
     CHIEF,
     GUARDED,
@@ -654,6 +663,10 @@ async def with_steps_that_ask(runner: Runner) -> None:
     await runner.resume(name)
 
 
+async def with_a_step_that_is_tried_again(runner: Runner) -> None:
+    await runner.run(RETRYING, "Ask.", task_id="with_a_step_that_is_tried_again")
+
+
 async def with_a_policy(runner: Runner) -> None:
     name, options = "with_a_policy", RunOptions(max_parallel_tools=1)
     await runner.run(JUDGED, "Refund.", task_id=name, options=options)
@@ -791,6 +804,7 @@ STORIES: list[Story] = [
     with_approvals,
     with_questions,
     with_steps_that_ask,
+    with_a_step_that_is_tried_again,
     with_a_policy,
     with_background_work,
     with_handoffs,

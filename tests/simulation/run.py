@@ -232,7 +232,8 @@ class Story:
         Return how many requests there were.
         """
         runner, root = process.runner, task
-        waits_for = (await runner.list_pending(root)).items
+        listed = (await runner.list_pending(root)).items
+        waits_for = [wait for wait in listed if wait.kind != "background"]
         for pending in waits_for:
             task = self.world.chance("at", pending.task_id, pending.request_id).choice(
                 [root, pending.task_id]

@@ -1120,7 +1120,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("depends_on", "requires", "parents"), "write after='...'"),
         "condition": "write when=...",
         "destinations": "the nodes that follow name it: `Node('next', run, after='...')`",
-        "retry_policy": _RETRIES,
+        **dict.fromkeys(("retry_policy", "retry", "max_retries"), "write retries=..."),
     },
     "ToolIndex": dict.fromkeys(("k", "top_k", "limit"), "write top=..."),
     "RunOptions": {
