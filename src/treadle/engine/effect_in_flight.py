@@ -135,7 +135,7 @@ class EffectInFlight(ABC, Generic[E]):
         """
         from treadle.engine.user_errors import kept
 
-        return kept(error, self.context.state, self.context.vault, **self._place(function))
+        return kept(error, self.context.state, self.context.vault, **self._error_place(function))
 
     def hang_of(self, stack: Stack, function: str = "") -> str:
         """Log where the user's code was when its time was up, and return that as a traceback, for people.
@@ -146,9 +146,9 @@ class EffectInFlight(ABC, Generic[E]):
         """
         from treadle.engine.user_errors import kept_hang
 
-        return kept_hang(stack, self.context.state, self.context.vault, **self._place(function))
+        return kept_hang(stack, self.context.state, self.context.vault, **self._error_place(function))
 
-    def _place(self, function: str) -> dict[str, str]:
+    def _error_place(self, function: str) -> dict[str, str]:
         """Return the function, the step and the call of an error of the user's code."""
         effect: Any = self.effect
         call = getattr(effect, "call", None)
