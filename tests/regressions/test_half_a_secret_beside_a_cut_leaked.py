@@ -12,7 +12,7 @@ from treadle import Agent, Policy, Rule, Runner, ScriptedModel, Subagent, ToolCo
 from treadle.core.events import ToolEnded
 from treadle.core.redaction import Secrets
 from treadle.engine.vault import Vault
-from treadle.llm.errors import shortened
+from treadle.llm.errors import about_page, shortened
 from treadle.llm.scripted import call
 from treadle.server.guard import AuthFaults
 from treadle.telemetry import Console
@@ -73,6 +73,11 @@ async def test_the_console_showed_half_of_a_secret_after_blanks():
 def test_a_message_of_a_provider_showed_half_of_a_secret():
     key = "-".join(["marquis", *["horse-battery"] * 180])
     assert "battery" not in shortened(f"{'x' * 200} {key} {key}", Secrets([key]))
+
+
+def test_the_title_of_a_long_page_showed_half_of_a_secret():
+    assert HALVES[0] not in about_page(f"<html><title>{'x ' * 40}{PHRASE}</title></html>", 403)
+    assert "'Forbidden'" in about_page("<html><title>Forbidden</title></html>", 403)
 
 
 def refused(value: str) -> str:

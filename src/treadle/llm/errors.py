@@ -317,8 +317,11 @@ def _is_page(body: str) -> bool:
 
 
 def about_page(body: str, status: int | None) -> str:
-    """Return what can be said of a page of markup that came in place of an answer: its status and its title."""
-    title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_SEARCHED], re.IGNORECASE)
+    """Return a description of a page of markup that came in place of an answer: its status and its title.
+
+    A title of more than 100 characters is left out: a part of it could end with half of a secret.
+    """
+    title = re.search(r"<title[^>]*>([^<]{1,100})<", body[:_SEARCHED], re.IGNORECASE)
     from html import unescape  # its tables are large, and few errors are pages
 
     called = f" called {unescape(title[1]).strip()!r}" if title is not None else ""
