@@ -95,6 +95,16 @@ def look(name: Annotated[str, BeforeValidator(refused)]) -> str:
     return name
 
 
+def refused_by_value(value: str) -> str:
+    raise ValueError("x " * 90 + PHRASE + " y" * 40)
+
+
+@tool(read_only=True)
+def find(name: Annotated[str, BeforeValidator(refused_by_value)]) -> str:
+    """Find."""
+    return name
+
+
 @tool(read_only=True)
 def made() -> Any:
     """Return what no JSON can hold."""
@@ -115,17 +125,20 @@ def ask_crm(ctx: ToolContext[Any]) -> str:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", ["look", "made", "helper"])
+@pytest.mark.parametrize("name", ["look", "find", "made", "helper"])
 async def test_an_error_that_was_wrapped_in_another_showed_half_of_a_secret(name: str):
     helper = Agent(ScriptedModel(["Done."]), name="helper", description="Help.")
     calls = [
         call("ask_crm"),
-        call(name, **({"name": "x"} if name == "look" else {"input": "x"} if name == "helper" else {})),
+        call(
+            name,
+            **({"name": "x"} if name in ("look", "find") else {"input": "x"} if name == "helper" else {}),
+        ),
         "Done.",
     ]
     agent = Agent(
         ScriptedModel(calls),
-        tools=[ask_crm, look, made],
+        tools=[ask_crm, look, find, made],
         subagents=[Subagent(helper, context=of_context)],
         policy=Policy(Rule("all", "allow")),
     )

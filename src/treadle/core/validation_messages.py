@@ -32,8 +32,12 @@ def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whol
         details: what pydantic found.
         given: the data it looked at.
         known: the names there are at the top, of which a wrong one may have meant one.
-        whole: what the data as a whole is called.
+        whole: the name of the data as a whole.
+
+    The text is bounded, unless a validator of the data's own wrote a part of it: such a part may hold a secret, which
+    has to be hidden before the text is cut.
     """
+    own = holds_own_words(details)
     found: dict[str, list[str]] = {}
     values: dict[str, str] = {}
     for detail in details:
@@ -44,7 +48,7 @@ def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whol
             near = near_name(str(detail["loc"][-1]), known) if len(detail["loc"]) == 1 else None
             found.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
         else:
-            expected = _expected(detail["msg"])
+            expected = _expected(detail["msg"], is_cut=not own)
             if expected not in found.setdefault(place, []):
                 found[place].append(expected)
             values[place] = f", got {_shown(detail['input'])}"
@@ -54,7 +58,8 @@ def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whol
     ]
     if len(found) > _MAX_PROBLEMS:
         clauses.append(f"and {len(found) - _MAX_PROBLEMS} more problems")
-    return scrubbed("; ".join(clauses))[:_MAX_TEXT]
+    text = scrubbed("; ".join(clauses))
+    return text if own else text[:_MAX_TEXT]
 
 
 def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
@@ -72,7 +77,7 @@ def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
     return place
 
 
-def _expected(message: str) -> str:
+def _expected(message: str, *, is_cut: bool) -> str:
     text = message.removeprefix("Input ").removeprefix("Value error, ").partition(", unable to")[0]
     for pydantic, plain in (
         ("a valid integer", "an integer"),
@@ -81,7 +86,7 @@ def _expected(message: str) -> str:
         ("a valid ", "a "),
     ):
         text = text.replace(pydantic, plain)
-    return text[:200]
+    return text[:200] if is_cut else text
 
 
 def _shown(value: Json) -> str:
