@@ -191,7 +191,8 @@ def test_every_event_that_is_written_is_read_whatever_its_fields_hold(
     except (codec.UnreadableRecord, TypeError, ValueError):
         return
     (stored,) = codec.decode(document, blobs, 1)
-    assert codec.encode([stored])[0] == document
+    # Not the same bytes: an odd value may be written as the default, which is left out when it is written again.
+    assert codec.decode(*codec.encode([stored]), 1) == [stored]
 
 
 @given(
