@@ -42,7 +42,7 @@ async def pending(
         str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
     ] = None,
 ) -> int:
-    """List what tasks wait for: approvals, answers, unknown outcomes, calls of the caller, open tickets."""
+    """List the open requests of tasks: approvals, questions, unknown outcomes, calls of the caller, open tickets."""
     async with session.runner() as runner:
         if task is not None and thread is not None:
             raise ConfigurationError("pending takes TASK or --thread, not both")

@@ -296,7 +296,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     ),
     "result.messages": dict.fromkeys(
         ("append", "extend", "insert", "remove", "pop", "clear", "sort"),
-        "what was said does not change; the next run goes on with it: "
+        "past messages do not change; the next run goes on with them: "
         "`runner.run(agent, text, thread_id=result.thread_id)`",
     ),
     "Client": {
@@ -385,7 +385,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     "RunResult": {
         "new_messages_json": "write `result.messages`",
         "timestamp": "write `result.ended_at`, in microseconds since 1970, UTC",
-        "raw_responses": "write `await runner.get_events(result.task_id)`: `model_returned` events have what came back",
+        "raw_responses": "write `await runner.get_events(result.task_id)`: `model_returned` events have the answers",
         "to_state": "the store has the state: `await runner.resume(result.task_id)` goes on, in any process",
         "context_wrapper": "write `context=...` for a run and keep the object: it is never stored",
         "last_response_id": "no id is passed on: the next run with `thread_id=result.thread_id` goes on with it",
@@ -465,7 +465,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
     },
     "Pipeline": {
         "add_node": "nodes are listed when it is made: `Pipeline([Node('name', function), ...])`",
-        "add_edge": "a node names what it follows: `Node('name', function, after='other')`",
+        "add_edge": "a node names its predecessors: `Node('name', function, after='other')`",
         "add_conditional_edges": "a node has a condition: `Node('name', function, after='other', when=function)`",
         **dict.fromkeys(
             ("set_entry_point", "set_finish_point"),
@@ -674,7 +674,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("ApprovalRequired", "PermissionManager", "HumanInTheLoopMiddleware"), _APPROVAL),
         **dict.fromkeys(
             ("DeferredToolRequests", "DeferredToolResults"),
-            "`result.pending` lists what waits; "
+            "`result.pending` lists open requests; "
             "tools that the caller runs are `RunOptions(caller_tools=[CallerTool(...)])`",
         ),
         "BinaryContent": "write `from treadle import Image`, or File: `Image(data=..., media_type=...)`",
@@ -752,7 +752,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "init_chat_model": "write the name: `Agent('openai:gpt-5.4-mini')`",
         "SummarizationMiddleware": "write `await runner.compact_thread(thread_id)`; "
         "`RunOptions(context_tokens=...)` bounds "
-        "what a request holds",
+        "the size of a request",
         "RetryPolicy": _RETRIES,
         "CachePolicy": _CACHE,
         "get_stream_writer": "a tool reports by `ctx.progress(value)` of its ToolContext",
@@ -768,7 +768,7 @@ ATTRIBUTES: Final[dict[str, dict[str, str]]] = {
         "InteractionProvider": "write `Runner(on_pending=function)`, an async function of a Pending and a handle",
         "ToolManager": "tools are listed: `Agent(tools=[...])`",
         "Generator": "write `Agent(model, instructions=...)`, and `runner.run(agent, text)`",
-        "workflow": "an agent is what runs: `Agent(model, tools=[...])`; "
+        "workflow": "an agent runs: `Agent(model, tools=[...])`; "
         "fixed steps are `Agent(worker=Pipeline([...]))`",
         **dict.fromkeys(
             ("activity", "shared_task"),
@@ -853,7 +853,7 @@ VERB_ARGUMENTS: Final[dict[str, str | tuple[str, ...]]] = {
     "stream": "write `runner.run_stream(agent, input)` instead",
     **dict.fromkeys(("hooks", "callbacks", "callback"), _OBSERVERS),
     "event_stream_handler": "write `runner.run_stream(agent, input)` instead",
-    "verbose": "observers show what happens: `Runner(observers=['console'])`",
+    "verbose": "observers show events: `Runner(observers=['console'])`",
     **dict.fromkeys(
         (
             "user_prompt",
@@ -1019,7 +1019,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "retries": "write output_retries=... for wrong answers; a tool has its own: `@tool(retries=...)`",
         **dict.fromkeys(("max_steps", "max_turns", "max_iterations"), _STEPS_LIMIT),
         **dict.fromkeys(("memory", "session", "chat_history"), _THREAD_OF_A_RUN),
-        "verbose": "observers show what happens: `Runner(observers=['console'])`",
+        "verbose": "observers show events: `Runner(observers=['console'])`",
         **{
             name: _SETTINGS.format(name)
             for name in ("temperature", "max_tokens", "tool_choice", "parallel_tool_calls")
@@ -1053,7 +1053,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "can_handoff_to": "write handoffs=[agent]",
         "max_function_calls": "write limits=Limits(tool_calls=...)",
         **dict.fromkeys(("streaming", "stream"), _STREAM),
-        "fail_safe": "write limits=Limits(...); what a failure does is RunOptions(on_failure=FailurePolicy(...))",
+        "fail_safe": "write limits=Limits(...); the reaction to a failure is RunOptions(on_failure=FailurePolicy(...))",
         **dict.fromkeys(("instruction_file", "prompt_file"), "write instructions=Path('...')"),
         "use_cache": _CACHE,
         "model_kwargs": "write model_settings=ModelSettings(...)",

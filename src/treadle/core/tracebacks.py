@@ -49,7 +49,7 @@ class StandsForCause(Exception):
 
 
 class HungThread(Exception):
-    """Where a thread was when the time of its work was up: the cause of the cancellation of what waits for it."""
+    """Where a thread was when the time of its work was up: the cause of the cancellation of its waiter."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__("its time was up")
@@ -120,7 +120,7 @@ def hung_at(stack: Stack) -> UserError | None:
 
 
 def stack_of_error(error: BaseException) -> Stack:
-    """Return the frames through which an error came, such as the cancellation of what took too long."""
+    """Return the frames through which an error came, such as the cancellation of a late call."""
     return walk_tb(error.__traceback__)
 
 

@@ -142,7 +142,7 @@ class EffectInFlight(ABC, Generic[E]):
 
         Args:
             stack: the frames, looked at when the time was up.
-            function: what people call the function; by default the name of the effect.
+            function: the name of the function for people; by default that of the effect.
         """
         from treadle.engine.user_errors import kept_hang
 

@@ -626,7 +626,7 @@ class ThreadPage(Page[ThreadSummary, str]):
 
 @frozen
 class PendingPage(Page[Pending, str]):
-    """Some of what tasks wait for from outside; `cursor` asks for the next page, None when there is none.
+    """A page of open requests of tasks; `cursor` asks for the next page, None when there is none.
 
     `for` goes over the requests of this page, `async for` also over those of all later pages.
     """

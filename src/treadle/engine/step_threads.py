@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 _threads: Final = WeakKeyDictionary[asyncio.Future[Any], Thread]()
-"""The threads by what waits for them."""
+"""The threads by their waiting futures."""
 
 _alone: Final = set[asyncio.Future[Any]]()
 """Functions at work that need nothing of the event loop."""

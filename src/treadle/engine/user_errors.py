@@ -106,8 +106,8 @@ def kept_hang(
     Args:
         stack: the frames, looked at when the time was up.
         state: of the task; None if none is at hand.
-        vault: hides what is secret.
-        function: what people call the function.
+        vault: hides secrets.
+        function: the name of the function for people.
         step: the id of the step.
         call: the id of the call.
     """

@@ -116,7 +116,7 @@ class ApprovalVerbs(ControlVerbs):
         limit: int = 100,
         cursor: str | None = None,
     ) -> PendingPage:
-        """Return what tasks, and the tasks below them, wait for from outside.
+        """Return the open requests of tasks, and of the tasks below them.
 
         That is a person (`approval`, `question`, `settlement`), the caller of a task who runs a tool (`call`), and the
         holder of a ticket (`background`). A list of all tasks has no tickets of tasks that have ended.

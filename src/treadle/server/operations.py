@@ -219,7 +219,7 @@ _ABOUT: Final = (
         method="GET",
         path="/metrics",
         access="operator",
-        summary="Return what the server counts, as Prometheus reads it.",
+        summary="Return the counters of the server, as Prometheus reads them.",
         result=str,
         media="text/plain",
     ),
@@ -262,7 +262,7 @@ _LISTS: Final = (
     _get(
         "list_pending",
         "pending",
-        "List what all tasks wait for from outside.",
+        "List the open requests of all tasks.",
         results.PendingPage,
         query=("thread_id", "limit", "cursor"),
         most=PAGE,
@@ -326,7 +326,7 @@ _READS: Final = (
     _get(
         "list_pending_of_task",
         "tasks/{task}/pending",
-        "List what a task and the tasks below it wait for from outside.",
+        "List the open requests of a task and of the tasks below it.",
         results.PendingPage,
         verb="list_pending",
         query=("limit", "cursor"),
