@@ -66,12 +66,13 @@ class TypedAnswers:
             return None
         if finish == "length":
             return e.TypedAnswer.rejected(
-                "it was cut off at the longest length you may write; write a shorter one"
+                "it was cut off at the longest length that is allowed", how=", shorter"
             )
         if finish not in WHOLE:
             return e.TypedAnswer.rejected("it broke off")
         if self.tool is not None:
-            return e.TypedAnswer.rejected(f"it is given by calling {self.tool.name}, and by nothing else")
+            name = self.tool.name
+            return e.TypedAnswer.rejected(f"it was text, and no call of {name}", how=f", by calling {name}")
         try:
             return e.TypedAnswer(self.output.read(_json_in(text)))
         except RecursionError:

@@ -52,7 +52,7 @@ def object_in_text(text: str) -> tuple[dict[str, Json], int]:
     """Return the first JSON object in a text and where it ends; raises `NotOneObject`."""
     start = text.find("{")
     if start < 0:
-        raise NotOneObject("there is no JSON object; write {} where there is nothing to say")
+        raise NotOneObject("there is no JSON object")
     if text[:start].rstrip()[-1:] in ("[", ","):
         raise NotOneObject("it is a list where one JSON object is asked for")
     document, end = _object_at(text, start)

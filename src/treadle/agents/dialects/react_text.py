@@ -133,7 +133,8 @@ class ReactReader:
         try:
             return Reading(name=name, arguments=single_object("".join(self._input)))
         except NotOneObject as error:
-            return Reading(name=name, problem=f'after "Action Input:" {error}')
+            advice = "" if "{" in "".join(self._input) else "; write {} where there is nothing to say"
+            return Reading(name=name, problem=f'after "Action Input:" {error}{advice}')
 
     def _missing(self) -> str:
         if self._region == "thinking":

@@ -41,7 +41,7 @@ class ModelStarted(Event):
 
 
 _REJECTED: Final = "This is not the answer that was asked for: "
-_AGAIN: Final = ". Give the whole answer again."
+_AGAIN: Final = ". Give the whole answer again"
 
 
 @frozen
@@ -56,14 +56,15 @@ class TypedAnswer:
     call: str | None = None
 
     @classmethod
-    def rejected(cls, why: str, call: str | None = None) -> TypedAnswer:
-        """Return an answer that is not of the type; `why` is a clause with its defect."""
-        return cls(None, f"{_REJECTED}{why}{_AGAIN}", call)
+    def rejected(cls, why: str, call: str | None = None, *, how: str = "") -> TypedAnswer:
+        """Return an answer that is not of the type; `why` is a clause with its defect, `how` advises the model."""
+        return cls(None, f"{_REJECTED}{why}{_AGAIN}{how}.", call)
 
     @property
     def why_rejected(self) -> str:
         """The defect of the answer, as a clause for people, without the text for the model."""
-        return (self.problem or "").removeprefix(_REJECTED).removesuffix(_AGAIN)
+        why, _, _ = (self.problem or "").removeprefix(_REJECTED).rpartition(_AGAIN)
+        return why or self.problem or ""
 
 
 @mutable
