@@ -89,7 +89,10 @@ def plain(name: str, what: Callable[[Scene], Any], error: type[Exception], *says
 # ---------------------------------------------------------------------------------------------- agents
 
 plain(
-    "an agent without a model", lambda s: Agent(None), err.ConfigurationError, "Agent 'agent'", "model must"
+    "an agent without a model, on a runner without one",
+    lambda s: s.runner.run(Agent(name="plain"), "Hi"),
+    err.ConfigurationError,
+    "agent 'plain' names no model, and the runner has none",
 )
 plain("an empty model name", lambda s: Agent(""), err.ConfigurationError, "model must be like 'openai:")
 plain(
