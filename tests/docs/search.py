@@ -28,6 +28,8 @@ WORDS = {
     ],
     "guide/first-run.md": ["install", "quickstart", "run_sync", "Windows", "getting started"],
     "guide/upgrading.md": ["upgrade", "migration", "version", "compatibility", "Windows", "macOS"],
+    "guide/models.md": ["local models", "llama.cpp", "Ollama", "vLLM", "LM Studio"],
+    "guide/undo-and-fork.md": ["rollback", "rewind", "time travel", "checkpoint"],
     "guide/model-layers.md": ["rate limit", "retry", "fallback", "cache"],
     "guide/limits-and-failures.md": [
         "cost",
@@ -108,6 +110,11 @@ QUERIES = {
     "celery": "guide/drivers",
     "timeouts": "guide/limits-and-failures",
     "token usage": "guide/limits-and-failures",
+    "local models": "guide/models",
+    "llama.cpp": "guide/models",
+    "Ollama": "guide/models",
+    "rollback": "guide/undo-and-fork",
+    "time travel": "guide/undo-and-fork",
 }
 """The page that each query has to find."""
 
