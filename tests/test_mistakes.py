@@ -157,9 +157,6 @@ mistake(
 )
 mistake("Agent(checkpointer=)", lambda s: Agent(_M, checkpointer=3), err.WrongArguments, "Runner(store")
 mistake(
-    "Agent() without a model", lambda s: Agent(name="a"), err.WrongArguments, "model", "'openai:gpt-5.4-mini'"
-)
-mistake(
     "Agent(name, instructions)",
     lambda s: Agent(_M, "Be nice."),
     err.WrongArguments,
