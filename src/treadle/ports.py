@@ -19,6 +19,7 @@ from typing import (
     Generic,
     Literal,
     Protocol,
+    TypeAlias,
     cast,
     overload,
     runtime_checkable,
@@ -1386,14 +1387,15 @@ class Notice:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Gets the events of all tasks that a runner drives, and can neither hurt nor slow them.
+    """Gets the events of all tasks that a runner drives, or one call of it, and can neither hurt nor slow them.
 
     It is called in its own thread, with one notice at a time: the events of one task in order, each once, when it is
     durable. Its exceptions are logged and counted. Further notices wait in a bounded buffer; when that is full, deltas
     are left out first, then the oldest events, and `Missed` counts both.
 
-    It belongs to one runner. It may also have `deltas = True`, to get the text that is being written, and `close()`,
-    which is called in the same thread when the runner is closed and every notice was delivered.
+    It belongs to one runner, or to calls of one: each call has a thread for it. It may also have `deltas = True`, to
+    get the text that is being written, and `close()`, which is called in the same thread when the runner is closed and
+    every notice was delivered; after a call it is not closed, since other calls may have it too.
 
     And it may have `enter_call(task, epoch, call, attempt)`, to set context variables for the code of a tool: it is
     called where the tool is about to run, in a context of that call alone, and must return at once.
@@ -1402,3 +1404,7 @@ class Observer(Protocol):
     def observe(self, notice: Notice) -> None:
         """Handle a notice; its contents are shared and must not be changed."""
         ...
+
+
+Observers: TypeAlias = Sequence[Observer | Callable[[Notice], object] | str]
+"""Observers as callers list them: functions of a `Notice`, objects, and the names `console`, `jsonl:PATH`, `otel`."""

@@ -30,7 +30,7 @@ from treadle.llm.registry import check_name
 from treadle.llm.sdk_logs import watch_logs
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import JournalStore, Model, Notice, Observer
+from treadle.ports import JournalStore, Model, Observer, Observers
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
@@ -98,7 +98,7 @@ class Runner(TaskRunner):
         guardrails: Sequence[Guardrail] = (),
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
         extra_state: dict[str, Json] | None = None,
-        observers: Sequence[Observer | Callable[[Notice], object] | str] = (),
+        observers: Observers = (),
         context_factory: ContextFactory | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
@@ -137,7 +137,7 @@ class Runner(TaskRunner):
                 tuple(agents),
                 checked_factory(context_factory),
                 clock,
-                tuple([as_observer(observer) for observer in observers]) if observers else (),
+                tuple([as_observer("Runner: observers", each) for each in observers]) if observers else (),
                 pricing(prices),
                 copied(extra_state),
                 checked_judge("Runner: policy", policy),
@@ -147,6 +147,7 @@ class Runner(TaskRunner):
                 self._told_of(on_pending),
                 lambda tenant: partial(self._ask_at_terminal, tenant),
                 None if model is None else checked_model("Runner: model", model),
+                observer_of=as_observer,
             )
         )
         self._adopts = adopt
@@ -198,8 +199,12 @@ def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
     return vault
 
 
-def as_observer(listed: Any) -> Observer:
+def as_observer(label: str, listed: Any) -> Observer:
     """Return an entry of `observers=` as an observer: a plain function is told everything but deltas.
+
+    Args:
+        label: what the list is called in errors.
+        listed: the entry.
 
     Raises:
         ConfigurationError: it is neither a function, nor an observer, nor the name of one.
@@ -208,14 +213,14 @@ def as_observer(listed: Any) -> Observer:
     if isinstance(listed, str):
         from treadle.telemetry.by_name import observer_named
 
-        return observer_named("Runner: observers", listed)
+        return observer_named(label, listed)
     from inspect import iscoroutinefunction
 
     observe = getattr(listed, "observe", None)
     called: Any = listed if observe is None else observe
     if isinstance(listed, type) or not can_be_called(called) or iscoroutinefunction(called):
         raise ConfigurationError(
-            "Runner: observers must list plain functions of a Notice, objects with such an observe(notice), or the "
+            f"{label} must list plain functions of a Notice, objects with such an observe(notice), or the "
             f"names console, jsonl:PATH and otel, got {no_function(listed)}"
         )
     if observe is not None:

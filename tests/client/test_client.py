@@ -291,6 +291,7 @@ async def test_an_argument_that_no_request_carries_is_refused_with_where_it_belo
 ) -> None:
     for verb in (
         lambda: remote.run(shop(), "x", context=3),
+        lambda: remote.run(shop(), "x", observers=[print]),
         remote.verify,
         lambda: remote.compact_thread("t", model="openai:x"),
         lambda: remote.cancel("known", by="bob"),

@@ -179,7 +179,7 @@ async def test_without_observers_no_notice_is_built():
         owned = runner._driver.owned.tasks[handle.task_id]
         assert owned.channel.observed is None
         await handle.result()
-        assert (runner._driver.observers, runner.observers) == (None, ())
+        assert (runner._driver.observers.own, runner.observers) == (None, ())
 
 
 async def test_a_task_runs_even_if_no_observer_thread_can_be_started(monkeypatch):

@@ -15,6 +15,7 @@ WITHHELD = {
     "agent": "an object of this process; a fork names one by its name",
     "model": "what a request could name is an address to call",
     "context": "an object of this process, never stored",
+    "observers": "functions of this process, never stored",
 }
 """Arguments of verbs that no request brings under their own name, with the reason."""
 

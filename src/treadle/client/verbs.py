@@ -64,7 +64,9 @@ _PAGE: Final = 50
 INTERRUPTING: Final = 10.0
 """Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
 
-UNSENT: Final = frozenset({"task", "agent", "context", "by", "expect", "command_id", "raw", "drive", "model"})
+UNSENT: Final = frozenset(
+    {"task", "agent", "context", "observers", "by", "expect", "command_id", "raw", "drive", "model"}
+)
 """Arguments that stand in a path or a header, or that are checked here, where no row sends them."""
 
 Given = dict[str, Any]
@@ -121,6 +123,11 @@ class RemoteVerbs:
         if given.get("context") is not None:
             raise ConfigurationError(
                 f"{verb}: context= belongs to the process that drives: Runner(context_factory=...) of the server"
+            )
+        if given.get("observers"):
+            raise ConfigurationError(
+                f"{verb}: observers= belong to the process that drives: Runner(observers=[...]) of the server; from "
+                "here, run_stream has the events of the task"
             )
         if given.get("raw"):
             raise ConfigurationError(

@@ -46,6 +46,7 @@ _STATE = (
 
 _RETRIES = "a layer around the model retries: `Retry(model, attempts=...)`, from treadle.models; a tool has `retries=`"
 _CACHE = "a layer around the model caches answers: `Cache(model)`, from treadle.models"
+_OF_ITS_DRIVER = "they belong to the process that drives: `Runner(observers=[function])` there"
 _TRACING = "observers trace: `Runner(observers=[OpenTelemetry()])`, from treadle.telemetry"
 _SERVER = (
     "`treadle serve` serves a store over HTTP; in another application, mount `treadle.server.app(runner)`"
@@ -851,9 +852,9 @@ VERB_ARGUMENTS: Final[dict[str, str | tuple[str, ...]]] = {
     "instructions": "they are the agent's: `agent.replace(instructions=...)`",
     "output_type": "it is the agent's: `agent.replace(output_type=...)`",
     "stream": "write `runner.run_stream(agent, input)` instead",
-    **dict.fromkeys(("hooks", "callbacks", "callback"), _OBSERVERS),
+    **dict.fromkeys(("hooks", "callbacks", "callback"), ("write observers=[function]", _OBSERVERS)),
     "event_stream_handler": "write `runner.run_stream(agent, input)` instead",
-    "verbose": "observers show events: `Runner(observers=['console'])`",
+    "verbose": ("write observers=['console']", "observers show events: `Runner(observers=['console'])`"),
     **dict.fromkeys(
         (
             "user_prompt",
@@ -998,6 +999,7 @@ ARGUMENTS: Final[dict[str, dict[str, str]]] = {
         "rules": _RULES,
         "default": "the default of a strict policy is its table; write Policy(default=...) for another",
     },
+    **{verb: {"observers": _OF_ITS_DRIVER} for verb in ("submit", "create_task")},
     "result": {"timeout": "wait inside of `async with asyncio.timeout(seconds)`"},
     "Agent": {
         **dict.fromkeys(

@@ -404,6 +404,13 @@ def flag(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name} must be True or False, got {shown(value)}")
 
 
+def observer_list(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a list; what makes observers of its entries checks them."""
+    if not isinstance(value, (list, tuple)):
+        form = f"[{value!r}]" if isinstance(value, str) else "[function]"
+        raise ConfigurationError(f"{name} must be a list: observers={form}, got {shown(value)}")
+
+
 def role(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is the role of a message to a task."""
     if value not in ("user", "observation", "system"):
@@ -523,6 +530,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "arguments": json_object,
     "replace": replacements,
     "agent": agent,
+    "observers": observer_list,
     "options": options,
     "extra_state": json_object,
     "verdict": verdict,

@@ -39,6 +39,7 @@ from treadle.engine.broadcast import Channel, Item
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
 from treadle.engine.effect_context import AgentRuntime, Inherited
+from treadle.engine.observers import Listeners
 from treadle.engine.options import from_json
 from treadle.errors import AgentUnknown, Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, calls_made, own_spending, spent_by
@@ -98,7 +99,7 @@ class ChildTasks:
         if above is not None:
             above.open(state.task_id, account)
         terms, labels = agent.subagent_terms, owned.labels
-        return Family(self, account, agents, terms, owned.channel, unseen, passed_on, labels)
+        return Family(self, account, agents, terms, owned.channel, unseen, passed_on, labels, owned.observers)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
         """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
@@ -125,6 +126,7 @@ class ChildTasks:
         may_exist: bool,
         new: Callable[[], Awaitable[NewRun]],
         drive: Callable[[OwnedTask], Awaitable[TaskState]],
+        observers: Listeners | None,
     ) -> TaskState:
         """Drive a child, which is made if it does not exist, to its next stop, and return its state."""
         while True:
@@ -137,7 +139,7 @@ class ChildTasks:
                     owned = await self.creator.create(await new())
                     async with self.ownership.releasing(owned):
                         return await drive(owned)
-                async with self.ownership.acquire(task_id, enter=True) as owned:
+                async with self.ownership.acquire(task_id, enter=True, observers=observers) as owned:
                     return await drive(owned)
             except TaskExists:
                 if may_exist and row is None and not self.owned.is_owned(task_id):
@@ -188,6 +190,7 @@ class Family:
         unseen: microseconds for which children were driven before a crash and that only their own journals tell.
         passed_on: returns what a child takes over that is called now.
         labels: of the task, which its children have too; None if its row is to tell them.
+        observers: of the call that drives the parent.
     """
 
     def __init__(
@@ -200,8 +203,10 @@ class Family:
         unseen: int,
         passed_on: Callable[[], Inherited],
         labels: dict[str, str] | None = None,
+        observers: Listeners | None = None,
     ) -> None:
         self._tasks = tasks
+        self._observers = observers
         self._labels = labels
         self._passed_on = passed_on
         self._channel = channel
@@ -265,6 +270,7 @@ class Family:
             may_exist=call.attempt > 1,
             new=partial(self._new, call, told),
             drive=partial(self._drive, call, context),
+            observers=self._observers,
         )
         self._check(state, call)
         return state
@@ -305,6 +311,7 @@ class Family:
         options = replace(options, caller_tools=None, labels=labels)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
         new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
+        new.observers = self._observers
         new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))
         if terms is not None and terms.state:
             seen = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +42,7 @@ from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
 from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import Pricing, no_price
-from treadle.engine.observers import ObserverSet
+from treadle.engine.observers import Listeners, ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.policy_in_force import RunnerPolicy, judges_of, under_judges
@@ -60,6 +60,7 @@ from treadle.ports import (
     Memory,
     Model,
     Observer,
+    Observers,
     OnBusyThread,
     QueuePosition,
     TenantStores,
@@ -103,9 +104,14 @@ class Dependencies:
     tenant: str = ""
     """whose tasks are driven; the two functions before it take the tenant"""
 
+    observer_of: Callable[[str, Any], Observer] | None = None
+    """returns an entry of a list of observers as one, with its label in errors; None if each is one already"""
+
 
 CACHED_OF_TENANT: Final = 32
 """How many tasks at rest keep their state in memory, of each tenant with a name."""
+
+_NO_OBSERVERS: Final[AbstractContextManager[None]] = nullcontext()
 
 DRIVE_BEGIN_TRIES: Final = 100
 """Hundredths of a second in which the drive of a task that was just acquired begins, so that it can be stopped."""
@@ -142,7 +148,7 @@ class TaskDriver:
             self.observers, self.agents, self.toolsets = shared.observers, shared.agents, shared.toolsets
             self._policy = shared._policy  # noqa: SLF001  it is of this class
         else:
-            self.observers = ObserverSet(dependencies.observers, vault) if dependencies.observers else None
+            self.observers = ObserverSet(dependencies.observers, vault)
             self.agents = AgentRegistry(
                 dependencies.resolve_model,
                 dependencies.price,
@@ -155,7 +161,7 @@ class TaskDriver:
             self.toolsets = ConnectedToolsets(getattr(store, "path", None), vault)
             self._policy = RunnerPolicy(dependencies.policy)
         self.cache = TaskCache(store, CACHED_TASKS if shared is None else CACHED_OF_TENANT)
-        self.owned = OwnedTasks(store, self.cache, clock, self.observers, vault, tenant)
+        self.owned = OwnedTasks(store, self.cache, clock, self.observers.own, vault, tenant)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)
         self.creator = TaskCreator(
             store,
@@ -184,6 +190,7 @@ class TaskDriver:
             self.drive,
             clock,
         )
+        self._observer_of = dependencies.observer_of
         self._memory = dependencies.memory
         self._price = dependencies.price
         on_pending, at_terminal = dependencies.on_pending, dependencies.at_terminal
@@ -194,6 +201,20 @@ class TaskDriver:
         """a function that releases the tasks of a store that a newer version migrated"""
 
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
+
+    def observing(self, verb: str, listed: Observers) -> AbstractContextManager[Listeners | None]:
+        """Have the observers of one call, for the length of a block; None for a call without any.
+
+        Raises:
+            ConfigurationError: an entry is neither a function, nor an observer, nor the name of one.
+            MissingExtra: the observer of a name needs a package that is not installed.
+        """
+        if not listed:
+            return _NO_OBSERVERS
+        made, label = self._observer_of, f"{verb}: observers"
+        observers: list[Any] = [each if made is None else made(label, each) for each in listed]
+        named = [isinstance(each, str) for each in listed]  # no other call has those
+        return self.observers.of_call([*zip(observers, named, strict=True)])
 
     async def drive(
         self,

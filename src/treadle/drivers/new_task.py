@@ -19,6 +19,7 @@ from treadle.drivers.random_ids import new_frame_key, new_id, new_incarnation
 from treadle.drivers.task_cache import TaskCache
 from treadle.drivers.terminal import check_interaction
 from treadle.engine.journal_writer import Lease
+from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, limits_of, to_json
 from treadle.errors import ThreadBusy
 from treadle.ports import JournalStore, NewTask, OnBusyThread, TaskExists
@@ -60,6 +61,9 @@ class NewRun:
 
     by: str | None = None
     """the name of the caller"""
+
+    observers: Listeners | None = None
+    """the observers of the call that makes it, or of the drive of its parent"""
 
 
 class TaskCreator:
@@ -132,7 +136,7 @@ class TaskCreator:
         if drives and new.summarises is None:
             # A thread that is made with its task holds no other.
             enter = "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
-        owned = self._owned.add(state, Lease(1, b"", row, enter))
+        owned = self._owned.add(state, Lease(1, b"", row, enter), new.observers)
         owned.entered, owned.labels = enter == "parallel", row.labels
         if parent is not None:
             parent.relay(owned)

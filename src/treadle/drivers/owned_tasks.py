@@ -16,7 +16,7 @@ from treadle.drivers.task_cache import CachedTask, TaskCache
 from treadle.engine.broadcast import Channel, Channels, Stopped, Watcher
 from treadle.engine.drive import DriveLoop
 from treadle.engine.journal_writer import JournalWriter, Lease
-from treadle.engine.observers import ObserverSet, TaskObservation
+from treadle.engine.observers import Listeners, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError, Fenced, StoreFormatError, StoreUnavailable, ThreadBusy
@@ -66,6 +66,9 @@ class OwnedTask:
     enter_call: Callable[[str, int], None] | None = None
     """what observers do where the tool of a call is about to run"""
 
+    observers: Listeners | None = None
+    """the observers of the call that owns it, which are told of its children too"""
+
 
 OnChanges = Callable[[Collection[str] | None, Collection[str]], None]
 """Takes the ids of tasks that changed, None where any may have, and those of tasks that the store says are deleted."""
@@ -107,7 +110,7 @@ class OwnedTasks:
         store: JournalStore,
         cache: TaskCache,
         clock: Callable[[], int],
-        observers: ObserverSet | None,
+        observers: Listeners | None,
         vault: Vault = NO_VAULT,
         tenant: str = "",
     ) -> None:
@@ -133,8 +136,14 @@ class OwnedTasks:
         self._on_changes: dict[object, OnChanges] = {}
         self._unwatch: Callable[[], None] | None = None
 
-    def add(self, state: TaskState, lease: Lease) -> OwnedTask:
-        """Register a task that this process owns from now on; raises `TaskExists` if it is registered already."""
+    def add(self, state: TaskState, lease: Lease, observers: Listeners | None = None) -> OwnedTask:
+        """Register a task that this process owns from now on; raises `TaskExists` if it is registered already.
+
+        Args:
+            state: of the task.
+            lease: under which it is owned.
+            observers: are told what happens to it until it is removed, beside those of all tasks.
+        """
         if BEING_IMPORTED:
             raise ConfigurationError(
                 f"{BEING_IMPORTED[-1]} runs a task while it is imported for its agent: put the lines that run it "
@@ -150,8 +159,12 @@ class OwnedTasks:
             channel.belongs_to(state)
             writer = JournalWriter(self.store, channel, state, lease, self._clock, self._vault)
             owned = OwnedTask(state, writer, channel)
-            if self._observers is not None:
-                observation = TaskObservation(self._observers, state, lease.epoch, self._tenant)
+            told = self._observers
+            if observers is not None:
+                owned.observers = observers
+                told = observers if told is None else Listeners((*told.listeners, *observers.listeners))
+            if told is not None:
+                observation = TaskObservation(told, state, lease.epoch, self._tenant)
                 owned.enter_call = observation.enter_call
                 channel.observe(observation)
             self.tasks[state.task_id] = owned

@@ -56,6 +56,7 @@ from treadle.drivers.task_cache import TaskCache
 from treadle.engine import loading
 from treadle.engine.inbox import SURVIVED
 from treadle.engine.journal_writer import Lease
+from treadle.engine.observers import Listeners
 from treadle.engine.task_log import tell_taken_over
 from treadle.errors import (
     Fenced,
@@ -107,46 +108,58 @@ class TaskOwnership:
 
     @asynccontextmanager
     async def acquire(
-        self, task_id: str, *, enter: bool = False, expect: int | None = None
+        self,
+        task_id: str,
+        *,
+        enter: bool = False,
+        expect: int | None = None,
+        observers: Listeners | None = None,
     ) -> AsyncGenerator[OwnedTask]:
         """Own a task for the length of a block; it is released at rest, whether the block raises or not.
 
         With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it. With `expect`,
-        raises `TaskMoved` unless that is the last event of its journal.
+        raises `TaskMoved` unless that is the last event of its journal. The `observers` are told of it meanwhile.
         """
-        owned = await self._claim_or_retry(task_id, enter=enter)
+        owned = await self._claim_or_retry(task_id, observers, enter=enter)
         async with self.releasing(owned):
             check_unmoved(task_id, owned.head, expect)
             yield owned
 
     @asynccontextmanager
     async def acquire_outside_undo(
-        self, task_id: str, *, enter: bool = False, expect: int | None = None
+        self,
+        task_id: str,
+        *,
+        enter: bool = False,
+        expect: int | None = None,
+        observers: Listeners | None = None,
     ) -> AsyncGenerator[OwnedTask]:
         """Own a task like `acquire`; raises `UndoUnfinished` while an undo has begun and not ended.
 
         What such an undo waits for may lie unread in the inbox: that is read first.
         """
-        owned = await self._claim_or_retry(task_id, enter=enter)
+        owned = await self._claim_or_retry(task_id, observers, enter=enter)
         if owned.state.undo is not None:
             await self.release(owned)
             _check_no_undo(owned.state)
-            owned = await self._claim_or_retry(task_id, enter=enter)
+            owned = await self._claim_or_retry(task_id, observers, enter=enter)
         async with self.releasing(owned):
             check_unmoved(task_id, owned.head, expect)
             yield owned
 
-    async def _claim_or_retry(self, task_id: str, *, enter: bool) -> OwnedTask:
+    async def _claim_or_retry(self, task_id: str, observers: Listeners | None, *, enter: bool) -> OwnedTask:
         try:
-            return await self.claim(task_id, enter=enter)
+            return await self.claim(task_id, observers, enter=enter)
         except BaseException:
             self._release_later(task_id)
             raise
 
-    async def claim(self, task_id: str, *, enter: bool = False) -> OwnedTask:
+    async def claim(
+        self, task_id: str, observers: Listeners | None = None, *, enter: bool = False
+    ) -> OwnedTask:
         """Become a task's owner and load it; calls that its last driver left open are marked as stopped.
 
-        With `enter`, its thread is asked for in the same transaction.
+        With `enter`, its thread is asked for in the same transaction. The `observers` are told of it while it is owned.
 
         Raises `TaskNotFound`, `TaskBusy`, `TaskTooNew` or `JournalCorrupt`.
         """
@@ -160,7 +173,7 @@ class TaskOwnership:
             await self._check_format(loaded.state)
             await self._check_fork(loaded.state)
             lease = Lease(claim.epoch, loaded.digest, wanted=claim.wanted)
-            owned = self._owned.add(loaded.state, lease)
+            owned = self._owned.add(loaded.state, lease, observers)
         except BaseException as error:
             await self._undo_claim(task_id, claim, error)
             if isinstance(error, TaskExists):

@@ -10,8 +10,8 @@ import asyncio
 import atexit
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from threading import Event as Signal
@@ -55,11 +55,26 @@ class ObserverReport:
 
 
 class Listener:
-    """One observer with its buffer and its thread, which starts with the first notice."""
+    """One observer with its buffer and its thread, which starts with the first notice.
 
-    def __init__(self, observer: Observer, vault: Vault) -> None:
+    Args:
+        observer: is told.
+        vault: hides secrets in its errors.
+        closes: whether its `close` is called once it was told the rest.
+        on_end: is called with the listener at the end of its thread, in that thread.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        vault: Vault,
+        *,
+        closes: bool = True,
+        on_end: Callable[[Listener], object] | None = None,
+    ) -> None:
         self.observer = observer
         self._vault = vault
+        self._closes, self._on_end = closes, on_end
         self.deltas = bool(getattr(observer, "deltas", False))
         self.name = str(getattr(observer, "name", "") or type(observer).__name__)
         """its name in log messages"""
@@ -130,9 +145,11 @@ class Listener:
             for notice in batch:
                 self._tell(notice)
             if closing:
-                close = getattr(self.observer, "close", None)
+                close = getattr(self.observer, "close", None) if self._closes else None
                 if close is not None:
                     self._guarded(close)
+                if self._on_end is not None:
+                    self._on_end(self)
                 return
 
     def _tell(self, notice: Notice) -> None:
@@ -160,7 +177,10 @@ class Listener:
         """Have the thread deliver the rest of the notices, and end."""
         with self._lock:
             self._closing = True
+            was_told = self._thread is not None
         self._wake.set()
+        if not was_told and self._on_end is not None:
+            self._on_end(self)
 
     def end(self, deadline: float) -> None:
         """Wait until all notices are delivered, at most until a time on the monotonic clock."""
@@ -175,21 +195,13 @@ class Listener:
             )
 
 
-class ObserverSet:
-    """All observers of a runner."""
+class Listeners:
+    """The observers that are told of the same tasks."""
 
-    def __init__(self, observers: Sequence[Observer], vault: Vault = NO_VAULT) -> None:
-        if observers:
-            explain_names()
-        self.listeners = [Listener(observer, vault) for observer in observers]
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.listeners = tuple(listeners)
         self.deltas = any(listener.deltas for listener in self.listeners)
         self.entering = [listener for listener in self.listeners if listener.enter_call is not None]
-        # The notices of a runner that is never closed are delivered when it is collected, or before the process ends.
-        finalize(self, _begin_to_close, self.listeners).atexit = False
-        if not _OPEN:
-            atexit.unregister(_close_all)
-            atexit.register(_close_all)
-        _OPEN.add(self)
 
     def hear(self, notice: Notice) -> None:
         """Notify all observers of an event."""
@@ -202,30 +214,90 @@ class ObserverSet:
             if listener.deltas:
                 listener.hear(notice)
 
+
+class ObserverSet:
+    """All observers of a runner: its own, and those of single calls until they were told the rest.
+
+    Attributes:
+        own: the runner's own; None if it has none.
+    """
+
+    def __init__(self, observers: Sequence[Observer], vault: Vault = NO_VAULT) -> None:
+        self._vault = vault
+        self._lock = Lock()
+        self._all = [Listener(observer, vault) for observer in observers]
+        self._is_finalized = False
+        self.own = Listeners(self._all) if observers else None
+        if observers:
+            self._close_in_time()
+
+    def _close_in_time(self) -> None:
+        """Have the notices of a runner that is never closed delivered when it is collected, or the process ends."""
+        explain_names()
+        if not self._is_finalized:
+            self._is_finalized = True
+            finalize(self, _begin_to_close, self._all).atexit = False
+        if not _OPEN:
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
+        _OPEN.add(self)
+
+    @contextmanager
+    def of_call(self, observers: Sequence[tuple[Observer, bool]]) -> Generator[Listeners]:
+        """Begin to notify the observers of one call; after the block each is told the rest, and the caller goes on.
+
+        Args:
+            observers: each with whether its `close` is called in the end.
+        """
+        listeners = Listeners(
+            [
+                Listener(observer, self._vault, closes=closes, on_end=self._drop)
+                for observer, closes in observers
+            ]
+        )
+        with self._lock:
+            self._all.extend(listeners.listeners)
+        self._close_in_time()
+        try:
+            yield listeners
+        finally:
+            _begin_to_close(listeners.listeners)
+
+    def _drop(self, listener: Listener) -> None:
+        with self._lock:
+            if listener in self._all:
+                self._all.remove(listener)
+
+    def listeners(self) -> list[Listener]:
+        """Return all observers that may still be told something."""
+        with self._lock:
+            return list(self._all)
+
     def reports(self) -> tuple[ObserverReport, ...]:
-        """Return the counters of all observers."""
-        return tuple([listener.report() for listener in self.listeners])
+        """Return the counters of the runner's own observers."""
+        return tuple([listener.report() for listener in self.own.listeners]) if self.own is not None else ()
 
     def close(self) -> None:
         """Deliver the rest to all observers, for at most `PATIENCE` seconds; later notices are dropped."""
         if self in _OPEN:
             _OPEN.discard(self)
-            _close(self.listeners)
+            _close(self.listeners())
 
     async def aclose(self) -> None:
         """Close without blocking the event loop."""
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
+        if self in _OPEN:
+            await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
 _OPEN: Final[WeakSet[ObserverSet]] = WeakSet()
 
 
 def _close_all() -> None:
-    _close([listener for observing in list(_OPEN) for listener in observing.listeners])
+    _close([listener for observing in list(_OPEN) for listener in observing.listeners()])
 
 
 def _begin_to_close(listeners: Sequence[Listener]) -> None:
-    for listener in listeners:
+    for listener in tuple(listeners):
         listener.begin_to_close()
 
 
@@ -241,7 +313,7 @@ class TaskObservation:
 
     __slots__ = ("_agent", "_began", "_context", "_state", "_task", "_tenant", "_to", "deltas")
 
-    def __init__(self, to: ObserverSet, state: TaskState, epoch: int, tenant: str = "") -> None:
+    def __init__(self, to: Listeners, state: TaskState, epoch: int, tenant: str = "") -> None:
         self._tenant = tenant
         self._to = to
         self._state = state

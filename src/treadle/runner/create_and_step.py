@@ -24,6 +24,7 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
+from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
 from treadle.engine.user_errors import cause_of
@@ -36,7 +37,7 @@ from treadle.errors import (
     TaskParked,
     TaskUnfinished,
 )
-from treadle.ports import ContextT, OutputT, TaskExists, TaskRow
+from treadle.ports import ContextT, Observers, OutputT, TaskExists, TaskRow
 from treadle.runner.stream import StepStream
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, ViewVerbs, finished, id_of, next_step, upcoming_steps
@@ -98,6 +99,7 @@ class StepVerbs(ViewVerbs):
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
@@ -110,6 +112,7 @@ class StepVerbs(ViewVerbs):
             step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
             context: handed to tools; never stored.
+            observers: as of `run`, for this step.
             expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
             by: the name of the caller, for the record: with the input, and where the step takes up a task again.
             command_id: an id of your own, 1 to 200 characters: the same one again adds no second input and runs no
@@ -122,11 +125,14 @@ class StepVerbs(ViewVerbs):
             TaskFinished: the task has answered (finalize it) or ended.
         """
         request = _StepRequest(id_of(task), input, step, agent, context, expect, by, command_id)
-        return await self._step(request)
+        return await self._step(request, "run_step", observers)
 
-    async def _step(self, request: _StepRequest) -> TaskStepOutput[Any]:
+    async def _step(self, request: _StepRequest, verb: str, observers: Observers) -> TaskStepOutput[Any]:
         """Run one step, or return that of an earlier command with the same id."""
-        return (await self._drive_once(request))()[0]
+        if not observers:
+            return (await self._drive_once(request))()[0]
+        with self._driver.observing(verb, observers) as told:
+            return (await self._drive_once(replace(request, observers=told)))()[0]
 
     async def _drive_once(self, request: _StepRequest) -> _Outcome:
         """Drive the steps of a request, unless a command of its id was carried out before; return their outcome."""
@@ -156,7 +162,9 @@ class StepVerbs(ViewVerbs):
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
         registered = self._agents.of(row.agent, request.agent, task_id)
-        async with self._ownership.acquire_outside_undo(task_id, enter=True, expect=request.expect) as owned:
+        async with self._ownership.acquire_outside_undo(
+            task_id, enter=True, expect=request.expect, observers=request.observers
+        ) as owned:
             inbox = await self._commands.note(owned, request.command_id)
             code = self._agents.with_task(owned.state, registered, request.agent)
             context = request.context
@@ -241,6 +249,7 @@ class StepVerbs(ViewVerbs):
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
@@ -252,7 +261,9 @@ class StepVerbs(ViewVerbs):
         """
         task_id = id_of(task)
         request = _StepRequest(task_id, input, step, agent, context, expect, by, command_id)
-        return StepStream(self._owned, task_id, lambda: self._step(request), raw=raw)
+        return StepStream(
+            self._owned, task_id, lambda: self._step(request, "stream_step", observers), raw=raw
+        )
 
     @verb
     async def run_ready_steps(
@@ -260,6 +271,7 @@ class StepVerbs(ViewVerbs):
         task: Ref[OutputT],
         *,
         context: Any = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
@@ -272,6 +284,7 @@ class StepVerbs(ViewVerbs):
         Args:
             task: the task, or its id.
             context: handed to tools; never stored.
+            observers: as of `run`, for these steps.
             expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again runs no other steps, and returns
@@ -283,10 +296,12 @@ class StepVerbs(ViewVerbs):
         task_id = id_of(task)
         request = _StepRequest(task_id, None, None, None, context, expect, by, command_id, ready=True)
         ready = await self._ready_steps(request)
-        if len(ready) < 2:
-            return StepOutputs((await self._drive_once(request))())
-        with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
-            (await self._drive_once(replace(request, only=frozenset(ready))))()
+        with self._driver.observing("run_ready_steps", observers) as told:
+            request = replace(request, observers=told)
+            if len(ready) < 2:
+                return StepOutputs((await self._drive_once(request))())
+            with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
+                (await self._drive_once(replace(request, only=frozenset(ready))))()
         if command_id is not None:
             ready = await self._ready_steps(request)  # of the first of several callers with this id
         state = await self._state(task_id)
@@ -440,6 +455,7 @@ class _StepRequest:
         command_id: the id of the command, if the caller gave one.
         only: the steps to run beside each other; None for one step.
         ready: whether the caller asked for every step that is ready.
+        observers: of the caller.
     """
 
     task_id: str
@@ -452,6 +468,7 @@ class _StepRequest:
     command_id: str | None = None
     only: frozenset[str] | None = None
     ready: bool = False
+    observers: Listeners | None = None
 
     def steps_of(self, state: TaskState) -> tuple[str, ...]:
         """Return the ids of the steps that the request runs in a task."""

@@ -18,7 +18,7 @@ from treadle.engine.options import RunOptions
 from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage
 from treadle.engine.results import PendingPage, RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import ContextT, OutputT, OutputT_co
+from treadle.ports import ContextT, Observers, OutputT, OutputT_co
 from treadle.runner.background import BackgroundVerbs
 from treadle.runner.history import HistoryVerbs
 from treadle.runner.run_and_resume import RunVerbs
@@ -165,6 +165,7 @@ class RunHandle(Generic[OutputT_co]):
         *,
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         options: RunOptions | None = None,
         drive: bool = True,
         expect: int | None = None,
@@ -176,6 +177,7 @@ class RunHandle(Generic[OutputT_co]):
             self.task_id,
             agent=agent,
             context=context,
+            observers=observers,
             options=options,
             drive=drive,
             expect=expect,

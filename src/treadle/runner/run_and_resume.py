@@ -27,11 +27,12 @@ from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.drivers.terminal import check_interaction
 from treadle.engine import results
+from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, Task
 from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import ConfigurationError, Fenced, TaskBusy, TaskNotFound
-from treadle.ports import AT_ONCE, ContextT, InboxItem, OutputT, TaskFilter, TaskRow
+from treadle.ports import AT_ONCE, ContextT, InboxItem, Observers, OutputT, TaskFilter, TaskRow
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.control import READ_SOON
 from treadle.runner.create_and_step import StepVerbs
@@ -57,6 +58,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
         """Run an agent on an input until the task stops, and return how it stands then.
@@ -72,13 +74,18 @@ class RunVerbs(StepVerbs):
                 may change it. A known task keeps what it has.
             options: how to run; what it leaves open is taken from the runner's.
             context: handed to tools and instructions; never stored, never shown to a model.
+            observers: are told the events of this task and those below it, and of no other, while this call drives
+                it; as `Runner(observers=)` takes them. Never stored: a later drive has those that are given to it.
             by: the name of the caller, for the record.
 
         Raises:
             TaskConflict: the task id is known with another agent, input or thread.
         """
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
-        return await self._run(new, context)
+        if not observers:
+            return await self._run(new, context)
+        with self._driver.observing("run", observers) as new.observers:
+            return await self._run(new, context)
 
     @on_instances
     def run_sync(
@@ -91,6 +98,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
         """Run like `run`, without asyncio; works also inside a running event loop."""
@@ -102,6 +110,7 @@ class RunVerbs(StepVerbs):
             extra_state=extra_state,
             options=options,
             context=context,
+            observers=observers,
             by=by,
         )
         return BRIDGE.run(work)
@@ -143,7 +152,7 @@ class RunVerbs(StepVerbs):
         except Fenced as refusal:
             row = await self._commands.stopped_elsewhere(owned, refusal)
             if await self._is_to_be_driven_on(row):
-                how = _Resume(again=False, delivers=False)
+                how = _Resume(again=False, delivers=False, observers=owned.observers)
                 return await self._drive_on(row.task_id, agent, context, how)
             return await self.result(row.task_id)
         return await self._result_of(owned.state, results.resting_word(owned.state))
@@ -159,7 +168,8 @@ class RunVerbs(StepVerbs):
             # Under a ceiling they are never None, and in place of the task's they might raise its limits.
             keeps_its_own = self.scope is not None and self.scope.ceiling is not None
             options = None if keeps_its_own else new.options
-            how = _Resume(options, new.by, again=False, delivers=delivers and not detached)
+            delivers = delivers and not detached
+            how = _Resume(options, new.by, again=False, delivers=delivers, observers=new.observers)
             return await self._drive_on(task_id, new.agent, context, how)
         return await self.result(task_id)
 
@@ -174,6 +184,7 @@ class RunVerbs(StepVerbs):
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
         raw: bool = False,
     ) -> EventStream[OutputT]:
@@ -188,11 +199,12 @@ class RunVerbs(StepVerbs):
         driven: list[TaskState] = []
 
         async def work() -> RunResult[Any]:
-            owned = await self._created(new, context, is_unused=task_id is None)
-            if owned is None:
-                return await self._run_existing(new, context, delivers=False)
-            driven.append(owned.state)
-            return await self._drive_to_end(owned, agent, context)
+            with self._driver.observing("run_stream", observers) as new.observers:
+                owned = await self._created(new, context, is_unused=task_id is None)
+                if owned is None:
+                    return await self._run_existing(new, context, delivers=False)
+                driven.append(owned.state)
+                return await self._drive_to_end(owned, agent, context)
 
         async def delivered(result: RunResult[Any]) -> None:
             for state in driven:
@@ -276,6 +288,7 @@ class RunVerbs(StepVerbs):
         *,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         options: RunOptions | None = None,
         drive: bool = True,
         expect: int | None = None,
@@ -292,6 +305,7 @@ class RunVerbs(StepVerbs):
             task: the task, or its id.
             agent: the task's agent, if this runner was not given it.
             context: handed to tools and instructions; never stored.
+            observers: as of `run`; those of an earlier drive are not kept.
             options: other options, such as raised limits.
             drive: False to leave the driving to a driver that adopts tasks, in any process: then the task is returned
                 as it stands, and this runner needs no agent.
@@ -308,10 +322,10 @@ class RunVerbs(StepVerbs):
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
-        if not drive and (agent is not None or context is not None):
+        if not drive and (agent is not None or context is not None or observers):
             raise ConfigurationError(
-                "resume: agent= and context= are for the process that drives the task, and with drive=False that "
-                "is another: leave them out"
+                "resume: agent=, context= and observers= are for the process that drives the task, and with "
+                "drive=False that is another: leave them out"
             )
 
         async def go_on() -> RunResult[Any]:
@@ -320,17 +334,18 @@ class RunVerbs(StepVerbs):
             before = [
                 item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")
             ]
-            how = _Resume(options, by, before, expect, command_id)
+            how = _Resume(options, by, before, expect, command_id, observers=told)
             return await (
                 self._drive_on(task_id, agent, context, how) if drive else self._hand_on(task_id, how)
             )
 
         async def went_on(event: e.Event) -> RunResult[Any]:
             if drive and await self._is_to_be_driven_on(await self._commands.stopped(task_id)):
-                return await self._drive_on(task_id, agent, context, _Resume(again=False))
+                return await self._drive_on(task_id, agent, context, _Resume(again=False, observers=told))
             return await self.result(task_id)
 
-        return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
+        with self._driver.observing("resume", observers) as told:
+            return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
 
     async def _hand_on(self, task_id: str, how: _Resume) -> RunResult[Any]:
         """Have a driver that adopts tasks drive a task to its next stop; return how it stands now."""
@@ -407,7 +422,7 @@ class RunVerbs(StepVerbs):
             owned = None
             try:
                 async with self._ownership.acquire_outside_undo(
-                    task_id, enter=True, expect=how.expect
+                    task_id, enter=True, expect=how.expect, observers=how.observers
                 ) as owned:
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
@@ -503,6 +518,7 @@ class _Resume:
         command_id: the id of the command, if the caller gave one.
         again: whether a task that has ended may be taken up in a new attempt, and one that is paused goes on.
         delivers: whether the caller gets the result at once, and the task may then be deleted.
+        observers: of the caller.
     """
 
     options: RunOptions | None = None
@@ -512,6 +528,7 @@ class _Resume:
     command_id: str | None = None
     again: bool = True
     delivers: bool = True
+    observers: Listeners | None = None
 
     def leaves(self, state: str | None, *, pausing: bool = False) -> bool:
         """Whether a task in this state has ended, or is pausing, and is left as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import ExitStack
 from copy import copy
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +28,7 @@ from treadle.engine.results import RunResult, TaskSummary
 from treadle.engine.vault import HidesSecrets
 from treadle.errors import ConfigurationError, MisusedVerb
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import ContextT, OutputT
+from treadle.ports import ContextT, Observers, OutputT
 from treadle.runner.changes import Changes, TaskChanges
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs
@@ -119,7 +120,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
         """Reports on this runner's observers: what they were told, what was dropped, and how often they raised."""
-        return self._driver.observers.reports() if self._driver.observers is not None else ()
+        return self._driver.observers.reports()
 
     def log_filter(self) -> logging.Filter:
         """Return a filter for `handler.addFilter`: it hides the secrets that this runner knows, in tracebacks too."""
@@ -158,8 +159,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         await self.drain()
         await self._drivers.close()
         await self._store.close()
-        if self._driver.observers is not None:
-            await self._driver.observers.aclose()
+        await self._driver.observers.aclose()
 
     @verb
     async def drain(self, grace: float = 0.0) -> None:
@@ -235,6 +235,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
     ) -> RunHandle[OutputT]:
         """Start a task and return a handle at once; it is driven in this event loop and ends with it.
@@ -242,11 +243,19 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         The arguments are those of `run`.
         """
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state, by=by)
-        owned = await self._create_or_none(new, context)
+        with ExitStack() as entered:
+            if observers:
+                new.observers = entered.enter_context(self._driver.observing("start", observers))
+            owned = await self._create_or_none(new, context)
+            if owned is None:
+                work = self._in_background(self._run_existing(new, context, detached=True))
+            else:
+                work = self._in_background(self._drive_to_end(owned, agent, context, detached=True))
+            if observers:
+                until_it_stops = entered.pop_all()
+                work.add_done_callback(lambda _: until_it_stops.close())
         if owned is None:
-            work = self._in_background(self._run_existing(new, context, detached=True))
             return RunHandle(self, str(task_id), work)
-        work = self._in_background(self._drive_to_end(owned, agent, context, detached=True))
         handle = RunHandle(self, owned.state.task_id, work, owned.writer.epoch)
         await owned.writer.durable()
         return handle

@@ -39,7 +39,7 @@ from treadle.engine.results import (
     UndoReport,
 )
 from treadle.policy.verdicts import Judge
-from treadle.ports import ContextT, Model, OutputT, OutputT_co
+from treadle.ports import ContextT, Model, Observers, OutputT, OutputT_co
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -266,6 +266,7 @@ class SyncHandle(Generic[OutputT_co]):
         *,
         agent: Agent[ContextT, Any] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         options: RunOptions | None = None,
         drive: bool = True,
         expect: int | None = None,
@@ -277,6 +278,7 @@ class SyncHandle(Generic[OutputT_co]):
             self._handle.resume(
                 agent=agent,
                 context=context,
+                observers=observers,
                 options=options,
                 drive=drive,
                 expect=expect,
@@ -532,6 +534,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
         """See `Runner.run`."""
@@ -544,6 +547,7 @@ class SyncRunner:
                 extra_state=extra_state,
                 options=options,
                 context=context,
+                observers=observers,
                 by=by,
             )
         )
@@ -558,6 +562,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
         raw: bool = False,
     ) -> SyncRun[OutputT]:
@@ -568,6 +573,7 @@ class SyncRunner:
             "extra_state": extra_state,
             "options": options,
             "context": context,
+            "observers": observers,
             "by": by,
             "raw": raw,
         }
@@ -581,6 +587,7 @@ class SyncRunner:
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
@@ -594,6 +601,7 @@ class SyncRunner:
                 step=step,
                 agent=agent,
                 context=context,
+                observers=observers,
                 expect=expect,
                 by=by,
                 command_id=command_id,
@@ -611,6 +619,7 @@ class SyncRunner:
         extra_state: dict[str, Json] | None = None,
         options: RunOptions | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         by: str | None = None,
     ) -> SyncHandle[OutputT]:
         """See `Runner.start`; the task is driven in a thread of Treadle's own and ends with the process."""
@@ -620,6 +629,7 @@ class SyncRunner:
             "extra_state": extra_state,
             "options": options,
             "context": context,
+            "observers": observers,
             "by": by,
         }
         return SyncHandle(BRIDGE.run(self._runner.start(agent, input, **how)))
@@ -668,6 +678,7 @@ class SyncRunner:
         *,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         options: RunOptions | None = None,
         drive: bool = True,
         expect: int | None = None,
@@ -680,6 +691,7 @@ class SyncRunner:
                 task,
                 agent=agent,
                 context=context,
+                observers=observers,
                 options=options,
                 drive=drive,
                 expect=expect,
@@ -726,6 +738,7 @@ class SyncRunner:
         step: str | None = None,
         agent: Agent[ContextT, OutputT] | None = None,
         context: ContextT | None = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
@@ -738,6 +751,7 @@ class SyncRunner:
                 step=step,
                 agent=agent,
                 context=context,
+                observers=observers,
                 expect=expect,
                 by=by,
                 command_id=command_id,
@@ -749,13 +763,16 @@ class SyncRunner:
         task: Ref[OutputT],
         *,
         context: Any = None,
+        observers: Observers = (),
         expect: int | None = None,
         by: str | None = None,
         command_id: str | None = None,
     ) -> StepOutputs[OutputT]:
         """See `Runner.run_ready_steps`."""
         return BRIDGE.run(
-            self._runner.run_ready_steps(task, context=context, expect=expect, by=by, command_id=command_id)
+            self._runner.run_ready_steps(
+                task, context=context, observers=observers, expect=expect, by=by, command_id=command_id
+            )
         )
 
     def finalize(
