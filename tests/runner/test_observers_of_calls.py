@@ -10,6 +10,7 @@ from threading import Event as Signal
 from threading import Thread, current_thread
 from typing import Any
 
+import apsw
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
@@ -135,6 +136,32 @@ async def test_a_run_that_only_waits_for_another_driver_tells_its_observers_noth
         assert (await second).final_text == (await handle.result()).final_text == "Done."
     assert kinds(drives)[-1] == "drive_ended"
     assert waits == []
+
+
+async def test_a_run_that_loses_its_task_and_drives_it_on_tells_the_same_observers(tmp_path: Path) -> None:
+    path, heard, taken = tmp_path / "journal.db", list[Notice](), list[int]()
+    async with Runner(path) as stalled, Runner(path) as other:
+
+        @tool(read_only=True)
+        async def stall() -> str:
+            """Stall once, as a process does that was stopped for long."""
+            if not taken:
+                connection = apsw.Connection(str(path))
+                connection.set_busy_timeout(5_000)
+                connection.execute("UPDATE drivers SET lease = 1")
+                owned = await other._driver.ownership.claim("t")
+                taken.append(owned.writer.epoch)
+                await other._driver.ownership.release(owned)
+            return "went on"
+
+        staller = Agent(ScriptedModel([call("stall"), "Done."]), name="staller", tools=[stall])
+        result = await stalled.run(staller, "Go.", task_id="t", observers=[heard.append])
+    assert result.final_text == "Done."
+    drives = [notice.event for notice in heard if isinstance(notice.event, (DriveBegan, DriveEnded))]
+    *lost, last = [each.state for each in drives if isinstance(each, DriveEnded)]
+    assert (set(lost), last) == ({"lost"}, "completed")
+    first, *later = [each.epoch for each in drives if isinstance(each, DriveBegan)]
+    assert first < taken[0] < later[-1]
 
 
 Drives = Callable[[Runner, list[Any]], Awaitable[object]]
