@@ -108,6 +108,11 @@ LONG_PATH = "/srv/" + "a/" * 2_000 + "../" * 2_001 + "etc"
         ("eve@evil.com(x@example.com)", "recipients", "*@example.com", None),
         ("g: eve@evil.com, x@example.com;", "recipients", "*@example.com", None),
         ("ann@example.com.evil.com", "recipients", "*@example.com", False),
+        ("eve%evil.com@example.com", "recipients", "*@example.com", None),  # mail servers pass it on
+        ("Eve <eve%evil@example.com>", "recipients", "*@example.com", None),
+        ("evil.com!eve@example.com", "recipients", "*@example.com", None),
+        ("*@example.com", "recipients", "*@example.com", None),  # a pattern is no address
+        ("ann, *@example.com", "not_recipients", "*@evil.com", None),
         ("ann", "recipients", "*", None),
         ("", "recipients", "*", None),
         (",", "recipients", "*", None),

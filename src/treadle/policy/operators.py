@@ -135,11 +135,13 @@ def _recipients(value: Any, operand: Any) -> Known:
 
 _LINE: Final = 10_000
 _SEPARATOR: Final = re.compile(r" *[,;] *")
-_ATOMS: Final = (
-    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
-)
+_ATOM: Final = r"[A-Za-z0-9#$&'+/=?^_`{|}~-]+"
+_ATOMS: Final = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
 _ADDRESS: Final = re.compile(rf"(?P<bare>{_ATOMS})|[\w .'-]*<(?P<named>{_ATOMS})>")
-"""An address, alone or behind a name. Quoted names, comments and groups are unknown: programs read them differently."""
+"""An address, alone or behind a name. Quoted names, comments and groups are unknown: programs read them differently.
+
+`%` and `!` route mail on from the host after the `@` to another one (`eve%evil.com@example.com`), and `*` is a pattern.
+"""
 
 _WEB: Final = ("http", "https", "ws", "wss")
 """The schemes (`urlsplit` has them in lower case) whose host is the one that is asked."""
