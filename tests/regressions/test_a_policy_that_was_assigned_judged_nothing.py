@@ -51,13 +51,15 @@ def judgements(log: Sequence[events.Event]) -> list[tuple[str, str | None, str]]
 
 
 def on_each() -> dict[str, Any]:
-    runner = Runner("memory:")
+    runner, agent = Runner("memory:"), Agent(ScriptedModel(["Hello."]))
     return {
         "Runner": runner,
         "runner.sync": runner.sync,
         "handle": runner.handle("t"),
         "sync handle": runner.sync.handle("t"),
         "Client": Client("http://127.0.0.1:1"),
+        "stream": runner.run_stream(agent, "Hello"),
+        "sync stream": runner.sync.run_stream(agent, "Hello"),
     }
 
 

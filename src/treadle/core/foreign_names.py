@@ -238,6 +238,8 @@ ASSIGNED: Final[dict[str, dict[str, str]]] = {
     },
     "handle": _OF_A_HANDLE,
     "sync handle": _OF_A_HANDLE,
+    "stream": _OF_A_HANDLE,
+    "sync stream": _OF_A_HANDLE,
 }
 """Advice in place of setting an attribute, by the label of `explains_names` and the name."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
-from treadle.core.unknown_names import explains_names
+from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
@@ -31,6 +31,7 @@ _WITHOUT_ASYNCIO = "; without asyncio, `with runner.sync.run_stream(...) as stre
 
 @refuses(iter=_OPENING + _WITHOUT_ASYNCIO, enter=_OPENING + _WITHOUT_ASYNCIO, await_=_OPENING)
 @explains_names("stream")
+@refuses_assignment("task_id")
 class TaskStream(Generic[R_co]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     aenter="write `with runner.sync.run_stream(...) as stream`, or `async with runner.run_stream(...) as stream`",
 )
 @explains_names("sync stream")
+@refuses_assignment("inner")
 class SyncStream(Generic[S_co]):
     """A stream for a plain `with` and `for`; `inner` is the stream itself, with its `result` or `output`."""
 
