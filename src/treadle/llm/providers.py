@@ -33,7 +33,7 @@ from treadle.llm.first_bytes import FirstBytes, first_bytes
 from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import record_chunks
 from treadle.llm.sdk_logs import watch_logs
-from treadle.llm.settings import can_stream, is_decider, their_settings, wire_format_of
+from treadle.llm.settings import WireFormat, can_stream, is_decider, their_settings, wire_format_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
@@ -110,7 +110,7 @@ class PydanticAIModel:
         native = bool(_profile(model).get("supports_json_schema_output"))
         parameters = mapping.their_parameters(request, native_output=native, decides=is_decider(model))
         history = mapping.their_messages(request, files_in_results=wire is not None and wire.files_in_results)
-        settings: Any = {**self._defaults, **their_settings(wire, request)}
+        settings: Any = self._settings(wire, request)
         if self._idempotency_header is not None:
             key = {self._idempotency_header: idempotency_key(request)}
             settings["extra_headers"] = {**key, **settings.get("extra_headers", {})}
@@ -146,6 +146,10 @@ class PydanticAIModel:
         if isinstance(answer, ModelError):
             raise answer  # outside of `except`: a chained error would show the secrets
         yield answer
+
+    def _settings(self, wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
+        """Return the settings of a request, by pydantic-ai's names."""
+        return {**self._defaults, **their_settings(wire, request)}
 
     def _secrets(self, model: TheirModel, request: ModelRequest) -> Secrets:
         """Return the secrets that no answer and no error may show: the keys of the request and of this process."""
@@ -406,6 +410,13 @@ class Ollama(OpenAIChat):
 
     provider = "ollama"
     key_variables, url_variable = ("OLLAMA_API_KEY",), "OLLAMA_BASE_URL"
+
+    def _settings(self, wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
+        settings = super()._settings(wire, request)
+        if (longest := settings.pop("max_tokens", None)) is not None:
+            # Ollama ignores `max_completion_tokens`, the name that the package sends it by.
+            settings["extra_body"] = {"max_tokens": longest, **settings.get("extra_body", {})}
+        return settings
 
     def _url(self) -> str:
         url = (super()._url() or "http://localhost:11434/v1").rstrip("/")
