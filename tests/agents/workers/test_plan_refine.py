@@ -340,7 +340,7 @@ async def test_refinements_are_bounded_and_at_the_last_the_model_has_to_answer(
     assert (result.state, result.final_text, result.steps) == ("completed", "Done.", 2 * most + 3)
     last = world.planning[-1].messages
     assert "No further plan is possible" in last[-3].text
-    assert "no further plan is possible; write the answer" in last[-1].text
+    assert "no further plan is possible, so write the answer" in last[-1].text
     assert all("No further plan" not in request.messages[-1].text for request in world.planning[:-2])
 
 

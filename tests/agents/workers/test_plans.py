@@ -100,7 +100,7 @@ def test_a_plan_is_read_with_any_text_and_quotes_around_it(text: str) -> None:
 
 
 WRONG = {
-    "nothing": ("", "the answer is empty"),
+    "nothing": ("", "you wrote nothing"),
     "prose": ("I would first look.", "there is no JSON object"),
     "not closed": ('{"sub_tasks": [{"id": "a"', "not closed"),
     "two objects": ('{"answer": 1} {"answer": 2}', "two JSON objects"),

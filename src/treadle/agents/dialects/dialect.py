@@ -280,9 +280,9 @@ class TextDialect:
     def _ended_early(self, read: Reading, finish: Finish, *, last: bool) -> str | None:
         """Return why a reading is not used, if the answer ended before it was whole."""
         if finish == "length" and not last:
-            return "the answer was cut off at the longest length that is allowed, and nothing of it was used"
+            return "your answer was cut off at the longest length you may write, and nothing of it was used"
         if read.arguments is not None and finish not in WHOLE:
-            return f"the answer ended early ({finish}), and nothing of it was used"
+            return f"your answer ended early ({finish}), and nothing of it was used"
         return None
 
     def _read(self, text: str) -> Reading:

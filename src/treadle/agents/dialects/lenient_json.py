@@ -44,7 +44,7 @@ def without_thinking(text: str) -> str:
     thinking = THINKING.match(text)
     text = text[thinking.end() :] if thinking is not None else text
     if text.lstrip().startswith("<think>"):
-        raise NotOneObject("the thinking has no end (</think>), and nothing comes after it")
+        raise NotOneObject("your thinking has no end (</think>), and nothing comes after it")
     return text
 
 

@@ -50,7 +50,7 @@ class Planner(TextDialect):
     name = "planner"
     format = (
         'Write one JSON object: {"thought": "...", "name": "a tool, or finish", "arguments": {...}}; the arguments of '
-        'finish are {"answer": ...}, those of a tool without parameters are {}.'
+        'finish are {"answer": ...}.'
     )
 
     def __init__(self, *, header: str = HEADER, max_parse_errors: int = MAX_PARSE_ERRORS) -> None:

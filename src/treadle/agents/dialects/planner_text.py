@@ -31,7 +31,7 @@ def read_call(text: str) -> Reading:
     if text.lstrip().startswith("<think>"):
         thinking = text.partition("<think>")[2].strip()
         return Reading(
-            thinking=thinking, problem="the thinking has no end (</think>), and nothing comes after it"
+            thinking=thinking, problem="your thinking has no end (</think>), and nothing comes after it"
         )
     return _meaning(text)
 
@@ -40,7 +40,7 @@ def _meaning(text: str) -> Reading:
     try:
         call, _ = object_in_text(text)
     except NotOneObject as error:
-        return Reading(problem=f"{error}" if text.strip() else "the answer is empty")
+        return Reading(problem=f"{error}" if text.strip() else "you wrote nothing")
     thought, name, arguments = call.get("thought"), call.get("name"), call.get("arguments")
     text_thought = thought.strip() if isinstance(thought, str) else ""
     problem = _problem(call, thought, name, arguments)
@@ -63,7 +63,7 @@ def _problem(call: dict[str, Any], thought: Any, name: Any, arguments: Any) -> s
     if not isinstance(name, str) or not name.strip():
         return 'the JSON object has no "name" that is the name of a tool'
     if not isinstance(arguments, dict):
-        return 'the JSON object has no "arguments" that are a JSON object'
+        return 'the JSON object has no "arguments" that are a JSON object; write {} where there is nothing to say'
     if thought is not None and not isinstance(thought, str):
         return 'the "thought" must be text'
     return None

@@ -61,8 +61,8 @@ class React(TextDialect):
 
     name = "react"
     format = (
-        'Write "Thought:", then either "Action:" with the name of a tool and "Action Input:" with one JSON object '
-        '({} for a tool without parameters), or "Answer:".'
+        'Write "Thought:", then either "Action:" with the name of a tool and "Action Input:" with one JSON object, '
+        'or "Answer:".'
     )
 
     def __init__(

@@ -129,18 +129,19 @@ class ReactReader:
         if not name:
             return Reading(problem='"Action:" names no tool')
         if self._region == "action":
-            return Reading(name=name, problem=_no_input(name))
+            return Reading(name=name, problem=f"{_no_input(name)}; write {{}} where there is nothing to say")
         try:
             return Reading(name=name, arguments=single_object("".join(self._input)))
         except NotOneObject as error:
-            return Reading(name=name, problem=f'after "Action Input:" {error}')
+            advice = "" if "{" in "".join(self._input) else "; write {} where there is nothing to say"
+            return Reading(name=name, problem=f'after "Action Input:" {error}{advice}')
 
     def _missing(self) -> str:
         if self._region == "thinking":
-            return f"the thinking has no end ({_CLOSE}), and nothing comes after it"
+            return f"your thinking has no end ({_CLOSE}), and nothing comes after it"
         if self._region == "thought":
             return 'there is neither an "Action:" nor an "Answer:"'
-        return "there is an observation, and only tools write those" if self._over else "the answer is empty"
+        return "you wrote an observation; those come from tools alone" if self._over else "you wrote nothing"
 
     # ------------------------------------------------------------------------------------ line by line
 

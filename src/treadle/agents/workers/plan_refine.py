@@ -133,8 +133,8 @@ class PlanRefine:
             try:
                 return self._result(ctx, answer, number, earlier)
             except UnusablePlan as error:
-                problem, advice = f"{error}", f"; {error.advice}" if error.advice else ""
-            messages += [_as_message(answer), user(f"Nothing was done: {problem}{advice}. {FORMAT}")]
+                problem = f"{error}"
+            messages += [_as_message(answer), user(f"Nothing was done: {problem}. {FORMAT}")]
         times = f"{tries} answers of the model in a row" if tries > 1 else "the model's answer"
         raise ModelError(f"{times} could not be used, at last because {problem}", kind="unparsable")
 
@@ -143,14 +143,12 @@ class PlanRefine:
     ) -> StepResult:
         text = _text(answer)
         if answer.finish == "length":
-            raise UnusablePlan(
-                "the answer was cut off at the longest length that is allowed", "write a shorter one"
-            )
+            raise UnusablePlan("your answer was cut off at the longest length you may write")
         read = plans.read(text, number + 1, earlier, self.max_sub_tasks)
         if isinstance(read, Answer):
             return StepResult(_answer(ctx, read.value), is_last=True)
         if number > self.max_refinements:
-            raise UnusablePlan("no further plan is possible", "write the answer, with what you know")
+            raise UnusablePlan("no further plan is possible, so write the answer, with what you know")
         return StepResult(read.facts(), next_steps=_steps(read, earlier))
 
     # -------------------------------------------------------------------------------- its sub-tasks

@@ -24,16 +24,7 @@ LONGEST_ID: Final = 64
 
 
 class UnusablePlan(ValueError):
-    """The text is no plan that can be carried out.
-
-    Args:
-        problem: the reason, for people and the model.
-        advice: tells the model what to write.
-    """
-
-    def __init__(self, problem: str, advice: str = "") -> None:
-        super().__init__(problem)
-        self.advice = advice
+    """The text is no plan that can be carried out; the message tells the model why."""
 
 
 @frozen
@@ -114,7 +105,7 @@ def read(text: str, number: int, earlier: Sequence[SubTask], most: int) -> Plan 
     try:
         written = single_object(without_thinking(text))
     except ValueError as error:
-        raise UnusablePlan(f"{error}" if text.strip() else "the answer is empty") from None
+        raise UnusablePlan(f"{error}" if text.strip() else "you wrote nothing") from None
     _check_keys(written, ("thought", "sub_tasks", "answer"), "the JSON object")
     if ("sub_tasks" in written) == ("answer" in written):
         both = "both" if "answer" in written else "neither"
@@ -135,7 +126,7 @@ def _plan(written: Any, number: int, earlier: Sequence[SubTask], most: int) -> P
     new = [entry for entry in entries if names[entry.id] not in ended]
     if not new:
         raise UnusablePlan(
-            "every sub-task of this plan has ended already", "write the answer, or what is left to do"
+            "every sub-task of this plan has ended already: write the answer, or what is left to do"
         )
     if len(new) > most:
         raise UnusablePlan(f"the plan has {len(new)} sub-tasks, and {most} are the most it may have")
@@ -199,8 +190,7 @@ def _waits(sub_task: SubTask, names: Mapping[str, str], earlier: Sequence[SubTas
             ids.append(ended[-1])
         elif before:
             raise UnusablePlan(
-                f"the sub-task {sub_task.id!r} waits for {name!r}, which did not end well",
-                f"plan {name!r} again, or not at all",
+                f"the sub-task {sub_task.id!r} waits for {name!r}, which did not end well: plan it again or not at all"
             )
         else:
             raise UnusablePlan(
