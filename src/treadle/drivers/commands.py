@@ -277,6 +277,25 @@ class TaskCommands:
         """Whether an item still lies in a task's inbox."""
         return any(item.item_id == item_id for item in await self._store.inbox(task_id))
 
+    async def contradicted(
+        self, task_id: str, item_id: str, kinds: tuple[str, ...], name: str
+    ) -> InboxItem | None:
+        """Return the item of an inbox that decides, before a given one, differently; None if none does.
+
+        Args:
+            task_id: the task.
+            item_id: the id of an item that decides on a request, or by a ticket.
+            kinds: the kinds of items that do so.
+            name: the field that names the request or the ticket.
+        """
+        waiting = [item for item in await self._store.inbox(task_id) if item.kind in kinds]
+        own = next((item for item in waiting if item.item_id == item_id), None)
+        if own is None:  # it was read
+            return None
+        first = next(item for item in waiting if item.data[name] == own.data[name])
+        is_same = first.kind == own.kind and is_same_json(_decision(first), _decision(own))
+        return None if is_same else first
+
     async def is_left_for_another(self, task_id: str, command_id: str) -> bool:
         """Return whether the owner of a busy task drives it for another command; False once the task may be acquired.
 
@@ -369,3 +388,8 @@ def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
     return unread.kind == item.kind and all(
         is_same_json(unread.data[name], item.data[name]) for name in content
     )
+
+
+def _decision(item: InboxItem) -> Json:
+    """Return the data of a decision without the name of its sender and its reason, which do not matter."""
+    return {name: value for name, value in item.data.items() if name not in ("by", "reason", "stop")}

@@ -422,11 +422,16 @@ class ApprovalVerbs(ControlVerbs):
         item_id = await self._commands.send(
             state.task_id, verdict.kind, verdict.data(item.request_id), command_id=command_id
         )
-        # It is durable: the driver of the task reads it in time.
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
                 dismissed = answer is None and not await self._commands.is_unread(state.task_id, item_id)
+        except TimeoutError:  # it is durable: the driver of the task reads it in time
+            decisions = ("approve", "deny", "answer")
+            if await self._commands.contradicted(state.task_id, item_id, decisions, "request_id"):
+                text = f"task {state.task_id}: another decision on the request {item.request_id} was first"
+                raise AlreadyDecided(text, task_id=state.task_id) from None
+        else:
             if isinstance(answer, e.CommandRejected) or dismissed:
                 # Another decision, its expiry, or the end of the call or the task was first.
                 now = await self._state(state.task_id)

@@ -176,11 +176,15 @@ class BackgroundVerbs(ApprovalVerbs):
         data: dict[str, Json] = {"ticket": digest, name: value, "by": by}
         seq = state.seq
         item_id = await self._commands.send(task_id, kind, data, command_id=command_id)
-        # It is durable: the driver of the task reads it in time.
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(task_id, item_id, after=seq)
                 taken = answer is not None or not await self._commands.is_unread(task_id, item_id)
+        except TimeoutError:  # it is durable: the driver of the task reads it in time
+            first = await self._commands.contradicted(task_id, item_id, ("complete", "fail"), "ticket")
+            if first is not None:
+                raise _decided(task_id, call.id, is_completed=first.kind == "complete") from None
+        else:
             if isinstance(answer, e.CommandRejected) or (answer is None and taken):
                 # Another completion, its expiry, or the end of the call was first.
                 _check_told(*await self._holder(task_id, digest), kind, value)
@@ -239,10 +243,14 @@ def _check_told(state: TaskState, call: CallState, kind: _Kind, value: Json) -> 
         same = isinstance(done, e.TicketCompleted) == (kind == "complete")
         if same and value == (done.output if isinstance(done, e.TicketCompleted) else done.error):
             return
-        how = "completed" if isinstance(done, e.TicketCompleted) else "failed"
-        raise AlreadyDecided(
-            f"{where} was {how} by its ticket already, and differently", task_id=state.task_id
-        )
+        raise _decided(state.task_id, call.id, is_completed=isinstance(done, e.TicketCompleted))
     is_expired = isinstance(done, e.TicketExpired) or not _is_closed(call)
     how = "its ticket has expired" if is_expired else f"it ended as {call.outcome or 'done'}"
     raise TicketClosed(f"{where} can no longer be completed: {how}", task_id=state.task_id)
+
+
+def _decided(task_id: str, call_id: str, *, is_completed: bool) -> AlreadyDecided:
+    how = "completed" if is_completed else "failed"
+    return AlreadyDecided(
+        f"task {task_id}: call {call_id} was {how} by its ticket already, and differently", task_id=task_id
+    )
