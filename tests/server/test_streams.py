@@ -447,14 +447,19 @@ async def test_a_task_that_was_deleted_while_it_was_read_ended_the_stream_of_sev
 
 
 @pytest.mark.parametrize(
-    "query",
-    [[], [("task", f"t{number}:0") for number in range(9)], [("task", "t:0"), ("task", "t:1")]],
+    ("query", "says"),
+    [
+        ([], "name a task"),
+        ([("task", f"t{number}:0") for number in range(9)], "up to 8 tasks"),
+        ([("task", "t:0"), ("task", "t:1")], "is named once"),
+    ],
 )
 async def test_a_stream_of_no_task_of_too_many_or_of_one_twice_is_refused(
-    runner: Runner, query: list[tuple[str, str]]
+    runner: Runner, query: list[tuple[str, str]], says: str
 ):
     async with site(runner) as server:
-        assert (await server.client.get("/v1/stream", params=query)).status_code == 400
+        response = await server.client.get("/v1/stream", params=query)
+        assert (response.status_code, says in response.json()["detail"]) == (400, True)
         assert len(server.streams) == 0
 
 

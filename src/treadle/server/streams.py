@@ -150,8 +150,10 @@ class Streams:
             TaskNotFound: there is no such task.
             Problem: a place is ahead of its journal, or there are too many tasks or streams.
         """
-        if len(tasks) > MOST_STREAMED or len({task_id for task_id, _ in tasks}) < len(tasks):
-            raise _not_valid(f"a stream follows up to {MOST_STREAMED} different tasks")
+        if len(tasks) > MOST_STREAMED:
+            raise _not_valid(f"a stream follows up to {MOST_STREAMED} tasks")
+        if len({task_id for task_id, _ in tasks}) < len(tasks):
+            raise _not_valid("each task of a stream is named once")
         if not tasks and not changes:
             raise _not_valid("name a task (task=ID:AFTER), or ask for changes (changes=1)")
         reserved = self._reserve(principal, tenant_of(runner))
