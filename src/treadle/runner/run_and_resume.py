@@ -412,8 +412,12 @@ class RunVerbs(StepVerbs):
                 if not await self._resumed_elsewhere(row, how):
                     continue
                 how = replace(how, expect=None)  # its driver moves it from here on
+                ended_at = row.head if row.state in END_STATES else None
                 row = await self._commands.stopped(task_id)
-                if not await self._is_to_be_driven_on(row, is_here=is_here, paused=paused):
+                # If nothing was added to an ended task, its driver was only about to release it.
+                if row.head != ended_at and not await self._is_to_be_driven_on(
+                    row, is_here=is_here, paused=paused
+                ):
                     return await self.result(task_id)
             if how.leaves(row.state):
                 return await self.result(task_id)
