@@ -121,7 +121,11 @@ async def test_what_waits_is_listed_also_of_a_task_whose_driver_crashed_and_whos
     gate = Gate(read_only=True)
     calls = turn("", [call("work"), call("pay", amount=1)])
     payer = Agent(ScriptedModel([calls, "Paid."]), name="payer", tools=[gate.tool, pay])
-    again = None if isinstance(store, MemoryStore) else partial(open_store, f"sqlite:///{store}")
+    again = (
+        None
+        if isinstance(store, MemoryStore)
+        else partial(open_store, store if "://" in str(store) else f"sqlite:///{store}")
+    )
     life = MortalStore(store if again is None else again())
     driver = Runner(life)
     running = await driver.start(payer, "Go.", task_id="job")
