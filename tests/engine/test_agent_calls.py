@@ -149,7 +149,7 @@ class SilentToStops(WrappedStore):
 
 @pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
 def test_the_call_of_an_agent_ended_without_its_spending_when_the_store_failed_its_stop(outcome: str) -> None:
-    store = SilentToStops(7)
+    store = SilentToStops(5)
 
     async def work() -> None:
         async with clock.runner(store) as runner:
@@ -169,6 +169,25 @@ def test_the_call_of_an_agent_ended_without_its_spending_when_the_store_failed_i
 
     clock.run(work())
     assert store.silences == 0
+
+
+def test_the_stop_of_an_agent_held_its_drive_for_ever_while_the_store_was_silent() -> None:
+    store = SilentToStops(1_000_000)
+
+    async def work() -> None:
+        async with clock.runner(store) as runner:
+            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
+            handle = await runner.start(boss, "go")
+            with pytest.raises(StoreUnavailable, match="the store does not answer"):
+                await handle.result()
+            assert await only(runner, handle.task_id, "tool_ended") == []
+            store.silences = 0
+            await runner.resume(handle.task_id)
+            [ended] = await only(runner, handle.task_id, "tool_ended")
+            assert (ended.outcome, [part.model_calls for part in ended.spent]) == ("timeout", [1])
+            assert await audit_store(store) == []
+
+    clock.run(work())
 
 
 def test_time_in_which_a_subagent_waits_for_a_person_does_not_count() -> None:

@@ -33,7 +33,7 @@ from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
 
 STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to stop an agent while the store does not answer; the last one again and again."""
+"""Seconds between tries to stop an agent while the store does not answer; after the last one the drive fails."""
 
 
 class AgentCallInFlight(EffectInFlight[RunAgent]):
@@ -216,6 +216,10 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             return e.ToolStopped(call.step, call.id, reason, failure, spent)
         return e.ToolStopped(call.step, call.id, reason, spent=spent)
 
+    def fails_drive(self, error: BaseException) -> bool:
+        """Return whether the task of a call that is to end could not be stopped."""
+        return self._stop is not None
+
     def cut_off(self) -> list[e.Event]:
         """Return that the call was stopped."""
         return [self._stopped()]
@@ -239,7 +243,6 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
     __slots__ = ()
 
-    contains_errors: ClassVar[bool] = False  # no code of the user runs
     has_own_grace: ClassVar[bool] = True
     survives_cancel: ClassVar[bool] = True
 
@@ -250,6 +253,10 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
     def begin(self, record: Recorder) -> bool:
         """Begin without an event: a stop that is lost is wanted again."""
+        return True
+
+    def fails_drive(self, error: BaseException) -> bool:
+        """Return that no error is the call's: no code of the user runs."""
         return True
 
     async def run(self) -> list[e.Event]:
@@ -291,14 +298,16 @@ async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState |
     """End the task that a call is, and return its state; None if it was never made.
 
     While the store does not answer, what the task spent and changed is not known: so the call has no end yet.
+
+    Raises:
+        StoreUnavailable: the store did not answer any try. A later drive stops the task.
     """
-    tries = 0
-    while True:
+    for seconds in STOP_SECONDS:
         try:
             return await stop_child(effect.call, effect.why)
         except StoreUnavailable:
-            await asyncio.sleep(STOP_SECONDS[min(tries, len(STOP_SECONDS) - 1)])
-            tries += 1
+            await asyncio.sleep(seconds)
+    return await stop_child(effect.call, effect.why)
 
 
 def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:

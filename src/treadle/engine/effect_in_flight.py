@@ -7,6 +7,7 @@ class, and all classes have the same few methods:
     run          do it and return its end, also if the code it calls raises
     name         how people call it
     cut_off      its end when it cannot tell one: cancelled before it ran, or abandoned because it does not stop
+    fails_drive  whether what `run` raised is an error of the drive, and not the end of the effect
     broken       its end when `run` raised what it should not, or stopped itself
     is_overtaken whether its end is of no use any more
 
@@ -72,9 +73,6 @@ class EffectInFlight(ABC, Generic[E]):
     ends_before_undo: ClassVar[bool] = True
     """Whether an undo waits for its end, so that what is to be undone is known; else it is cancelled."""
 
-    contains_errors: ClassVar[bool] = True
-    """Whether its error is its failure; else it is the failure of the drive."""
-
     survives_cancel: ClassVar[bool] = False
     """Whether it goes on while its task is being cancelled."""
 
@@ -121,6 +119,10 @@ class EffectInFlight(ABC, Generic[E]):
             text: the error for a model.
             traceback: the error for people.
         """
+
+    def fails_drive(self, error: BaseException) -> bool:
+        """Return whether an error that `run` raised fails the drive; else it is the end of the effect."""
+        return False
 
     def failed(self, error: BaseException) -> list[e.Event]:
         """Return the end of an effect that failed by an error of the user's code."""

@@ -208,11 +208,8 @@ class EffectsInFlight:
         except (asyncio.CancelledError, GeneratorExit):
             self.detach_inline()
             raise
-        except BaseException as error:
-            if not in_flight.contains_errors:
-                self.detach_inline()
-                raise
-            ends = in_flight.failed(error)
+        except BaseException as error:  # noqa: BLE001  no end is lost
+            ends = self._ends_of_error(in_flight, error)
         if me.cancelling():
             self.detach_inline()
         if self._inline is not in_flight:
@@ -270,11 +267,16 @@ class EffectsInFlight:
             ends = await in_flight.run()
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:
-            if not in_flight.contains_errors:
-                raise
-            ends = in_flight.failed(error)
+        except BaseException as error:  # noqa: BLE001  no end is lost
+            ends = self._ends_of_error(in_flight, error)
         self._finish(in_flight, ends)
+
+    def _ends_of_error(self, in_flight: EffectInFlight[Any], error: BaseException) -> list[e.Event]:
+        """Return the end of an effect that raised an error; none if the drive fails by that error."""
+        if in_flight.fails_drive(error):
+            self._writer.fail(error)
+            return []
+        return in_flight.failed(error)
 
     def _on_done(self, in_flight: EffectInFlight[Any], task: asyncio.Task[None]) -> None:
         """Note the end of an effect that returned none: it was cancelled before it began, or it is broken."""

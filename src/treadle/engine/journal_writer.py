@@ -133,7 +133,7 @@ class JournalWriter:
         """whether `pending` is to be submitted as soon as the commit in flight is done"""
 
         self._waiters: list[asyncio.Future[None]] = []
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] | None = None
         self.is_heard = False
         """whether the logger is told of what is recorded"""
@@ -196,11 +196,11 @@ class JournalWriter:
             try:
                 self._store.commit(commit, self._dismissed)
             except Exception as error:  # noqa: BLE001  as in `_submit_pending`
-                self._fail(error)
+                self.fail(error)
 
     def _dismissed(self, verdict: Committed | Exception) -> None:
         if isinstance(verdict, Exception):
-            self._fail(verdict)
+            self.fail(verdict)
         else:
             self._channel.look_again()
 
@@ -226,7 +226,7 @@ class JournalWriter:
             self._store.commit(self._commit(record, events), self._done)
         except Exception as error:  # noqa: BLE001  who waits for these events must hear that they will never be durable
             self._in_flight.pop()
-            self._fail(error)
+            self.fail(error)
             self._tell_waiters()
             return
         self.digest = record.digest
@@ -252,7 +252,7 @@ class JournalWriter:
     def _done(self, verdict: Committed | Exception) -> None:
         events = self._in_flight.popleft()
         if isinstance(verdict, Exception):
-            self._fail(verdict)
+            self.fail(verdict)
         else:
             self._is_made = True
             if verdict.place is not None:
@@ -265,7 +265,8 @@ class JournalWriter:
                 return
         self._tell_waiters()
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Write nothing any more: the drive fails by this error, or by an earlier one."""
         self.failure = self.failure or error
         if self.on_failure is not None:
             self.on_failure()
@@ -291,7 +292,7 @@ class JournalWriter:
 
         def done(verdict: Committed | Exception) -> None:
             if isinstance(verdict, Fenced):
-                self._fail(verdict)
+                self.fail(verdict)
 
         if self.failure is None and not self.released:
             with suppress(StoreUnavailable):  # the next commit will learn it
@@ -347,13 +348,13 @@ class JournalWriter:
             verdict = answer.result()
         except StoreUnavailable as error:
             # It may be written and only its acknowledgement lost: nothing may be written on the state known here.
-            self._fail(error)
+            self.fail(error)
             raise
         except Exception as error:
             self._taken[:0], self._grants[:0] = commit.taken, commit.grants
             self.pending[:0] = events[:-1]
             if isinstance(error, Fenced):
-                self._fail(error)
+                self.fail(error)
             await self.durable()  # what was refused for lack of an earlier commit failed with that one
             raise
         self.released, self._is_made, self.wanted = verdict.released, True, wanted
