@@ -26,9 +26,9 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.core.tracebacks import hung_at, stack_of_coroutine, stack_of_thread
+from treadle.core.tracebacks import cause_of, hung_at, stack_of_coroutine, stack_of_thread
 from treadle.engine import in_flight, user_errors
-from treadle.engine.user_errors import cause_of, kept
+from treadle.engine.user_errors import kept
 from treadle.errors import ContextFailed, StepFailed, StoredTraceback, TaskFailed, ToolError
 from treadle.llm.scripted import call
 from treadle.tools import Subprocess

@@ -27,6 +27,7 @@ from treadle.core.events import Ephemeral, Event
 from treadle.core.header_text import to_header
 from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
+from treadle.core.tracebacks import cause_of
 from treadle.core.wire import from_wire, to_wire
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.random_ids import new_id
@@ -41,7 +42,6 @@ from treadle.engine.results import (
     TaskSummary,
     is_disposable,
 )
-from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     ConfigurationError,
     StepFailed,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from os import sep
@@ -22,9 +23,12 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack, walk_tb
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
+from weakref import ref
 
+from treadle.core.events import Failure
 from treadle.core.observation import bounded, scrubbed, whole_error_text
 from treadle.core.redaction import SECRET
+from treadle.errors import StoredTraceback
 
 TRACEBACK_CHARS: Final = 4_000
 """How many characters of a traceback are kept: its end, where the error is."""
@@ -269,3 +273,46 @@ def _folders() -> _Folders:
 
     ours = Path(__file__).parent.parent
     return _Folders(f"{ours}{sep}", named("stdlib", "platstdlib"), named("purelib", "platlib"))
+
+
+class _Held:
+    """An error that can still be chained as it is."""
+
+    __slots__ = ("__weakref__", "error")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+_RECENT: Final = deque[_Held](maxlen=32)
+"""The last errors of this process. More would keep the variables of too many frames in memory."""
+
+
+class _LinkedText(str):
+    """A traceback as the journal keeps it, that leads to the error itself as long as this is one of the last."""
+
+    __slots__ = ("held",)
+
+    held: ref[_Held]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+def linked(text: str, error: BaseException) -> str:
+    """Return a traceback as text that leads to its error, as long as that is one of the last of this process."""
+    linked_text, held = _LinkedText(text), _Held(error)
+    linked_text.held = ref(held)
+    _RECENT.append(held)
+    return linked_text
+
+
+def cause_of(failure: Failure | None) -> BaseException | None:
+    """Return the cause of a failure: the error of the user's code, or its text in the journal."""
+    return cause(failure.traceback) if failure is not None and failure.traceback else None
+
+
+def cause(text: str) -> BaseException:
+    """Return the error that a traceback tells of: itself if it is at hand, else one that carries the text."""
+    held = text.held() if isinstance(text, _LinkedText) else None
+    return held.error if held is not None else StoredTraceback(text)

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 from treadle.agents.agent import Agent
 from treadle.agents.context_type import ContextNeed, fits, type_name
 from treadle.core.refused_uses import can_be_called, no_function
+from treadle.core.tracebacks import cause
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine import results
 from treadle.engine.results import Task
-from treadle.engine.user_errors import cause, kept
+from treadle.engine.user_errors import kept
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError, ContextFailed
 

@@ -24,10 +24,10 @@ from treadle.core.refused_uses import refuses
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState, TicketExpiry, Timer
 from treadle.core.steps import CallState, FailedChild, Sleep, StepState
+from treadle.core.tracebacks import cause_of
 from treadle.core.unknown_names import explains_arguments, explains_names
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.engine.caller_tools import names_of
-from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     GuardrailStopped,
     TaskCancelled,

@@ -13,21 +13,20 @@ not all text was searched: its text in the journal takes its place.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from functools import partial
 from typing import Any, Final
-from weakref import ref
 
 from treadle.core.display import one_line
-from treadle.core.events import Failure
 from treadle.core.redaction import Secrets
 from treadle.core.state import TaskState
 from treadle.core.tracebacks import (
     RaisedElsewhere,
     Stack,
     UserError,
+    cause,
     hidden_piece,
     hung_at,
+    linked,
     traceback_text,
     user_error,
 )
@@ -36,30 +35,6 @@ from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import StoredTraceback, TreadleError
 
 _LOG: Final = logging.getLogger("treadle.tasks")
-
-
-class _Held:
-    """An error that can still be chained as it is."""
-
-    __slots__ = ("__weakref__", "error")
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-_RECENT: Final = deque[_Held](maxlen=32)
-"""The last errors of this process. More would keep the variables of too many frames in memory."""
-
-
-class _Traceback(str):
-    """A traceback as the journal keeps it, that leads to the error itself as long as this is one of the last."""
-
-    __slots__ = ("held",)
-
-    held: ref[_Held]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
 
 
 def kept(
@@ -137,26 +112,12 @@ def _text(raised: UserError, vault: Vault) -> str:
     elif isinstance(raised.error, RaisedElsewhere):
         text = traceback_text(pieces)
     else:
-        text = _Traceback(traceback_text(pieces))
-        held = _Held(raised.error)
-        text.held = ref(held)
-        _RECENT.append(held)
+        text = linked(traceback_text(pieces), raised.error)
     return text
 
 
 def _is_clean(text: str, known: Secrets) -> bool:
     return known.hide(text, deep=True) == text
-
-
-def cause_of(failure: Failure | None) -> BaseException | None:
-    """Return the cause of a failure: the error of the user's code, or its text in the journal."""
-    return cause(failure.traceback) if failure is not None and failure.traceback else None
-
-
-def cause(text: str) -> BaseException:
-    """Return the error that a traceback tells of: itself if it is at hand, else one that carries the text."""
-    held = text.held() if isinstance(text, _Traceback) else None
-    return held.error if held is not None else StoredTraceback(text)
 
 
 def _tell(

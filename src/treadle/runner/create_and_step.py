@@ -15,6 +15,7 @@ from treadle.core.data import frozen
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
+from treadle.core.tracebacks import cause_of
 from treadle.drivers.agent_version import check_version, record_agent
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commands import CarriedOut, encoded
@@ -27,7 +28,6 @@ from treadle.engine.drive import DriveLoop
 from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
-from treadle.engine.user_errors import cause_of
 from treadle.errors import (
     StepFailed,
     StepNotFound,
