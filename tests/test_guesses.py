@@ -17,11 +17,10 @@ import pytest
 
 import treadle
 from tests.runner.cases import add, calculator, sayer
-from treadle import Agent, Client, Runner, ScriptedModel, ToolContext, models, server, tool, tools
+from treadle import Agent, Client, Runner, ScriptedModel, ToolContext, models, replay, server, tool, tools
 from treadle import errors as err
 from treadle.cli.main import main
 from treadle.models import call
-from treadle.testing import replay
 
 TABLE: list[tuple[str, type[Exception], tuple[str, ...]]] = []
 
@@ -488,7 +487,7 @@ guesses(
     ("from treadle import Subprocess", "treadle.tools"),
     ("from treadle import Docker", "Sandbox"),
     ("from treadle.tools import WebSearch", "http_client"),
-    ("from treadle.testing.replay import Replay", "replay"),
+    ("from treadle.replay import Replay", "replay"),
 )
 
 # ------------------------------------------------------------------------------- await, call, len and change

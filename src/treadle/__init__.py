@@ -23,12 +23,12 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
-from treadle.engine.caller_tools import CallerTool
 from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
-from treadle.engine.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.llm.scripted import ScriptedModel
 from treadle.policy.limits import Limits
 from treadle.ports import ToolContext, ToolOutput
+from treadle.results.caller_tools import CallerTool
+from treadle.results.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.runner.handle import RunHandle
 from treadle.tools.function import tool
 from treadle.wiring import Runner

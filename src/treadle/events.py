@@ -100,8 +100,8 @@ from treadle.core.events import (
     explain_names,
 )
 from treadle.core.messages import Json
-from treadle.core.wire import FORMAT, from_wire, plain_wire
-from treadle.core.wire_schema import json_schema
+from treadle.results.wire import FORMAT, from_wire, plain_wire
+from treadle.results.wire_schema import json_schema
 
 explain_names()
 

@@ -21,7 +21,6 @@ from treadle.drivers.driver import Dependencies, system_time
 from treadle.drivers.user_context import ContextFactory, checked_factory
 from treadle.engine.options import RunOptions
 from treadle.engine.pending_callback import OnPending
-from treadle.engine.results import Pending
 from treadle.engine.vault import SecretSource, Vault, checked_sources
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve, shown
@@ -31,6 +30,7 @@ from treadle.llm.sdk_logs import watch_logs
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Model, Observer, Observers
+from treadle.results.results import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner

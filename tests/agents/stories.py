@@ -6,10 +6,10 @@ from treadle.agents.decide import function_calling, lifecycle
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Decision
-from treadle.core.fold import apply, fold
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
+from treadle.core.rules.fold import apply, fold
 from treadle.core.state import TaskState, start
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits

@@ -11,8 +11,8 @@ from treadle import (
 )
 from treadle.core.events import ModelFailed, ModelStarted
 from treadle.errors import ConfigurationError
+from treadle.replay.journals import journal_of
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

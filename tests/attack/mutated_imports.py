@@ -33,7 +33,6 @@ from treadle.core import codec
 from treadle.core.events import EVENTS
 from treadle.core.journal import unfold
 from treadle.core.messages import Message, Text
-from treadle.core.wire import wire_bytes
 from treadle.errors import (
     ConfigurationError,
     StepFailed,
@@ -43,6 +42,7 @@ from treadle.errors import (
 )
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import JournalEnd, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.results.wire import wire_bytes
 from treadle.transfer.export_format import FORMAT, ExportWriter
 from treadle.transfer.rules import whole_thread
 

@@ -17,9 +17,9 @@ from treadle.agents.decide.function_calling import decide
 from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
+from treadle.core.rules.fold import apply
 from treadle.core.state import TaskState, start
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.cli.outcome import usage_summary
 from treadle.cli.screen import dollars
-from treadle.engine.results import TaskUsage
+from treadle.results.results import TaskUsage
 
 
 @pytest.mark.parametrize(

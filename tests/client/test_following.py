@@ -8,7 +8,7 @@ import pytest
 
 from treadle import events as e
 from treadle.client.following import Gap, Replaced, Seen, event_in, until_rest
-from treadle.core.wire import wire_bytes
+from treadle.results.wire import wire_bytes
 
 pytestmark = pytest.mark.anyio
 STEP = "s1"

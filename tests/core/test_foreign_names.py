@@ -36,8 +36,8 @@ from treadle import server as treadle_server
 from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, ITEMS, VERB_ARGUMENTS
 from treadle.core.messages import Messages
 from treadle.core.unknown_names import Listed
-from treadle.engine.results import Page, ThreadMessages, ToolExecution
 from treadle.ports import Notice
+from treadle.results.results import Page, ThreadMessages, ToolExecution
 from treadle.runner.handle import RunHandle
 from treadle.runner.stream import EventStream
 from treadle.runner.sync import SyncHandle, SyncRun, SyncRunner

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from treadle.core import events as e
-from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.rules.fold import apply
 from treadle.core.state import TaskState, start
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "architecture.md"

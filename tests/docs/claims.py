@@ -24,9 +24,9 @@ from tests.docs.tables import DOCS
 from treadle.cli.main import app
 from treadle.core.events import EVENTS
 from treadle.core.observation import READ_OUTPUT
-from treadle.engine.results import StateWord
 from treadle.errors import ModelUnknown
 from treadle.llm.registry import bare_model
+from treadle.results.results import StateWord
 from treadle.runner.stream import EventStream, StepStream
 from treadle.runner.sync import SyncRunner
 from treadle.tools import ToolOptions

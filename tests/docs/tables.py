@@ -15,9 +15,9 @@ from typing import get_args
 
 from treadle import errors
 from treadle.core import events
-from treadle.core.wire_schema import json_schema
 from treadle.llm.finish_words import MEANINGS
 from treadle.llm.other_providers import OTHER_PROVIDERS
+from treadle.results.wire_schema import json_schema
 from treadle.server.operations import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.agents.stories import answered, began, ended, numbered, state_after, step
 from treadle.core import events as e
-from treadle.core.fold import fold
 from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.rules.fold import fold
 from treadle.core.state import TaskState, start
 from treadle.drivers.fork_point import difference
 

@@ -22,9 +22,9 @@ from treadle import (
 )
 from treadle.core.events import ModelStarted
 from treadle.core.framing import framed
-from treadle.engine.read_results import PastRequest
 from treadle.errors import StepNotFound
 from treadle.models import call
+from treadle.results.read_results import PastRequest
 
 pytestmark = pytest.mark.anyio
 

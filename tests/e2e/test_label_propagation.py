@@ -30,9 +30,9 @@ from treadle import (
     tool,
     untrusted,
 )
-from treadle.core.wire import to_wire
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call
+from treadle.results.wire import to_wire
 
 pytestmark = pytest.mark.anyio
 

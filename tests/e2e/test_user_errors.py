@@ -20,7 +20,7 @@ from tests.e2e.user_functions import FAULTS, FUNCTIONS, SECRET, STRICT, Fault, m
 from tests.runner.acts import journal
 from treadle import Agent, Runner, RunResult
 from treadle.cli.main import main
-from treadle.core.wire import to_wire
+from treadle.results.wire import to_wire
 
 SECRETS = {"token": "env:SHOP_TOKEN"}
 

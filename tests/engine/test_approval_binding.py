@@ -9,8 +9,8 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.data import frozen
-from treadle.core.fold import apply
 from treadle.core.messages import Text
+from treadle.core.rules.fold import apply
 from treadle.core.state import start
 from treadle.core.tools import ToolSpec
 from treadle.engine.approval_binding import definition_of

@@ -5,7 +5,7 @@ from treadle.agents.decide import lifecycle
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Decision, Wait
-from treadle.core.fold import fold
+from treadle.core.rules.fold import fold
 from treadle.core.state import start
 from treadle.engine.drive_spec import idle
 

@@ -34,8 +34,8 @@ from treadle.core import events as core_events
 from treadle.core.messages import ToolCall
 from treadle.errors import ConfigurationError, StepFailed, TaskTooNew
 from treadle.llm.scripted import Turn, call, text
-from treadle.testing.replay import record, replay
-from treadle.testing.replay.journals import journal_of
+from treadle.replay import record, replay
+from treadle.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

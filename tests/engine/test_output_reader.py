@@ -24,7 +24,7 @@ from treadle import (
 from treadle.core.labels import label_of
 from treadle.core.messages import Image, Text, ToolResult
 from treadle.models import call
-from treadle.testing.replay import record, replay
+from treadle.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from tests.runner.acts import assert_journal_makes_sense, kinds, only, results_seen
 from treadle import Agent, Policy, RequestContext, Route, Rule, Runner, RunOptions, ScriptedModel
 from treadle.llm.scripted import text
-from treadle.testing.replay import record, replay
+from treadle.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 

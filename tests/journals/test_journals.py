@@ -20,6 +20,8 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.errors import ImportRefused, JournalCorrupt, TaskTooNew, VersionRefused
 from treadle.llm.scripted import call, text, turn
+from treadle.replay import record, replay
+from treadle.replay.journals import journal_of
 from treadle.stores.sqlite import SQLiteStore
 from treadle.telemetry import (
     Console,
@@ -32,8 +34,6 @@ from treadle.telemetry import (
     OpenTelemetry,
 )
 from treadle.testing.audit import audit_store
-from treadle.testing.replay import record, replay
-from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

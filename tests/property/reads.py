@@ -5,9 +5,9 @@ from __future__ import annotations
 from treadle import Runner
 from treadle.core.journal import events_with_epochs
 from treadle.core.withheld import for_watchers
-from treadle.engine.results import FOR_PEOPLE, RunResult
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import TaskFilter
+from treadle.results.results import FOR_PEOPLE, RunResult
 
 
 async def check_reads(runner: Runner, task: str, share: int) -> None:

@@ -11,7 +11,6 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.checks import Check, is_judged, passed_answer, standing
-from treadle.core.deferring import is_arrival
 from treadle.core.effects import (
     CallModel,
     CallTool,
@@ -26,11 +25,12 @@ from treadle.core.effects import (
     Wait,
 )
 from treadle.core.ends import failed_end, withheld_end
-from treadle.core.fold import apply
 from treadle.core.ids import answer_place, approval_id, input_place, result_place
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
+from treadle.core.rules.deferring import is_arrival
+from treadle.core.rules.fold import apply
 from treadle.core.state import Expiry, TaskState, TicketExpiry, start
 from treadle.core.steps import CallState, Sleep
 from treadle.core.tools import ToolSpec

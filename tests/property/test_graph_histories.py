@@ -19,7 +19,7 @@ from tests.property.reads import check_pending, check_reads
 from tests.property.world import FIRED, Host
 from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
-from treadle.core.schedule import ITSELF, UNNEEDED
+from treadle.core.rules.schedule import ITSELF, UNNEEDED
 from treadle.errors import AlreadyFinalized, IrreversibleStep, StepNotFound
 from treadle.ports import TaskFilter
 from treadle.testing.audit import all_rows, journal_of, well_formed

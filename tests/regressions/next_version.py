@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, tool
-from treadle.core import events, fold
+from treadle.core import events
 from treadle.core.data import mutable
+from treadle.core.rules import fold
 from treadle.drivers.continuing import lift_stop
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.models import call, text, turn

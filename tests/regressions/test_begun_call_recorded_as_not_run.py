@@ -20,8 +20,8 @@ from treadle import (
     tool,
 )
 from treadle.core import events as e
-from treadle.core.fold import fold
 from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.rules.fold import fold
 from treadle.core.state import start
 from treadle.engine import undo_plan
 from treadle.errors import CallNotFound, ForkPointBusy, IrreversibleStep

@@ -10,8 +10,8 @@ import pytest
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core import events as e
-from treadle.core.fold import fold
 from treadle.core.messages import Text
+from treadle.core.rules.fold import fold
 from treadle.core.state import start
 from treadle.llm.scripted import call
 from treadle.stores.memory import MemoryStore

@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, ToolContext, tool
 from treadle.models import call, text
-from treadle.testing.replay import record, replay
+from treadle.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 

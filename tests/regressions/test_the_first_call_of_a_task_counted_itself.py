@@ -8,8 +8,8 @@ import pytest
 
 from treadle import Agent, EffectRequest, FailurePolicy, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.models import call, text
+from treadle.replay import record
 from treadle.testing import policies
-from treadle.testing.replay import record
 
 pytestmark = pytest.mark.anyio
 

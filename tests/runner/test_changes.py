@@ -9,9 +9,9 @@ import pytest
 
 from tests.runner.acts import Gate, gate_agent, until
 from treadle import Agent, Runner, ScriptedModel
-from treadle.engine.results import TaskSummary
 from treadle.errors import MisusedVerb
 from treadle.llm.scripted import text
+from treadle.results.results import TaskSummary
 from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio

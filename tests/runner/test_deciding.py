@@ -9,9 +9,9 @@ import pytest
 
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.core.display import clean, exact_json, exact_text
-from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
+from treadle.results.results import Pending
 from treadle.runner.deciding import Dialogue, cells, described, edited_text
 
 anyio = pytest.mark.anyio

@@ -10,8 +10,8 @@ from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ApproverRefused, ConfigurationError, GrantNotFound
 from treadle.llm.scripted import call, text
 from treadle.policy.verdicts import AskPerson, EffectRequest
+from treadle.replay import record, replay
 from treadle.testing.audit import audit_store
-from treadle.testing.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 

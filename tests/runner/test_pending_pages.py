@@ -9,10 +9,10 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.engine import time_slice
-from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import turn
 from treadle.models import call
+from treadle.results.results import Pending
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

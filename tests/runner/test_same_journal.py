@@ -10,7 +10,7 @@ from tests.runner.cases import Ledger, both, calculator, journal, sayer, step_to
 from treadle import FailurePolicy, Limits, Runner, RunOptions
 from treadle.errors import StepFailed
 from treadle.llm.scripted import call, call_raw, fail, turn
-from treadle.testing.replay.journals import assert_same_journal, journal_of
+from treadle.replay.journals import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.server.calling import Client, agent, serving
 from treadle import Runner, errors
-from treadle.engine.problem_documents import error_from_wire
 from treadle.errors import (
     StoreUnavailable,
     TaskBusy,
@@ -16,6 +15,7 @@ from treadle.errors import (
     ToolsetUnavailable,
     TreadleError,
 )
+from treadle.results.problem_documents import error_from_wire
 from treadle.server.problems import MEDIA, Problem, problem_of, status_of
 from treadle.stores.memory import MemoryStore
 

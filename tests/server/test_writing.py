@@ -8,8 +8,8 @@ import pytest
 from tests.server.calling import Client, agent, serving
 from treadle import Message, Runner, Text
 from treadle.core.redaction import Secrets
-from treadle.core.wire import wire_bytes
-from treadle.engine.results import StepOutputs, ThreadMessages
+from treadle.results.results import StepOutputs, ThreadMessages
+from treadle.results.wire import wire_bytes
 from treadle.server.writing import LARGE, content
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,6 @@ from tests.simulation.world import LEASE, Process, World
 from treadle import Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.engine.results import Pending
 from treadle.errors import (
     AlreadyDecided,
     ConfigurationError,
@@ -26,6 +25,7 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.ports import TaskRow
+from treadle.results.results import Pending
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
 from treadle.testing.audit.external_evidence import stopped_for_good

@@ -16,8 +16,8 @@ from tests.simulation.coverage import missing
 from tests.simulation.run import simulate
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
-from treadle.core import fold
 from treadle.core.ids import child_id
+from treadle.core.rules import fold
 from treadle.drivers import ownership
 from treadle.drivers.children import ChildTasks
 from treadle.engine import agent_calls

@@ -21,8 +21,8 @@ from treadle import (
 )
 from treadle.llm.scripted import call, text, turn
 from treadle.policy.verdicts import PolicyVerdict
+from treadle.replay import record
 from treadle.testing.policies import JudgedEffect, judged
-from treadle.testing.replay import record
 
 
 @tool(read_only=True, private=True)

@@ -17,8 +17,8 @@ from treadle.core.events import ModelStarted
 from treadle.core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
 from treadle.errors import ConfigurationError, MissingExtra
 from treadle.llm.scripted import call, fail, turn
+from treadle.replay.journals import journal_of
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.replay.journals import journal_of
 
 MANY = tuple(tools())
 NAMES = [spec_of.spec.name for spec_of in MANY]

@@ -51,10 +51,10 @@ from treadle import (
 )
 from treadle import __version__ as version
 from treadle.core.messages import Json
-from treadle.engine.results import Difference, PendingPage, StepOutputs, TaskPage, ThreadMessages
 from treadle.events import Delta, Event
 from treadle.models import OpenAI, Retry, Timeout
 from treadle.ports import Tool
+from treadle.results.results import Difference, PendingPage, StepOutputs, TaskPage, ThreadMessages
 from treadle.tools import cached, redacted, timed
 
 

@@ -24,11 +24,11 @@ from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
 from treadle.drivers.owned_tasks import BEING_IMPORTED
 from treadle.drivers.user_context import checked_factory
-from treadle.engine.results import Task
 from treadle.engine.vault import SecretSource, checked_sources
 from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
+from treadle.results.results import Task
 
 if TYPE_CHECKING:
     from treadle.policy.policy import Policy

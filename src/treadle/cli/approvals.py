@@ -13,8 +13,8 @@ from treadle.cli.filters import ManyArgument
 from treadle.cli.outcome import print_pending_items
 from treadle.cli.task_lookup import find_task
 from treadle.core.messages import Json
-from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError
+from treadle.results.results import Pending
 from treadle.runner.deciding import read_answer, values_of
 from treadle.runner.runner import TaskRunner
 

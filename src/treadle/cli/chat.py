@@ -32,8 +32,8 @@ from treadle.core.events import END_STATES
 from treadle.core.ids import approval_id
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
-from treadle.engine.results import Pending, RunResult, StepInfo
 from treadle.errors import ConfigurationError, TaskFinished, TaskNotFound, TreadleError
+from treadle.results.results import Pending, RunResult, StepInfo
 from treadle.runner.deciding import Dialogue
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner

@@ -26,11 +26,11 @@ from treadle.agents.agent import Agent
 from treadle.cli.agents import listed_context_factory, listed_middleware, listed_policy, listed_secrets
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
-from treadle.engine.problem_documents import error_to_wire
-from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, NotFound
 from treadle.llm.registry import default_model
 from treadle.ports import JournalStore, Observer
+from treadle.results.problem_documents import error_to_wire
+from treadle.results.results import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.stores.private_files import PRIVATE_FOLDER

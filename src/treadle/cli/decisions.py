@@ -14,8 +14,8 @@ from treadle.cli.task_lookup import find_task
 from treadle.core.data import frozen
 from treadle.core.display import exact_json, exact_text
 from treadle.core.messages import Json
-from treadle.engine.results import Pending
 from treadle.errors import ConfigurationError, TreadleError
+from treadle.results.results import Pending
 from treadle.runner.runner import TaskRunner
 
 _SHOWN = 20

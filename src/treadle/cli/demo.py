@@ -32,9 +32,9 @@ from treadle.cli.timeline import Timeline
 from treadle.cli.views import value_text
 from treadle.core import events as e
 from treadle.core.events import Event
-from treadle.engine.results import TaskSummary
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.llm.default_layers import resolve
+from treadle.results.results import TaskSummary
 from treadle.testing.audit import JournalOf, journal_of
 from treadle.testing.ledger import Ledger
 

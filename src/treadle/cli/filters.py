@@ -15,8 +15,8 @@ from treadle.cli.screen import STYLES, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.times import time_of
 from treadle.core.data import frozen
-from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, TreadleError
+from treadle.results.results import RunResult, TaskSummary
 from treadle.runner.runner import TaskRunner
 
 _PAGE = 200

@@ -7,11 +7,11 @@ from typing import Final
 
 from treadle.cli.screen import Screen, short
 from treadle.core import events as e
-from treadle.core.fold import apply
 from treadle.core.graph import StepNode
-from treadle.core.schedule import ITSELF, UNNEEDED
+from treadle.core.rules.fold import apply
+from treadle.core.rules.schedule import ITSELF, UNNEEDED
 from treadle.core.state import TaskState, start
-from treadle.engine.results import StepInfo, TaskStepOutput
+from treadle.results.results import StepInfo, TaskStepOutput
 
 _MARKS: Final = {
     "completed": ("✓", "green"),

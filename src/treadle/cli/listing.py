@@ -21,10 +21,10 @@ from treadle.cli.timeline import content_text
 from treadle.cli.times import age, short_time
 from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json
-from treadle.core.wire import to_wire
-from treadle.engine.results import Pending, Task, TaskSummary, TaskTotals
 from treadle.errors import ConfigurationError, JournalCorrupt, TaskNotFound
 from treadle.ports import Driver
+from treadle.results.results import Pending, Task, TaskSummary, TaskTotals
+from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 
 _WIDE: Final = 100

@@ -21,7 +21,6 @@ from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
 from treadle.core.display import clean
-from treadle.engine.problem_documents import error_to_wire
 from treadle.errors import (
     ConfigurationError,
     ContextFailed,
@@ -31,6 +30,7 @@ from treadle.errors import (
     TaskStateError,
     TreadleError,
 )
+from treadle.results.problem_documents import error_to_wire
 
 _STOPPED = 128 + signal.SIGINT
 _UsageError: Any = typer.BadParameter.__base__

@@ -16,14 +16,14 @@ from treadle.cli.filters import TaskOptions
 from treadle.cli.screen import Screen, short, short_ids, some
 from treadle.cli.task_lookup import find_row
 from treadle.core.display import clean
-from treadle.engine.results import moment
 from treadle.errors import ConfigurationError
 from treadle.policy.fitting import misfits
 from treadle.policy.policy import Policy
 from treadle.ports import TaskRow
+from treadle.replay import record
+from treadle.results.results import moment
 from treadle.runner.runner import TaskRunner
 from treadle.testing.policies import JudgedEffect, judged
-from treadle.testing.replay import record
 
 policy = typer.Typer(
     no_args_is_help=True, help="Policies: show one, test one on recorded tasks.", add_completion=False

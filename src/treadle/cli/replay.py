@@ -18,8 +18,8 @@ from treadle.cli.task_lookup import find_task
 from treadle.core.events import TaskCreated
 from treadle.core.messages import Json
 from treadle.errors import AgentUnknown, ConfigurationError
-from treadle.testing.replay import Recording, ReplayReport, load, record, save
-from treadle.testing.replay import replay as run_again
+from treadle.replay import Recording, ReplayReport, load, record, save
+from treadle.replay import replay as run_again
 
 
 @command
@@ -116,7 +116,7 @@ def _write_test(path: Path, agent: Agent[Any], recording: Recording, option: str
         f'"""Task {recording.task_id} of {agent.name}, as it was recorded: made by `treadle replay`."""\n\n'
         "from pathlib import Path\n\n"
         f"{import_line}\n\n"
-        "from treadle.testing.replay import assert_replays\n\n\n"
+        "from treadle.replay import assert_replays\n\n\n"
         f"def {path.stem}():\n"
         f'    assert_replays(Path(__file__).with_name("{recording_name}"), agent)\n',
         encoding="utf-8",

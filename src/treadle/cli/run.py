@@ -39,11 +39,11 @@ from treadle.core.data import frozen
 from treadle.core.events import END_STATES, Event, ModelStarted
 from treadle.core.messages import untrusted
 from treadle.engine.options import Breakpoint, RunOptions
-from treadle.engine.problem_documents import error_to_wire
-from treadle.engine.results import RunResult, TaskSummary
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
+from treadle.results.problem_documents import error_to_wire
+from treadle.results.results import RunResult, TaskSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
 from treadle.runner.views import driver_of

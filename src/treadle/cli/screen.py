@@ -23,7 +23,7 @@ from rich.text import Text
 from treadle.cli.spinner import Spinner
 from treadle.cli.wrapping import wrapped
 from treadle.core.display import clean
-from treadle.core.wire import plain_wire
+from treadle.results.wire import plain_wire
 
 STYLES: Final = {
     "completed": "green",

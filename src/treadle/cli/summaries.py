@@ -12,9 +12,9 @@ from treadle.cli.filters import NameOption, label
 from treadle.cli.screen import dollars
 from treadle.cli.times import time_of
 from treadle.client import Client
-from treadle.engine.agent_info import AgentInfo, agent_info
-from treadle.engine.read_results import UsageLine
 from treadle.errors import AgentUnknown
+from treadle.results.agent_info import AgentInfo, agent_info
+from treadle.results.read_results import UsageLine
 
 _COLUMNS: Final = ("tasks", "tokens", "cost", "without a price")
 

@@ -15,8 +15,8 @@ from treadle.cli.screen import some
 from treadle.cli.times import seconds_of
 from treadle.core.display import clean
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
-from treadle.core.wire import to_wire
 from treadle.errors import ConfigurationError, ThreadNotFound
+from treadle.results.wire import to_wire
 
 threads = typer.Typer(
     no_args_is_help=True, help="Conversations: list, show, compact, import, delete.", add_completion=False

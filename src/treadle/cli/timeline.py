@@ -17,10 +17,10 @@ from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reason
 from treadle.core.model import NO_USAGE, WHOLE
 from treadle.core.observation import as_text, characters_cut
 from treadle.core.origins import merged, of_input, of_parts
-from treadle.core.schedule import ITSELF, UNNEEDED
+from treadle.core.rules.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
-from treadle.engine.figures import content_text as engine_text
-from treadle.engine.results import moment
+from treadle.results.figures import content_text as engine_text
+from treadle.results.results import moment
 
 _DATA_SHOWN: Final = 300
 """Characters of arguments and results that a line shows."""

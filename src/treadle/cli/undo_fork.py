@@ -13,8 +13,8 @@ from treadle.cli.run import agent_of, drive_on
 from treadle.cli.screen import Screen
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
-from treadle.engine.results import Task, UndoReport
 from treadle.errors import ConfigurationError
+from treadle.results.results import Task, UndoReport
 
 _VERDICTS: Final = {
     "compensated": ("✓ ", "green"),

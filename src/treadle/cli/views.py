@@ -16,9 +16,9 @@ from treadle.cli.timeline import Timeline, content_text
 from treadle.cli.times import age, duration, local_time
 from treadle.core.events import END_STATES, Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.observation import as_text
-from treadle.core.wire import to_wire
-from treadle.engine.results import RunResult, Task, TaskStepOutput, state_text
 from treadle.errors import TaskNotFound
+from treadle.results.results import RunResult, Task, TaskStepOutput, state_text
+from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 
 _STATE_SHOWN: Final = 2_000

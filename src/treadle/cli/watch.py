@@ -22,8 +22,8 @@ from treadle.cli.timeline import Timeline
 from treadle.cli.undo_fork import print_report
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.engine.results import FOR_PEOPLE, Pending, RunResult
 from treadle.errors import ConfigurationError, TreadleError
+from treadle.results.results import FOR_PEOPLE, Pending, RunResult
 from treadle.runner.deciding import Dialogue
 from treadle.runner.runner import TaskRunner
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from treadle.agents.agent import Agent
-from treadle.engine.results import Page, RunResult, StepOutputs, TaskStepOutput
 from treadle.engine.typed_answers import TypedAnswers, typed_answers
 from treadle.errors import ConfigurationError
+from treadle.results.results import Page, RunResult, StepOutputs, TaskStepOutput
 from treadle.wiring import resolve
 
 

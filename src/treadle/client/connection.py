@@ -18,8 +18,6 @@ from urllib.parse import quote, urlsplit
 from treadle.core.data import frozen
 from treadle.core.http_bodies import ACCEPTED, bounding
 from treadle.core.messages import Json
-from treadle.core.wire import wire_bytes
-from treadle.engine.problem_documents import TYPE, error_from_wire
 from treadle.errors import (
     ConfigurationError,
     MissingExtra,
@@ -29,6 +27,8 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.llm.per_loop import PerLoop
+from treadle.results.problem_documents import TYPE, error_from_wire
+from treadle.results.wire import wire_bytes
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0

@@ -34,9 +34,9 @@ from treadle.core.events import (
     UnknownEvent,
 )
 from treadle.core.messages import Json
-from treadle.core.wire import from_wire
-from treadle.engine.results import TaskSummary
 from treadle.errors import TaskNotFound
+from treadle.results.results import TaskSummary
+from treadle.results.wire import from_wire
 
 SLACK: Final = 60_000_000
 """Microseconds by which the clocks of the client and the server may differ."""

@@ -8,9 +8,9 @@ from typing import Any, Generic
 
 from treadle.client.verbs import RemoteVerbs
 from treadle.core.events import Ephemeral, Event
-from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.ports import OutputT_co
+from treadle.results.results import RunResult
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.verbs import called_on
 

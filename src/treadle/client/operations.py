@@ -10,9 +10,9 @@ from typing import Any, Final
 from treadle.core.data import frozen
 from treadle.core.messages import File
 from treadle.core.permits import StandingGrant
-from treadle.engine import results
-from treadle.engine.agent_info import AgentInfo
-from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
+from treadle.results import results
+from treadle.results.agent_info import AgentInfo
+from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
 from treadle.transfer.verifying import VerifyReport
 
 

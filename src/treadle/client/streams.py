@@ -11,10 +11,10 @@ from typing import Generic, Self, TypeVar
 from treadle.client.following import until_done
 from treadle.core.data import frozen
 from treadle.core.events import Ephemeral, Event
-from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.engine.typed_answers import TypedAnswers
 from treadle.errors import TaskNotFound
 from treadle.ports import OutputT_co
+from treadle.results.results import RunResult, TaskStepOutput
 from treadle.runner.stream import EventStream, StepStream, TaskStream
 
 R = TypeVar("R")

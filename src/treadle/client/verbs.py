@@ -28,20 +28,9 @@ from treadle.core.header_text import to_header
 from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
 from treadle.core.tracebacks import cause_of
-from treadle.core.wire import from_wire, to_wire
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.random_ids import new_id
-from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
-from treadle.engine.results import (
-    Page,
-    RunResult,
-    StepOutputs,
-    Task,
-    TaskStepOutput,
-    TaskSummary,
-    is_disposable,
-)
 from treadle.errors import (
     ConfigurationError,
     StepFailed,
@@ -52,6 +41,17 @@ from treadle.errors import (
     TreadleError,
     VersionRefused,
 )
+from treadle.results.agent_info import AgentInfo
+from treadle.results.results import (
+    Page,
+    RunResult,
+    StepOutputs,
+    Task,
+    TaskStepOutput,
+    TaskSummary,
+    is_disposable,
+)
+from treadle.results.wire import from_wire, to_wire
 from treadle.runner.runner import TaskRunner
 from treadle.wiring import load_parts
 

@@ -150,7 +150,7 @@ _RUNNER: Final = {
     **dict.fromkeys(("chat_repl", "streaming_chat_repl"), "write `treadle chat MODULE:AGENT` in a terminal"),
     "agent_worker": "the worker is the agent's: `agent.worker`",
     **dict.fromkeys(("agents", "register", "register_agent", "add_agents"), _REGISTERED),
-    "replay": "a recorded task is run again by `treadle.testing.replay`, or `treadle replay`; "
+    "replay": "a recorded task is run again by `treadle.replay`, or `treadle replay`; "
     "another way from a step is "
     "`await runner.fork(task, at=...)`",
     **dict.fromkeys(
@@ -803,7 +803,7 @@ PUBLIC_MODULES: Final = (
     "treadle.models",
     "treadle.tools",
     "treadle.telemetry",
-    "treadle.testing.replay",
+    "treadle.replay",
     "treadle.server",
     "treadle.errors",
     "treadle.ports",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from treadle.core import codec, events
-from treadle.core.fold import apply
+from treadle.core.rules.fold import apply
 from treadle.core.state import TaskState
 from treadle.errors import JournalCorrupt, TaskTooNew
 

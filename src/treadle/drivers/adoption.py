@@ -75,14 +75,13 @@ from typing import Any, Final, Literal
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import RUNNER
+from treadle.core.rules.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.tenant_drivers import LEAVE_SECONDS, TenantDrivers
-from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.drive_spec import Goal
 from treadle.engine.inbox import SURVIVED
@@ -100,6 +99,7 @@ from treadle.errors import (
     VersionRefused,
 )
 from treadle.ports import AT_ONCE, AdoptionQuery, TaskRow
+from treadle.results import results
 
 SCAN_SECONDS: Final = 0.5
 """How often to scan without news.

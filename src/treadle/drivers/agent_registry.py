@@ -17,7 +17,6 @@ from treadle.core.redaction import named_secrets
 from treadle.core.state import TaskState
 from treadle.core.team import Team
 from treadle.drivers import arguments
-from treadle.engine.caller_tools import AnsweredTool, names_of
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
@@ -26,6 +25,7 @@ from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
 from treadle.ports import Model, Tool, model_names, model_secrets, until_loaded
+from treadle.results.caller_tools import AnsweredTool, names_of
 
 if TYPE_CHECKING:
     from treadle.agents.handoff import Filter

@@ -25,9 +25,9 @@ from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult, StateWord, Task, TaskSummary
 from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS
+from treadle.results.results import RunResult, StateWord, Task, TaskSummary
 
 MAX_PAGE: Final = 1_000
 """How many tasks a page may hold."""

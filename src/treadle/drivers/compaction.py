@@ -21,9 +21,9 @@ from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.options import RunOptions
-from treadle.engine.results import CompactionReport, RunResult
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
 from treadle.ports import JournalStore, Memory, Model, ThreadMember
+from treadle.results.results import CompactionReport, RunResult
 
 INSTRUCTIONS: Final = (
     "You are given the older part of a conversation between a person and an assistant. Summarise it for the assistant, "

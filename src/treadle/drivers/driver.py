@@ -15,10 +15,10 @@ from treadle.agents.decide import function_calling
 from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import RUNNER
 from treadle.core.ids import in_tenant
 from treadle.core.messages import Content, Json
 from treadle.core.permits import StandingGrant
+from treadle.core.rules.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
 from treadle.drivers.agent_registry import AgentRegistry
@@ -46,7 +46,6 @@ from treadle.engine.observers import Listeners, ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.policy_in_force import RunnerPolicy, judges_of, under_judges
-from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, Fenced, TaskNotFound
@@ -66,6 +65,7 @@ from treadle.ports import (
     TenantStores,
     Tool,
 )
+from treadle.results.results import resting_word
 
 if TYPE_CHECKING:
     from treadle.policy.guardrails import Guardrail

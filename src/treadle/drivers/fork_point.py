@@ -15,9 +15,9 @@ from treadle.core.state import TaskState, start
 from treadle.core.steps import StepState
 from treadle.drivers.arguments import shown
 from treadle.engine import loading
-from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, state_value, step_output
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
+from treadle.results.results import Difference, StepInfo, all_steps, resting_word, state_value, step_output
 
 
 @frozen

@@ -19,10 +19,10 @@ from treadle.engine.broadcast import Channel
 from treadle.engine.effect_context import EffectContext
 from treadle.engine.metering import no_price
 from treadle.engine.model_requests import function_request, step_request
-from treadle.engine.read_results import OfferedTool, PastRequest
 from treadle.engine.vault import Vault
 from treadle.errors import AgentUnknown, ModelError, VersionRefused
 from treadle.ports import Memory
+from treadle.results.read_results import OfferedTool, PastRequest
 
 
 class PastRequests:

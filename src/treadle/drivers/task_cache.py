@@ -18,10 +18,11 @@ from threading import RLock, get_ident
 from typing import Final
 from weakref import WeakValueDictionary
 
-from treadle.core import codec, fold
+from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.journal import check_format, missing_tail, unfold
+from treadle.core.rules import fold
 from treadle.core.state import TaskState, start
 from treadle.core.tools import LOADING
 from treadle.drivers.thread_history import ThreadHistory

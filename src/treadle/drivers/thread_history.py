@@ -59,10 +59,10 @@ from treadle.core.messages import Message, Part, Text, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
-from treadle.engine.results import DamagedTurn
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalReader, Record, ThreadMember
+from treadle.results.results import DamagedTurn
 
 CACHED_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of journals are cached as messages, of all threads together."""

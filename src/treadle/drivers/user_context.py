@@ -18,11 +18,11 @@ from treadle.core.tracebacks import cause
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.task_cache import TaskCache
-from treadle.engine import results
-from treadle.engine.results import Task
 from treadle.engine.user_errors import kept
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError, ContextFailed
+from treadle.results import results
+from treadle.results.results import Task
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
 """Makes the context of a drive from its task, or an awaitable of it."""

@@ -25,12 +25,12 @@ from treadle.engine.effect_context import AgentRuntime, StopChild, Subagents
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.middleware import Execution
-from treadle.engine.results import all_steps, rest_of, resting_word
 from treadle.engine.tool_calls import read_only_context, rewritten_arguments, tool_end, validated_arguments
 from treadle.engine.tree_limits import allows_call, refuse_call, refused_text
 from treadle.errors import StoreError, StoreUnavailable, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
+from treadle.results.results import all_steps, rest_of, resting_word
 
 STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries to stop an agent while the store does not answer; after the last one the drive fails."""

@@ -10,9 +10,9 @@ from treadle.agents.decide.calls import may_have_acted
 from treadle.core.journal import events_with_epochs
 from treadle.core.state import TaskState, start
 from treadle.engine import loading
-from treadle.engine.results import all_steps
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew
 from treadle.ports import JournalReader
+from treadle.results.results import all_steps
 
 
 async def harmless_children(store: JournalReader, state: TaskState) -> frozenset[str]:

@@ -55,7 +55,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core.effects import Effect, RunFunction, Wait
-from treadle.core.fold import RUNNER
+from treadle.core.rules.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.core.tools import ToolSpec
@@ -69,11 +69,11 @@ from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
 from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
-from treadle.engine.results import resting_word
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timers
 from treadle.ports import JournalStore
+from treadle.results.results import resting_word
 
 MAX_TIMER_WAIT: Final = 60.0
 """Seconds for which a drive waits for a timer; for longer it releases the task, and the process may end."""

@@ -14,12 +14,12 @@ from treadle.core.children import SpentBy
 from treadle.core.cut_outputs import SPEC
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, Effect
-from treadle.core.handoffs import agent_of
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.observation import READ_OUTPUT
 from treadle.core.origins import merged
 from treadle.core.permits import StandingGrant
+from treadle.core.rules.handoffs import agent_of
 from treadle.core.spending import Spending
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, ModelCall, StepState

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from treadle.core import events as e
 from treadle.core.checks import JSON_PARTS, NAMES, Check, passed_answer, refusal, standing
 from treadle.core.codec import flaw, plain
-from treadle.core.deferring import is_arrival
 from treadle.core.effects import JudgeContent, ReleaseAnswer
 from treadle.core.ids import (
     answer_place,
@@ -32,6 +31,7 @@ from treadle.core.ids import (
 from treadle.core.messages import Content, Json
 from treadle.core.observation import as_text
 from treadle.core.permits import digest_of
+from treadle.core.rules.deferring import is_arrival
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import ModelCall, StepState

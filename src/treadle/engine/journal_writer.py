@@ -44,12 +44,11 @@ from typing import Final, Protocol
 from treadle.core import codec
 from treadle.core.data import mutable
 from treadle.core.events import Event
-from treadle.core.fold import apply
 from treadle.core.permits import StandingGrant
+from treadle.core.rules.fold import apply
 from treadle.core.state import TaskState
 from treadle.engine import task_log
 from treadle.engine.broadcast import Channel
-from treadle.engine.figures import figures_of
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import (
@@ -63,6 +62,7 @@ from treadle.ports import (
     Record,
     ThreadChange,
 )
+from treadle.results.figures import figures_of
 
 
 class Recorder(Protocol):

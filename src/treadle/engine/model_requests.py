@@ -9,7 +9,7 @@ from treadle.core.effects import CallModel
 from treadle.core.messages import Message
 from treadle.core.model import ModelRequest, Tries
 from treadle.core.observation import unknown_tool_text
-from treadle.core.schedule import seen_by
+from treadle.core.rules.schedule import seen_by
 from treadle.core.state import TaskState
 from treadle.core.steps import ModelCall
 from treadle.core.tools import ToolSpec

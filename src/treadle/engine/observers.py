@@ -23,10 +23,10 @@ from treadle.core.data import frozen
 from treadle.core.events import AgentChanged, Ephemeral, Event, RawChunk, Rewound, explain_names
 from treadle.core.state import TaskState
 from treadle.engine.broadcast import Item, Stopped
-from treadle.engine.results import resting_word
 from treadle.engine.user_errors import shown
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
+from treadle.results.results import resting_word
 
 BUFFER: Final = 4_096
 """How many notices wait for an observer at most, beside the batch that is being delivered."""

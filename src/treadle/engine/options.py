@@ -28,10 +28,10 @@ from treadle.core.observation import OBSERVATION_CHARS, READ_OUTPUT
 from treadle.core.redaction import named_secrets
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import explains_arguments
-from treadle.engine.caller_tools import CallerTool
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread
+from treadle.results.caller_tools import CallerTool
 
 
 @explains_arguments

@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 
 from treadle.core.ids import approval_id, judgement_id
 from treadle.core.state import TaskState
-from treadle.engine.results import Pending, pending_of
 from treadle.engine.user_errors import shown
 from treadle.engine.vault import NO_VAULT, Vault
+from treadle.results.results import Pending, pending_of
 
 OnPending: TypeAlias = Callable[[Pending], Awaitable[object]]
 

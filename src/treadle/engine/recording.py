@@ -8,7 +8,7 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.ids import result_call, sleep_id
-from treadle.core.schedule import UNNEEDED
+from treadle.core.rules.schedule import UNNEEDED
 from treadle.core.spending import picodollars
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState

@@ -14,14 +14,14 @@ from treadle.agents.workers.worker import FunctionWorker, checked_result
 from treadle.core import events as e
 from treadle.core.effects import ConsultWorker, RunFunction
 from treadle.core.messages import Json, copied
-from treadle.core.schedule import ITSELF
+from treadle.core.rules.schedule import ITSELF
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess
-from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.step_threads import in_thread
 from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
+from treadle.results.artifacts import checked_artifacts, checked_sources
 
 
 class StepFunctionInFlight(EffectInFlight[RunFunction]):

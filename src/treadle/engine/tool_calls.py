@@ -33,7 +33,6 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.core.tracebacks import HungThread, stack_of_error
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.approval_binding import definition_of, is_void
-from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -42,6 +41,7 @@ from treadle.engine.output_reader import OUTPUT_READER, BoundReader, OutputReade
 from treadle.engine.tree_limits import allows_call
 from treadle.errors import MiddlewareError, ToolArgumentsInvalid, ToolError, ToolOutcomeUnknown
 from treadle.ports import Background, CallServices, NoServices, Tool, ToolContext, ToolOutput
+from treadle.results.artifacts import checked_artifacts, checked_sources
 
 if TYPE_CHECKING:
     from treadle.engine.call_requests import CallRequests

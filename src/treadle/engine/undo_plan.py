@@ -11,8 +11,8 @@ from treadle.core.data import frozen
 from treadle.core.graph import Graph
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
-from treadle.engine.results import UndoReport, all_steps
 from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
+from treadle.results.results import UndoReport, all_steps
 
 
 @frozen

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import apply
 from treadle.core.messages import Json, Message, Text, ToolCall
 from treadle.core.model import (
     ModelAnswer,
@@ -17,6 +16,7 @@ from treadle.core.model import (
     ModelRequest,
 )
 from treadle.core.observation import as_text
+from treadle.core.rules.fold import apply
 from treadle.core.state import TaskState, start
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.recorded_answer import deltas_of, own_copy
@@ -57,7 +57,7 @@ class ReplayModel:
     get the answer of their position. After a partial undo, the answers are those of the last branch.
 
     Args:
-        events: the events of a task from its first one, as `treadle.testing.replay.journals.journal_of` returns them.
+        events: the events of a task from its first one, as `treadle.replay.journals.journal_of` returns them.
         name: the name of the model; by default that of the recorded one.
         output_mode: how to ask for a typed answer; by default as in the recording.
         agent: the agent whose answers are repeated, if the conversation moved to it; by default those of the agent that

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
-from treadle.core.handoffs import agent_of, spent_by_present
+from treadle.core.rules.handoffs import agent_of, spent_by_present
 from treadle.core.spending import NOTHING_SPENT, Spending
 from treadle.core.state import TaskState
 from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent, too_large

@@ -8,9 +8,9 @@ from typing import Any
 
 from treadle.core import origins
 from treadle.core.data import frozen
-from treadle.core.handoffs import agent_of
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Json, ToolCall
+from treadle.core.rules.handoffs import agent_of
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView

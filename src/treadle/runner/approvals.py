@@ -24,7 +24,6 @@ from treadle.core.strict_json import is_same_json
 from treadle.drivers.arguments import page as check_page
 from treadle.drivers.commands import of_another
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.results import Pending, PendingPage, caller_of, pending_outside
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import (
     AlreadyDecided,
@@ -39,6 +38,7 @@ from treadle.errors import (
     TicketClosed,
 )
 from treadle.ports import TaskFilter
+from treadle.results.results import Pending, PendingPage, caller_of, pending_outside
 from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of

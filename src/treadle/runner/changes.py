@@ -12,10 +12,10 @@ from typing import Any, Final
 from treadle.core.changed_tasks import ChangedTasks
 from treadle.core.refused_uses import refuses
 from treadle.drivers.owned_tasks import OwnedTasks
-from treadle.engine import results
-from treadle.engine.results import TaskSummary
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
+from treadle.results import results
+from treadle.results.results import TaskSummary
 from treadle.runner.subscription import Subscription
 
 PAUSE_SECONDS: Final = 0.2

@@ -22,10 +22,7 @@ from treadle.drivers.arguments import parts_of
 from treadle.drivers.commands import encoded
 from treadle.drivers.continuing import reopen
 from treadle.drivers.ownership import check_unmoved
-from treadle.engine import results
-from treadle.engine.caller_tools import AnsweredTool
 from treadle.engine.options import from_json
-from treadle.engine.results import RunResult, StepInfo
 from treadle.errors import (
     AgentUnknown,
     AlreadyDecided,
@@ -37,6 +34,9 @@ from treadle.errors import (
     ToolArgumentsInvalid,
 )
 from treadle.ports import OutputT, Tool
+from treadle.results import results
+from treadle.results.caller_tools import AnsweredTool
+from treadle.results.results import RunResult, StepInfo
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 

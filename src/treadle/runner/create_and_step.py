@@ -23,11 +23,9 @@ from treadle.drivers.continuing import check_not_a_child, lift_stop, reopen
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
-from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, from_json
-from treadle.engine.results import RunResult, StepOutputs, Task, TaskStepOutput
 from treadle.errors import (
     StepFailed,
     StepNotFound,
@@ -38,6 +36,8 @@ from treadle.errors import (
     TaskUnfinished,
 )
 from treadle.ports import ContextT, Observers, OutputT, TaskExists, TaskRow
+from treadle.results import results
+from treadle.results.results import RunResult, StepOutputs, Task, TaskStepOutput
 from treadle.runner.stream import StepStream
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, ViewVerbs, finished, id_of, next_step, upcoming_steps

@@ -27,9 +27,9 @@ from treadle.core.messages import Json
 from treadle.core.strict_json import STRICTLY, parse_object
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.terminal import echoing
-from treadle.engine.results import Pending, moment
 from treadle.errors import AlreadyDecided, CallNotFound, ConfigurationError, TreadleError
 from treadle.policy.verdicts import has_read
+from treadle.results.results import Pending, moment
 from treadle.runner.approvals import ApprovalVerbs
 
 SHOWN: Final = 4_000

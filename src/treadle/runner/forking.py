@@ -21,9 +21,9 @@ from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions, from_json
-from treadle.engine.results import Task
 from treadle.errors import TaskConflict
 from treadle.ports import Commit, NewTask, OutputT, TaskExists, TaskRow
+from treadle.results.results import Task
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 

@@ -15,10 +15,10 @@ from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
 from treadle.engine.options import RunOptions
-from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage
-from treadle.engine.results import PendingPage, RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.ports import ContextT, Observers, OutputT, OutputT_co
+from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage
+from treadle.results.results import PendingPage, RunResult, Task, UndoReport
 from treadle.runner.background import BackgroundVerbs
 from treadle.runner.history import HistoryVerbs
 from treadle.runner.run_and_resume import RunVerbs

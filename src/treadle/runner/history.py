@@ -10,12 +10,12 @@ from treadle.core.events import EVENTS, Event, ModelStarted
 from treadle.core.state import TaskState
 from treadle.core.unknown_names import near_name
 from treadle.drivers import arguments
-from treadle.engine import results
-from treadle.engine.read_results import EventPage, PastRequest, StepPage
-from treadle.engine.results import TaskStepOutput
 from treadle.engine.time_slice import in_slices
 from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound
 from treadle.ports import OutputT, TaskRow
+from treadle.results import results
+from treadle.results.read_results import EventPage, PastRequest, StepPage
+from treadle.results.results import TaskStepOutput
 from treadle.runner.stored_events import StoredEvents, events_that_mention
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, ViewVerbs, id_of

@@ -26,13 +26,13 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.drivers.terminal import check_interaction
-from treadle.engine import results
 from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, from_json
-from treadle.engine.results import RunResult, Task
 from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import ConfigurationError, Fenced, TaskBusy, TaskNotFound
 from treadle.ports import AT_ONCE, ContextT, InboxItem, Observers, OutputT, TaskFilter, TaskRow
+from treadle.results import results
+from treadle.results.results import RunResult, Task
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.control import READ_SOON
 from treadle.runner.create_and_step import StepVerbs

@@ -21,14 +21,14 @@ from treadle.drivers.arguments import parts_of
 from treadle.drivers.driver import Dependencies
 from treadle.drivers.new_task import NewRun
 from treadle.engine.abandoned import still_running
-from treadle.engine.agent_info import AgentInfo, agent_info
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
-from treadle.engine.results import RunResult, TaskSummary
 from treadle.engine.vault import HidesSecrets
 from treadle.errors import ConfigurationError, MisusedVerb
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import ContextT, Observers, OutputT
+from treadle.results.agent_info import AgentInfo, agent_info
+from treadle.results.results import RunResult, TaskSummary
 from treadle.runner.changes import Changes, TaskChanges
 from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.maintenance import MaintenanceVerbs

@@ -14,9 +14,9 @@ from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Watcher
-from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import OutputT_co
+from treadle.results.results import RunResult, TaskStepOutput
 from treadle.runner.watching import watch
 
 if TYPE_CHECKING:

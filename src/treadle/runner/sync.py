@@ -16,10 +16,12 @@ from treadle.core.refused_uses import refuses
 from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.adoption import AT_MOST, Tell, log
-from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
-from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
-from treadle.engine.results import (
+from treadle.policy.verdicts import Judge
+from treadle.ports import ContextT, Model, Observers, OutputT, OutputT_co
+from treadle.results.agent_info import AgentInfo
+from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
+from treadle.results.results import (
     CompactionReport,
     Difference,
     Pending,
@@ -38,8 +40,6 @@ from treadle.engine.results import (
     ThreadSummary,
     UndoReport,
 )
-from treadle.policy.verdicts import Judge
-from treadle.ports import ContextT, Model, Observers, OutputT, OutputT_co
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner

@@ -19,11 +19,11 @@ from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.random_ids import new_id
-from treadle.engine import results
 from treadle.engine.journal_writer import encode_record
-from treadle.engine.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import Commit, Model, NewTask, TaskExists, TaskFilter, TaskRow, ThreadChange, ThreadMoved
+from treadle.results import results
+from treadle.results.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
 from treadle.runner import audit
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.verbs import verb

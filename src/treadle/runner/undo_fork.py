@@ -22,7 +22,6 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import undo_plan
 from treadle.engine.child_effects import harmless_children
-from treadle.engine.results import Difference, UndoReport
 from treadle.errors import (
     AlreadyFinalized,
     ChildTask,
@@ -33,6 +32,7 @@ from treadle.errors import (
     TaskStateError,
 )
 from treadle.ports import ContextT, TaskRow
+from treadle.results.results import Difference, UndoReport
 from treadle.runner.forking import ForkVerbs
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of

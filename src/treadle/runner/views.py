@@ -19,22 +19,6 @@ from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
 from treadle.drivers.fork_point import no_event
 from treadle.drivers.tenant_drivers import TenantDrivers
-from treadle.engine import results
-from treadle.engine.artifacts import artifact_named
-from treadle.engine.figures import figures_of, folded
-from treadle.engine.read_results import Lineage, UsageReport, usage_report
-from treadle.engine.results import (
-    RunResult,
-    StepInfo,
-    StepOutputs,
-    Task,
-    TaskPage,
-    TaskStepOutput,
-    TaskSummary,
-    TaskTotals,
-    ThreadMessages,
-    ToolExecution,
-)
 from treadle.engine.time_slice import in_slices
 from treadle.errors import (
     JournalCorrupt,
@@ -46,6 +30,22 @@ from treadle.errors import (
     ThreadNotFound,
 )
 from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
+from treadle.results import results
+from treadle.results.artifacts import artifact_named
+from treadle.results.figures import figures_of, folded
+from treadle.results.read_results import Lineage, UsageReport, usage_report
+from treadle.results.results import (
+    RunResult,
+    StepInfo,
+    StepOutputs,
+    Task,
+    TaskPage,
+    TaskStepOutput,
+    TaskSummary,
+    TaskTotals,
+    ThreadMessages,
+    ToolExecution,
+)
 from treadle.runner import audit
 from treadle.runner.scope import Scope
 from treadle.runner.verbs import verb

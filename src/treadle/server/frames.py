@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote
 
 from treadle.core.events import Delta, Ephemeral, Event, UnknownEvent
 from treadle.core.messages import Json
-from treadle.core.wire import plain_wire, wire_bytes
 from treadle.errors import ConfigurationError
+from treadle.results.wire import plain_wire, wire_bytes
 
 Hide: TypeAlias = Callable[[Any], Any]
 """Returns JSON data without the secrets that this process knows."""

@@ -17,7 +17,6 @@ from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
-from treadle.engine.results import Task, ThreadSummary
 from treadle.errors import (
     AgentUnknown,
     InvalidField,
@@ -26,6 +25,7 @@ from treadle.errors import (
     TaskNotFound,
     ThreadNotFound,
 )
+from treadle.results.results import Task, ThreadSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Answer, Call, at_rest, never, page_link

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any, Final
 
 from treadle.core.messages import Json
-from treadle.core.wire_schema import WireSchema
 from treadle.drivers.arguments import Bounds
+from treadle.results.wire_schema import WireSchema
 from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.problems import MEDIA
 from treadle.server.reading import DIGITS, LONGEST_LABEL, MAX_KEY, MAX_WAIT, MOST_LABELS, allowed

@@ -20,10 +20,10 @@ from treadle.core.data import frozen
 from treadle.core.events import Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.permits import StandingGrant
-from treadle.engine import results
-from treadle.engine.agent_info import AgentInfo
 from treadle.engine.options import RunOptions
-from treadle.engine.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
+from treadle.results import results
+from treadle.results.agent_info import AgentInfo
+from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import Input
 from treadle.server.principals import Scope

@@ -14,9 +14,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from treadle.core.messages import Json
-from treadle.core.wire import wire_bytes
 from treadle.drivers.agent_registry import NOT_GIVEN
-from treadle.engine.problem_documents import TYPE, error_to_wire
 from treadle.errors import (
     AgentUnknown,
     ApproverRefused,
@@ -33,6 +31,8 @@ from treadle.errors import (
     TreadleError,
     WrongArguments,
 )
+from treadle.results.problem_documents import TYPE, error_to_wire
+from treadle.results.wire import wire_bytes
 
 MEDIA: Final = "application/problem+json"
 AGAIN: Final = "1"

@@ -12,10 +12,10 @@ from starlette.datastructures import Headers, QueryParams
 
 from treadle.core.header_text import from_header
 from treadle.core.messages import File, Image, Json, Message, ToolResult
-from treadle.core.wire import from_wire
 from treadle.drivers.arguments import Bounds, bounds_of
 from treadle.engine.options import RunOptions
 from treadle.errors import InvalidField
+from treadle.results.wire import from_wire
 from treadle.server.frames import CUT_LEAST, CUT_MOST, PLACE
 from treadle.server.operations import MOST_STREAMED, Operation, options_of
 from treadle.server.problems import Problem

@@ -13,7 +13,7 @@ import pydantic_core
 
 from treadle.core.messages import Json
 from treadle.core.redaction import Secrets
-from treadle.core.wire import plain_wire, to_wire, wire_bytes
+from treadle.results.wire import plain_wire, to_wire, wire_bytes
 
 LARGE: Final = 100
 """From how many items on a list is written in a thread."""

@@ -10,9 +10,9 @@ from typing import IO, Any
 
 from treadle.core.events import CallOccurrence
 from treadle.core.messages import Json
-from treadle.core.wire import FORMAT
 from treadle.errors import ConfigurationError
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
+from treadle.results.wire import FORMAT
 from treadle.telemetry.redaction import Redaction
 
 

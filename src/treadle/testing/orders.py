@@ -18,12 +18,12 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Message
-from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.replay import journals
+from treadle.results.results import RunResult
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.replay import journals
 from treadle.testing.wrappers import WrappedModel, WrappedTool
 from treadle.wiring import Runner
 

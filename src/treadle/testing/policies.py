@@ -17,9 +17,9 @@ from treadle.agents.agent import Agent
 from treadle.core import origins
 from treadle.core.data import frozen
 from treadle.core.events import ModelStarted, StepCompleted, ToolStarted
-from treadle.core.fold import apply, begin_with_history
 from treadle.core.ids import base_call_id
 from treadle.core.messages import Json
+from treadle.core.rules.fold import apply, begin_with_history
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
 from treadle.engine.judging import answers_of
@@ -35,7 +35,7 @@ from treadle.policy.verdicts import (
     PolicyVerdict,
     Replace,
 )
-from treadle.testing.replay.recording import Recording
+from treadle.replay.recording import Recording
 
 Word = Literal["allow", "ask", "deny", "replace", "none"]
 

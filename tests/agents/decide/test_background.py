@@ -95,7 +95,7 @@ def test_a_ticket_that_expired_ends_its_call_as_one_that_took_too_long(name: str
     state = state_after(step(), answered(name), deferred(name=name), e.StepCompleted("s1"))
     expired = e.TicketExpired("s1", "s1-0")
     expired.seq, expired.time = state.seq + 1, 900
-    from treadle.core.fold import apply
+    from treadle.core.rules.fold import apply
 
     apply(state, expired)
     end = recorded(state)

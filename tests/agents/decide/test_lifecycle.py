@@ -25,10 +25,10 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.effects import CallModel, UndoCall, Wait
 from treadle.core.events import IllegalEvent
-from treadle.core.fold import apply, fold
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text
 from treadle.core.model import Usage
+from treadle.core.rules.fold import apply, fold
 from treadle.core.state import UndoState, start
 from treadle.testing.audit import well_formed
 

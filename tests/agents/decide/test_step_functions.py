@@ -9,7 +9,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.agents.decide.step_functions import NO_STEP_LEFT, decide
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, ConsultWorker, RunFunction, Wait
-from treadle.core.fold import fold
+from treadle.core.rules.fold import fold
 from treadle.core.state import TaskState, start
 from treadle.policy.limits import Limits
 

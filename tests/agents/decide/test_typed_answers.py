@@ -7,8 +7,8 @@ import pytest
 from tests.agents.stories import decided, recorded, rules, state_after
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool
-from treadle.core.fold import FAILURE_POLICY, apply
 from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.rules.fold import FAILURE_POLICY, apply
 from treadle.core.state import TaskState
 from treadle.policy.limits import Limits
 

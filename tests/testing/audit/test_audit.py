@@ -7,8 +7,9 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
-from treadle.core import extra_state, schedule
+from treadle.core import extra_state
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
+from treadle.core.rules import schedule
 from treadle.engine.journal_writer import encode_record
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, NewTask

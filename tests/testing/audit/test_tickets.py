@@ -8,7 +8,7 @@ import pytest
 from tests.agents.stories import CREATED, answered, began, numbered, step
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core import events as e
-from treadle.core.fold import fold
+from treadle.core.rules.fold import fold
 from treadle.core.state import TaskState, start
 from treadle.llm.scripted import call, text
 from treadle.testing.audit import audit_store

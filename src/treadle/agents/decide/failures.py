@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.core import events as e
-from treadle.core.fold import FAILURE_POLICY
 from treadle.core.messages import Json
+from treadle.core.rules.fold import FAILURE_POLICY
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 

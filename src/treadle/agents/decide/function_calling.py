@@ -25,10 +25,10 @@ from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e
 from treadle.core.effects import CallModel, ChooseRoute, Decision, Effect, Wait
 from treadle.core.ends import not_begun, withheld_end
-from treadle.core.fold import INVALID_OUTPUT
 from treadle.core.ids import route_id, step_id
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
+from treadle.core.rules.fold import INVALID_OUTPUT
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import forbids_call, spent_before_a_call

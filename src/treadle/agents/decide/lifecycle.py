@@ -25,7 +25,7 @@ from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, Und
 from treadle.core.ends import withdrawn_end
 from treadle.core.graph import Graph
 from treadle.core.ids import undo_id
-from treadle.core.schedule import UNNEEDED
+from treadle.core.rules.schedule import UNNEEDED
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import has_room_for_an_answer

@@ -45,7 +45,7 @@ from treadle.core.ids import request_id, sleep_id
 from treadle.core.messages import Content, Json, Message, Text, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.questions import Question
-from treadle.core.schedule import seen_by
+from treadle.core.rules.schedule import seen_by
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState, ModelCall

@@ -17,7 +17,7 @@ from treadle.core.events import NextStep
 from treadle.core.graph import Graph
 from treadle.core.messages import File, Json
 from treadle.core.refused_uses import can_be_called, no_function
-from treadle.core.schedule import InvalidPlan, check, names_before
+from treadle.core.rules.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import ContextT
 

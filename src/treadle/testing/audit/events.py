@@ -25,7 +25,7 @@ from treadle.core.ids import (
 )
 from treadle.core.json_schema import misfit
 from treadle.core.messages import Message, ToolCall, ToolResult
-from treadle.core.model_calls import UNSENT
+from treadle.core.rules.model_calls import UNSENT
 from treadle.core.spending import PICODOLLARS
 from treadle.core.tools import EffectClass
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Message
-from treadle.core.wire import to_wire
 from treadle.ports import Record, TaskRow
+from treadle.results.wire import to_wire
 from treadle.testing.audit.events import LedgerEntry, Violation
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.deferring import is_arrival
 from treadle.core.events import IllegalEvent
-from treadle.core.fold import apply
 from treadle.core.graph import Graph
-from treadle.core.guardrails import as_judged
 from treadle.core.messages import Message
 from treadle.core.render import spoken
-from treadle.core.schedule import messages_of
+from treadle.core.rules.deferring import is_arrival
+from treadle.core.rules.fold import apply
+from treadle.core.rules.guardrails import as_judged
+from treadle.core.rules.schedule import messages_of
 from treadle.core.state import TaskState, start
 from treadle.testing.audit.events import Violation, well_formed
 from treadle.testing.audit.extra_state import WrittenState

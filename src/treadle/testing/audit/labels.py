@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from treadle.core import events as e
 from treadle.core import origins
-from treadle.core.fold import fold
 from treadle.core.ids import base_call_id
 from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import ToolCall
+from treadle.core.rules.fold import fold
 from treadle.core.state import start
 from treadle.testing.audit.events import Violation
 

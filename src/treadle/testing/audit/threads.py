@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from treadle.core import events as e
-from treadle.core.fold import apply
 from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Message
+from treadle.core.rules.fold import apply
 from treadle.core.state import start
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.errors import JournalCorrupt, TaskNotFound

@@ -17,9 +17,9 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
-from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.llm.scripted import ScriptedModel, call, text
+from treadle.results.results import RunResult
 from treadle.runner.runner import TaskRunner
 from treadle.testing.crash.fault_points import Crash, CrashingStore
 from treadle.testing.crash.instrumented import TICKET, watched

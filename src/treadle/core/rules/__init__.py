@@ -1,0 +1,1 @@
+"""The rules: how each event changes the state of a task, and what is decided from it."""

@@ -1,0 +1,156 @@
+"""How events change the permit of a call: judged, asked for, approved, denied, expired, voided. Rules of `fold`."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from treadle.core import events as e
+from treadle.core.checks import Check
+from treadle.core.events import IllegalEvent
+from treadle.core.ids import approval_id
+from treadle.core.permits import Grant, Permit, digest_of
+from treadle.core.rules import guardrails
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+
+PermitEvent: TypeAlias = (
+    e.CallJudged
+    | e.ApprovalRequested
+    | e.ApprovalGiven
+    | e.ApprovalDenied
+    | e.ApprovalExpired
+    | e.ApprovalVoided
+)
+
+
+def judge(state: TaskState, event: e.CallJudged) -> None:
+    """Note the verdict of a policy on a call that is not judged yet, or whose arguments an approver edited."""
+    call = _proposed(state, event)
+    edited = call.permit is not None and call.permit.status == "edited"
+    if call.permit is not None and not edited:
+        raise _illegal(state, event, call)
+    if event.verdict == "replace":
+        call.arguments, call.problem, call.permit = event.arguments or {}, None, None
+        call.replaced += 1
+    elif event.verdict == "deny":
+        call.permit = Permit(
+            "denied", event.rule, _because("it is not allowed", event.reason), traceback=event.traceback
+        )
+    elif call.permit is not None:
+        call.permit.status = "approved"
+    else:
+        call.permit = Permit("allowed", event.rule, event.reason)
+
+
+def request(state: TaskState, event: e.ApprovalRequested) -> None:
+    """Note that a person is to decide on a call."""
+    call = _proposed(state, event)
+    if call.permit is not None or event.number != call.requests + 1:
+        raise _illegal(state, event, call)
+    call.requests = event.number
+    call.permit = Permit("asked", event.rule, event.reason, event, event.digest)
+    state.asked[call.id] = call
+
+
+def give(state: TaskState, event: e.ApprovalGiven) -> None:
+    """Note that a call was approved, with its arguments or others."""
+    call, permit, request = _asked(state, event)
+    permit.status, permit.by = "approved", event.by
+    if event.arguments is not None:
+        call.arguments, call.problem = event.arguments, None
+        permit.status, permit.digest = "edited", digest_of(event.arguments)
+    if event.scope == "task":
+        request_id = approval_id(call.id, event.number)
+        same = tuple(dict.fromkeys((*request.same, *event.same)))
+        about = call.name, request.definition, request.rule
+        state.grants.append(Grant(call.id, request_id, *about, event.by, call.arguments, same))
+    _settle(state, call)
+
+
+def deny(state: TaskState, event: e.ApprovalDenied) -> None:
+    """Note that a person denied a call."""
+    call, permit, _ = _asked(state, event)
+    permit.status, permit.by = "denied", event.by
+    permit.reason = _because("the approver denied it", event.reason)
+    _settle(state, call)
+
+
+def expire(state: TaskState, event: e.ApprovalExpired) -> None:
+    """Note that time ran out; it must have come."""
+    call, permit, request = _asked(state, event)
+    if event.time < request.expires:
+        raise IllegalEvent(f"task {state.task_id}: the request to approve {call.id} has not expired")
+    permit.status, permit.reason = "denied", "the request for its approval expired without a decision"
+    _settle(state, call)
+
+
+def void(state: TaskState, event: e.ApprovalVoided) -> None:
+    """Note that an approval does not hold: the call is judged anew."""
+    call = _proposed(state, event)
+    permit = call.permit
+    if permit is None or permit.status != "approved" or call.requests != event.number:
+        raise _illegal(state, event, call)
+    call.permit = None
+
+
+def use(state: TaskState, call: CallState, permit: Permit) -> None:
+    """Note that a call starts, which consumes its permit."""
+    if permit.status not in ("allowed", "approved", "used"):
+        raise IllegalEvent(f"task {state.task_id}: call {call.id} starts and is {permit.status}")
+    permit.status = "used"
+
+
+def clear(state: TaskState, call: CallState) -> None:
+    """Drop what was decided on a call: it is another one now, and judged anew."""
+    call.permit = None
+    state.asked.pop(call.id, None)
+
+
+def forget(state: TaskState) -> None:
+    """Drop all decisions: a fork inherits none."""
+    for step in state.under_way():
+        for call in step.open.values():
+            clear(state, call)
+    state.grants.clear()
+
+
+def _settle(state: TaskState, call: CallState | Check) -> None:
+    """Change the task by a content that a person decided on; a call waits for its start."""
+    if isinstance(call, Check):
+        guardrails.settle(state, call)
+
+
+def _proposed(state: TaskState, event: PermitEvent) -> CallState | Check:
+    call = state.open_call(event.call) or state.checks.get(event.call)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
+    event.tool_name = call.name
+    if call.status != "proposed":
+        raise _illegal(state, event, call)
+    return call
+
+
+def _asked(
+    state: TaskState, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
+) -> tuple[CallState | Check, Permit, e.ApprovalRequested]:
+    """Return the call that a person is asked about, with its permit and request; it is then asked about no more."""
+    call = _proposed(state, event)
+    permit = call.permit
+    if (
+        permit is None
+        or permit.status != "asked"
+        or permit.request is None
+        or permit.request.number != event.number
+    ):
+        raise _illegal(state, event, call)
+    del state.asked[call.id]
+    return call, permit, permit.request
+
+
+def _because(what: str, reason: str | None) -> str:
+    return f"{what}: {reason}" if reason else what
+
+
+def _illegal(state: TaskState, event: PermitEvent, call: CallState | Check) -> IllegalEvent:
+    status = call.permit.status if call.permit is not None else call.status
+    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")

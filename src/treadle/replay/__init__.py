@@ -1,0 +1,7 @@
+"""Recorded tasks as tests: they are run again and compared, and each drift is reported."""
+
+from treadle.replay.drift import Drift
+from treadle.replay.recording import Recording, load, record, save
+from treadle.replay.task import ReplayReport, assert_replays, replay
+
+__all__ = ["Drift", "Recording", "ReplayReport", "assert_replays", "load", "record", "replay", "save"]

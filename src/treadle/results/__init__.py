@@ -1,0 +1,1 @@
+"""The results that callers see: tasks, rows, pending requests, problems, and their public form."""

@@ -1,0 +1,192 @@
+"""What reads return beside results and snapshots: pages of events and of steps, and what tasks spent."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Generic
+
+from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View, money
+from treadle.core.events import Event
+from treadle.core.messages import Json, Message
+from treadle.core.model import ModelSettings
+from treadle.core.spending import as_dollars
+from treadle.ports import OutputT_co, TaskSums
+from treadle.results.results import (
+    Page,
+    TaskPage,
+    TaskStepOutput,
+    TaskSummary,
+    messages_table,
+    moment,
+    steps_table,
+    tasks_table,
+)
+
+
+@frozen
+class EventPage(Page[Event, int]):
+    """Some events of a task, in order; `cursor` is the `after` of the next page, None when there is none yet.
+
+    `head` is the sequence number of the task's last event when the page was read. `for` goes over the events of this
+    page, `async for` also over those of all later pages. A page of certain kinds may hold fewer events than were asked
+    for, also none, and be followed by others.
+    """
+
+    items: tuple[Event, ...]
+    cursor: int | None
+    head: int
+
+    def _view(self) -> View:
+        table = Table("events", ("seq", "time", "kind", "what happened"), self.items, _event_row)
+        return View(title="EventPage", facts=(("cursor", self.cursor), ("head", self.head)), tables=(table,))
+
+
+@frozen
+class StepPage(Page[TaskStepOutput[OutputT_co], int], Generic[OutputT_co]):
+    """Some steps of a task's present branch, in order; `cursor` is the `after` of the next page, None at the end.
+
+    `for` goes over the steps of this page, `async for` also over those of all later pages.
+    """
+
+    items: tuple[TaskStepOutput[OutputT_co], ...]
+    cursor: int | None
+
+    def _view(self) -> View:
+        return View(title="StepPage", facts=(("cursor", self.cursor),), tables=(steps_table(self.items),))
+
+
+@frozen
+class OfferedTool:
+    """A tool as a model was told of it; `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: Json = None
+
+
+@frozen
+class PastRequest(Displayed):
+    """A request as its model saw it: `instructions` and `messages` with untrusted content in frames.
+
+    `seq` and `time` (microseconds since 1970, UTC) are those of its event `model_started`; `call` is the id of a
+    request that a step which is a function made; `final` asked for a last answer without tools. Of a request in a
+    dialect, `instructions` hold the tools as text. `settings` are without headers and secrets.
+
+    `exact` tells that this process has the very version of the agent that made the request, and all its tools. Else it
+    is as the agent of today would make it. Without the agent, `tools` hold the names that the journal tells, `settings`
+    is None, and `messages` are all of the conversation.
+    """
+
+    task_id: str
+    step_id: str
+    call: str | None
+    seq: int
+    time: int
+    agent: str
+    model: str
+    attempt: int
+    final: bool
+    instructions: str
+    messages: tuple[Message, ...]
+    tools: tuple[OfferedTool, ...]
+    tool_choice: str = "auto"
+    settings: ModelSettings | None = None
+    output_schema: Json = None
+    exact: bool = False
+
+    def _view(self) -> View:
+        facts = (
+            ("model", self.model),
+            ("agent", self.agent),
+            ("attempt", self.attempt),
+            ("tools", ", ".join([tool.name for tool in self.tools])),
+            ("exact", self.exact),
+        )
+        return View(
+            title="PastRequest",
+            name=self.call or self.step_id,
+            facts=facts,
+            text=self.instructions,
+            tables=(messages_table(self.messages),),
+        )
+
+
+@frozen
+class Lineage(Displayed):
+    """Where a task comes from and what came of it.
+
+    `parent` is the task that it is a child of, `forked_from` the task that it was forked from (`task.forked_at` says
+    after which event); each is None if there is none, or it was deleted: `task.parent` and `task.forked_from` are the
+    ids. `children` and `forks` are pages, newest first: `async for` goes over later pages too.
+    """
+
+    task: TaskSummary
+    parent: TaskSummary | None
+    forked_from: TaskSummary | None
+    children: TaskPage
+    forks: TaskPage
+
+    def _view(self) -> View:
+        task = self.task
+        above = (("parent", task.parent), ("forked from", task.forked_from), ("forked at", task.forked_at))
+        tables = (tasks_table("children", self.children.items), tasks_table("forks", self.forks.items))
+        return View(title="Lineage", name=task.task_id, state=task.state_text, facts=above, tables=tables)
+
+
+@frozen
+class UsageLine:
+    """What the tasks of one agent, day or label spent.
+
+    `key` is the agent's name, the day (such as `2026-11-23`, UTC) on which the tasks were created, or the label's text;
+    None stands for the tasks without the label. `cost` is in US dollars, of the tasks whose cost is known; `unpriced`
+    is how many there are whose cost is not.
+    """
+
+    key: str | None
+    tasks: int
+    tokens: int
+    cost: Decimal
+    unpriced: int
+
+
+@frozen
+class UsageReport(Displayed):
+    """What tasks spent, by agent, day or label; `total` is the sum of all lines.
+
+    Days are in order, other lines begin with the dearest. What a task's children spent counts with them, so nothing
+    counts twice. What running tasks spent counts as of when they were created, stopped or last went on.
+    """
+
+    by: str
+    lines: tuple[UsageLine, ...]
+    total: UsageLine
+
+    def _view(self) -> View:
+        columns = (self.by, "tasks", "tokens", "cost", "without a price")
+        table = Table("usage", columns, (*self.lines, self.total), _usage_row)
+        return View(title="UsageReport", tables=(table,))
+
+
+def usage_report(by: str, sums: dict[str | None, TaskSums]) -> UsageReport:
+    """Return the sums of a store as users see them."""
+    total = TaskSums()
+    for part in sums.values():
+        total.add(part)
+    lines = [_usage_line(key, part) for key, part in sums.items()]
+    lines.sort(key=lambda line: line.key or "")
+    if by != "day":
+        lines.sort(key=lambda line: (-line.cost, -line.tokens, -line.tasks))
+    return UsageReport(by, tuple(lines), _usage_line("total", total))
+
+
+def _usage_line(key: str | None, sums: TaskSums) -> UsageLine:
+    return UsageLine(key, sums.tasks, sums.tokens, as_dollars(sums.cost), sums.unpriced)
+
+
+def _event_row(event: Event) -> tuple[Any, ...]:
+    return str(event.seq), moment(event.time), event.kind, event.description
+
+
+def _usage_row(line: UsageLine) -> tuple[Any, ...]:
+    return line.key or "", f"{line.tasks:,}", f"{line.tokens:,}", money(line.cost), f"{line.unpriced:,}"
