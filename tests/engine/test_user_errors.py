@@ -26,6 +26,7 @@ from treadle import (
     ToolContext,
     tool,
 )
+from treadle.core import tracebacks
 from treadle.core.tracebacks import cause_of, hung_at, stack_of_coroutine, stack_of_thread
 from treadle.engine import in_flight, user_errors
 from treadle.engine.user_errors import kept
@@ -157,7 +158,7 @@ async def test_only_the_last_errors_of_a_process_are_kept_as_they_are() -> None:
                 made.append(kept(error, None, function="a function"))
         return made
 
-    first, *_, last = texts(user_errors._RECENT.maxlen + 1)
+    first, *_, last = texts(tracebacks._RECENT.maxlen + 1)
     assert isinstance(user_errors.cause(first), StoredTraceback)
     assert isinstance(user_errors.cause(last), ValueError)
     assert type(pickle.loads(pickle.dumps(last))) is type(copy.deepcopy(last)) is str
