@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 
 from tests.core.test_codec import EVENTS
-from tests.core.test_wire import DELTAS, RESULTS, located
+from tests.results.test_wire import DELTAS, RESULTS, located
 from treadle import events as e
 from treadle.core.messages import Image, Message, Text, ToolCall
 from treadle.events import json_schema, to_json

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.agents.stories import answered, began, decided, follow, recorded, rules, step, undo
-from tests.core.test_deferring import completed, deferred, issued, state_after
+from tests.core.rules.test_deferring import completed, deferred, issued, state_after
 from treadle.core import events as e
 from treadle.core.effects import CallModel, UndoCall, Wait
 
