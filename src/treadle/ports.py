@@ -1038,8 +1038,14 @@ Wake = Callable[[StoreChanges], None]
 """Called, from any thread, when a store may have changed."""
 
 
-class JournalReader(Protocol):
-    """The reading half of a `JournalStore`.
+def missing_methods(store: object, port: type) -> list[str]:
+    """Return the names of the methods and properties of a port that a store lacks, sorted."""
+    methods: frozenset[str] = cast("Any", port).__abstractmethods__
+    return sorted([name for name in methods if not hasattr(store, name)])
+
+
+class TaskReader(Protocol):
+    """The reads that running tasks needs.
 
     A store with several tenants keeps each name that a tenant gives (of tasks, threads, blobs, grants and labels) with
     the tenant's before it, and lists the tasks, threads and grants of one tenant. `TenantStores.of` returns the store
@@ -1065,6 +1071,25 @@ class JournalReader(Protocol):
         ...
 
     @abstractmethod
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
+        ...
+
+    @abstractmethod
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version.
+
+        With `since`, only the members that versions after `since` added; earlier members are not read.
+        """
+        ...
+
+
+class JournalReader(TaskReader, Protocol):
+    """The reading half of a `JournalStore`: a reader that also lists and sums up what the store holds."""
+
+    @abstractmethod
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest first: by `created`, and of the same time by id, descending."""
         ...
@@ -1088,21 +1113,6 @@ class JournalReader(Protocol):
         ...
 
     @abstractmethod
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
-        ...
-
-    @abstractmethod
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version.
-
-        With `since`, only the members that versions after `since` added; earlier members are not read.
-        """
-        ...
-
-    @abstractmethod
     async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
         """Return the threads of a tenant that have a version, by ascending id, beginning behind `after`."""
         ...
@@ -1120,8 +1130,14 @@ class JournalReader(Protocol):
         ...
 
 
-class JournalStore(JournalReader, Protocol):
-    """A store of journals. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
+class TaskStore(TaskReader, Protocol):
+    """A store of journals that runs tasks.
+
+    One transaction covers a task's record, its row, its thread, its inbox and its blobs.
+
+    A `Runner` takes one. Its verbs that list, search, sum up, export, import or delete need a `JournalStore`; with this
+    store they raise `ConfigurationError`, which names the missing method. So does an approval for later calls: a store
+    without `grants` gets no commit with grants.
 
     All methods may be called from any event loop and thread of the process; the first use opens the store, once.
     Errors of the store are `StoreError`s. An acknowledged write is never lost, and a failed write harms no other write.
@@ -1207,6 +1223,26 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     @abstractmethod
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        """Put an item into a task's inbox, durably; False when its id was used before. Raises `TaskNotFound`."""
+        ...
+
+    @abstractmethod
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
+
+        It is also called after writes through this object, if several callers watch. The changes name each task whose
+        journal grew, or that was created, claimed or released; after a gap in what the store heard they name none
+        (`tasks` is None), and so does a deletion where it has no cheaper sign. The release of a task that had a thread
+        for which other tasks wait is a change of owners.
+        """
+        ...
+
+
+class JournalStore(TaskStore, JournalReader, Protocol):
+    """A store of journals for all verbs: a `TaskStore` that also lists, deletes, imports and takes snapshots."""
+
+    @abstractmethod
     async def delete(self, task_id: str) -> None:
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
@@ -1255,28 +1291,12 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     @abstractmethod
-    async def post(self, task_id: str, item: InboxItem) -> bool:
-        """Put an item into a task's inbox, durably; False when its id was used before. Raises `TaskNotFound`."""
-        ...
-
-    @abstractmethod
     def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
         """Return a reader of the store as it is now, for the length of a block: one read-only transaction.
 
         It sees all commits that this process queued before. Writes do not wait for it; until the block ends, the store
         keeps the old rows that the reader may need. The reader is for one event loop, one call at a time.
         Raises `StoreUnavailable`, here or in a method of the reader, also when the snapshot was lost.
-        """
-        ...
-
-    @abstractmethod
-    def watch(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
-
-        It is also called after writes through this object, if several callers watch. The changes name each task whose
-        journal grew, or that was created, claimed or released; after a gap in what the store heard they name none
-        (`tasks` is None), and so does a deletion where it has no cheaper sign. The release of a task that had a thread
-        for which other tasks wait is a change of owners.
         """
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from treadle.agents.agent import Agent, ModelText, checked_model
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
@@ -29,7 +29,7 @@ from treadle.llm.registry import check_name
 from treadle.llm.sdk_logs import watch_logs
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import JournalStore, Model, Observer, Observers
+from treadle.ports import JournalStore, Model, Observer, Observers, TaskStore, missing_methods
 from treadle.results.results import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -51,7 +51,7 @@ class Runner(TaskRunner):
     Args:
         store: where journals are: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`; by
             default what TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `?lease=5` behind a
-            URL sets for how many seconds after a heartbeat this process counts as alive.
+            URL sets for how many seconds after a heartbeat this process counts as alive. A `TaskStore` lacks verbs.
         agents: the agents this process has the code of, so that it can resume their tasks.
         model: `provider:model`, or a `Model` object, for agents that name no model, subagents too. The journal names
             it with each request. A runner that goes on with a task uses its own.
@@ -87,7 +87,7 @@ class Runner(TaskRunner):
 
     def __init__(
         self,
-        store: str | os.PathLike[str] | JournalStore | None = None,
+        store: str | os.PathLike[str] | TaskStore | None = None,
         *,
         agents: Sequence[Agent[Any]] = (),
         model: str | Model | None = None,
@@ -231,7 +231,7 @@ def as_observer(label: str, listed: Any) -> Observer:
 
 
 def open_store(
-    store: str | os.PathLike[str] | JournalStore | None, *, lease_seconds: float | None = None
+    store: str | os.PathLike[str] | TaskStore | None, *, lease_seconds: float | None = None
 ) -> JournalStore:
     """Return the store of a URL, a path, an object, or the default one; it is opened at first use.
 
@@ -242,10 +242,10 @@ def open_store(
     if store is None:
         store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
     if not isinstance(store, (str, os.PathLike)):
-        if isinstance(store, type) or not hasattr(store, "commit") or not hasattr(store, "claim"):
+        if isinstance(store, type) or not (hasattr(store, "commit") or hasattr(store, "claim")):
             advice = ": agents are given by name, Runner(agents=[agent])" if isinstance(store, Agent) else ""
             raise ConfigurationError(f"store must be a path, a URL or a JournalStore, got {store!r}{advice}")
-        return store
+        return _whole_store(store)
     text = os.fspath(store)
     if not text:
         raise ConfigurationError("store must be a path, a URL or a JournalStore, got an empty text")
@@ -282,6 +282,20 @@ def open_store(
     path, _, query = rest.partition("?")
     # As elsewhere, three slashes begin a relative path and four an absolute one.
     return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, query, lease_seconds))
+
+
+def _whole_store(store: TaskStore) -> JournalStore:
+    """Return a store as one with all methods; raises `ConfigurationError` if it lacks one that running tasks needs."""
+    if not missing_methods(store, JournalStore):
+        return cast("JournalStore", store)
+    if missing := missing_methods(store, TaskStore):
+        raise ConfigurationError(
+            f"the store {type(store).__name__} lacks methods that running tasks needs: {', '.join(missing)} "
+            "(see treadle.ports.TaskStore)"
+        )
+    from treadle.stores.run_only import RunOnlyStore
+
+    return cast("JournalStore", RunOnlyStore(store))
 
 
 def _lease(url: str, query: str, lease_seconds: float | None) -> float:

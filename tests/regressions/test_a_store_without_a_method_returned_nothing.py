@@ -3,11 +3,11 @@
 import pytest
 
 from treadle import Runner
-from treadle.ports import JournalReader, JournalStore, TenantStores
+from treadle.ports import JournalReader, JournalStore, TaskReader, TaskStore, TenantStores
 from treadle.stores.memory import MemoryStore
 from treadle.stores.tenants import TenantStore
 
-PORTS = [JournalReader, JournalStore, TenantStores]
+PORTS = [TaskReader, TaskStore, JournalReader, JournalStore, TenantStores]
 
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.__name__)

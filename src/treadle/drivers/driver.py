@@ -423,7 +423,8 @@ class TaskDriver:
         effects.vault = self.vault
         effects.enter_call = owned.enter_call
         effects.conversation = inherited.conversation or state.thread
-        effects.standing_grants = self._standing_grants
+        if hasattr(self.store, "grants"):
+            effects.standing_grants = self._standing_grants
         if agent.subagents or above is not None or state.children:
             effects.subagents = await self.children.family_of(owned, runtime, above, effects.passed_on)
         effects.policy, effects.inherited = self._policy, inherited

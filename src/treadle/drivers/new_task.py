@@ -21,7 +21,7 @@ from treadle.drivers.terminal import check_interaction
 from treadle.engine.journal_writer import Lease
 from treadle.engine.observers import Listeners
 from treadle.engine.options import RunOptions, limits_of, to_json
-from treadle.errors import ThreadBusy
+from treadle.errors import ConfigurationError, ThreadBusy
 from treadle.ports import JournalStore, NewTask, OnBusyThread, TaskExists
 
 
@@ -117,7 +117,8 @@ class TaskCreator:
         options = self._options if new.options is None else new.options.over(self._options)
         if parent is not None:
             options = new.options or RunOptions()  # its parent's, which hold those of the runner
-        self._agents.check_caller_tools(agent, options)
+        if options.caller_tools or options.delete_on_finish:
+            self._check_options(agent, options)
         if drives:
             if parent is None:
                 check_interaction(options)
@@ -163,6 +164,14 @@ class TaskCreator:
             await self._make(owned, 0 if waits else base)
             owned.position = owned.writer.place
         return owned
+
+    def _check_options(self, agent: Agent[Any], options: RunOptions) -> None:
+        """Raise `ConfigurationError` for a tool that the agent has too, and for a deletion that the store lacks."""
+        self._agents.check_caller_tools(agent, options)
+        if options.delete_on_finish and not hasattr(self._store, "delete"):
+            raise ConfigurationError(
+                f"RunOptions(delete_on_finish=True) needs a store with a method delete, and {self._store.url} has none"
+            )
 
     async def _make(self, owned: OwnedTask, base: int) -> None:
         """Return once a new task is in the store; if the caller is cancelled meanwhile, it is left there at rest.

@@ -127,7 +127,8 @@ class TaskCache:
             return await self._store.row(task_id)
         except TaskNotFound:
             version, members = await self._store.thread(task_id)
-            if version or await self._store.rows(TaskFilter(thread_id=task_id, limit=1)):
+            lists = hasattr(self._store, "rows")
+            if version or (lists and await self._store.rows(TaskFilter(thread_id=task_id, limit=1))):
                 last = f"; its last task is {members[-1].task_id}" if members else ""
                 raise TaskNotFound(f"{task_id} is a thread, not a task{last}") from None
             raise TaskNotFound(f"no task {task_id!r} in {self._store.url}") from None

@@ -476,6 +476,11 @@ class ApprovalVerbs(ControlVerbs):
             raise ConfigurationError(
                 f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"
             )
+        if verdict.scope in STANDING and not hasattr(self._store, "grants"):
+            raise ConfigurationError(
+                f"approve: scope={verdict.scope!r} needs a store with a method grants, and {self._store.url} has none: "
+                "scope='once' or 'task'"
+            )
         if verdict.arguments is not None:
             self._check_arguments(state, call, verdict.arguments, verdict.kind)
 

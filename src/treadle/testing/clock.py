@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from treadle.engine import step_threads
-from treadle.ports import Commit, CommitDone, Committed, JournalStore
+from treadle.ports import Commit, CommitDone, Committed, TaskStore
 from treadle.testing.wrappers import WrappedStore
 from treadle.tools import threads
 from treadle.wiring import Runner, open_store
@@ -114,7 +114,7 @@ class SystemClock:
         self._ahead += int(seconds * 1e6)
 
 
-def runner(store: str | os.PathLike[str] | JournalStore = "memory:", **arguments: Any) -> Runner:
+def runner(store: str | os.PathLike[str] | TaskStore = "memory:", **arguments: Any) -> Runner:
     """Return a runner whose events take place in the virtual time of the loop it is used in.
 
     Args:
